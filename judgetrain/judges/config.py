@@ -54,16 +54,22 @@ first to see a difference prefers, or the same with clear differences (``judges/
 
 
 @dataclass
-class AskingConfig:
+class ReadingConfig:
+    """How judgments are written and read, in trees and by a judge alike."""
+
+    readout: str = key("parsed", _READOUT, choices=READOUTS)
+    constrained: bool = key(False, _CONSTRAINED)
+    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+
+
+@dataclass
+class AskingConfig(ReadingConfig):
     """What a tree is grown with: how many criteria the model is asked for, and the sampling of each step."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
     criteria_sampling: SamplingConfig = key(SamplingConfig, "listing criteria")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
-    readout: str = key("parsed", _READOUT, choices=READOUTS)
-    constrained: bool = key(False, _CONSTRAINED)
-    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
 
     @property
     def shown(self) -> str:
@@ -82,17 +88,13 @@ class AskingConfig:
 
 
 @dataclass
-class JudgeConfig:
+class JudgeConfig(ReadingConfig):
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
-    top_p: float = key(1.0, "nucleus mass", above=0.0, high=1.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
-    readout: str = key("parsed", _READOUT, choices=READOUTS)
-    constrained: bool = key(False, _CONSTRAINED)
-    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
     position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
     retries: int = key(1, _RETRIES, low=0, high=10)
     layout: str = key("shown", _LAYOUT, choices=LAYOUTS)
@@ -107,7 +109,7 @@ class JudgeConfig:
     def asking(self, criteria: int) -> AskingConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
         steps = {
-            f"{step}_sampling": SamplingConfig(self.temperature, self.top_p, getattr(self, f"{step}_tokens"))
+            f"{step}_sampling": SamplingConfig(self.temperature, 1.0, getattr(self, f"{step}_tokens"))
             for step in LEVELS
         }
         return AskingConfig(

@@ -22,7 +22,7 @@ BRANCHING, BASELINE = "branching", "baseline"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
-    "sampled": {"temperature": 1.0, "top_p": 1.0},
+    "sampled": {"temperature": 1.0},
     "parsed": {"readout": "parsed"},
     "expected": {"readout": "expected"},
     "constrained": {"constrained": True},

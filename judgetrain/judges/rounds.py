@@ -12,62 +12,6 @@ from judgetrain.schema import Comparison
 
 
 @dataclass
-class GatesConfig:
-    """Stage gate: how much worse a round's judge may be on the anchors; null leaves a gate open."""
-
-    agreement: float | None = key(
-        0.1, "how far agreement with the anchors' labels may fall below the best round so far", low=0.0, high=1.0
-    )
-    position_bias: float | None = key(
-        0.2,
-        "rise over the Initial judge in the share of comparisons that go by what is shown first (or second)",
-        low=0.0,
-        high=1.0,
-    )
-    unreadable: float | None = key(
-        0.05, "rise over the Initial judge in the share of verdicts that cannot be read", low=0.0, high=1.0
-    )
-    ties: float | None = key(
-        0.3,
-        "rise in the share of verdicts that are ties, over the Initial judge's or, where they have more, the labels'",
-        low=0.0,
-        high=1.0,
-    )
-    score: float | None = key(
-        1.5, "change against the Initial judge of the mean score", low=0.0, high=4.0, unit="points"
-    )
-    length: float | None = key(
-        0.2,
-        "change against the Initial judge in how much more often verdicts go to the longer response than labels do",
-        low=0.0,
-        high=1.0,
-    )
-    alike: float | None = key(
-        0.9,
-        "the most verdicts that may be one and the same as shown (the first, the second, a tie), whatever the Initial "
-        "judge's are; where more labels are ties, as many",
-        low=0.0,
-        high=1.0,
-    )
-    most_unreadable: float | None = key(
-        0.5, "the most verdicts that may be unreadable, whatever the Initial judge's are", low=0.0, high=1.0
-    )
-    most_length: float | None = key(
-        0.4,
-        "the most by which verdicts may go to the longer (or shorter) response more often than labels",
-        low=0.0,
-        high=1.0,
-    )
-    above_constant: float | None = key(
-        0.0,
-        "how far agreement must be above that of one verdict for everything, which in both orders is right where "
-        "labels are ties: a judge that is no better has learned nothing from what it is shown",
-        low=0.0,
-        high=1.0,
-    )
-
-
-@dataclass
 class RoundsConfig:
     """Rounds of the stages tree, label, sft, dpo and rl (docs/training.md)."""
 
@@ -86,7 +30,7 @@ class RoundsConfig:
         choices=("ensemble", "given"),
     )
     branches: int = key(1, "branches with which the gates ask a judge, as judge.* says", low=1)
-    gates: GatesConfig = key(GatesConfig, "limits, beyond which no further round is made")
+    gates: bool = key(True, "stop at a round whose judge has collapsed; false measures them alone")
 
     @property
     def number(self) -> int:

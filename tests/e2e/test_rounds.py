@@ -10,9 +10,7 @@ from pathlib import Path
 from tests.builders.debug_run import finish, start
 
 ROUNDS = ("stage=rounds", "rounds.count=2", "rounds.anchors=4", "track.tracker=none")
-GATES = ("agreement", "position_bias", "unreadable", "ties", "score", "length")
-CAPS = ("alike", "most_unreadable", "most_length", "above_constant")
-OPEN = f"rounds.gates={{{', '.join(f'{name}: null' for name in (*GATES, *CAPS))}}}"
+OPEN = "rounds.gates=false"
 """Four anchors tell nothing."""
 
 

@@ -312,7 +312,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are temperature"), ({"top_p": 2}, "top_p")],
+    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are readout"), ({"tie": 5}, "tie")],
 )
 def test_a_way_to_ask_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str
@@ -326,7 +326,7 @@ def test_a_way_to_ask_that_cannot_be_is_refused(
     [
         (JudgeConfig(), "greedy"),
         (JudgeConfig(temperature=1.0), "T=1"),
-        (JudgeConfig(temperature=0.7, top_p=0.95), "T=0.7 p=0.95"),
+        (JudgeConfig(temperature=0.7), "T=0.7"),
         (JudgeConfig(readout="expected", constrained=True), "greedy, expected, constrained"),
     ],
 )

@@ -72,10 +72,10 @@ def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name:
         ("+expected+constrained", {"readout": "expected", "constrained": True}),
         ("+expected+parsed", {"readout": "parsed"}),
         ("+greedy", {"temperature": 0.0}),
-        ("+sampled", {"temperature": 1.0, "top_p": 1.0}),
+        ("+sampled", {"temperature": 1.0}),
         ("+independent", {"plan": "independent"}),
-        ("+sampled+shared", {"temperature": 1.0, "top_p": 1.0, "plan": "shared"}),
-        ("+sampled+expected", {"temperature": 1.0, "top_p": 1.0, "readout": "expected"}),
+        ("+sampled+shared", {"temperature": 1.0, "plan": "shared"}),
+        ("+sampled+expected", {"temperature": 1.0, "readout": "expected"}),
     ],
 )
 def test_options_change_how_a_judge_is_asked(options: str, changes: dict[str, object]) -> None:

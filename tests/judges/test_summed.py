@@ -110,7 +110,7 @@ def test_the_strict_rule_is_untouched(ab: Verdict | None, ba: Verdict | None, ma
 def test_it_is_an_option_of_a_method_that_asks_nothing_else() -> None:
     method = Method.parse("./mine+sampled+summed@3")
     assert method.options == ("sampled", "summed") and method.name == "mine+sampled+summed"
-    assert method.asking == {"temperature": 1.0, "top_p": 1.0, "verdict": "summed"}
+    assert method.asking == {"temperature": 1.0, "verdict": "summed"}
     assert method.asked.name == "mine+sampled" and method.asked.most == 3
     assert Method.parse("dpo").asked == Method.parse("dpo")
 

@@ -68,7 +68,7 @@ def test_every_number_has_a_range_but_those_that_need_none() -> None:
         ),
         ("train.dpo.beta=0", "must be above 0"),
         ("tree.judgment_sampling.top_p=0", "must be above 0 and at most 1"),
-        ("judge.top_p=0", "must be above 0 and at most 1"),
+        ("judge.temperature=-1", "at least 0"),
         ("evaluate.branches=[1,0]", "must be at least 1"),
         ("studies.thresholds=[0,-0.1]", "must be at least 0"),
         ("+selfeval.temperatures.math=11", "must be at least 0 and at most 10"),

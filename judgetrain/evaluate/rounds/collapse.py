@@ -15,8 +15,41 @@ from typing import Any, Self
 import numpy as np
 
 from judgetrain.evaluate.metrics import verdicts
-from judgetrain.judges.rounds import GatesConfig
 from judgetrain.schema import ORDERS, Comparison, mirror
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How far a round's judge may be from those before it, and caps that hold whatever came before; None: no limit.
+
+    They let pass what chance does on 100 anchors (a standard error of up to 5 points of agreement) and what training on
+    its own trees usually moves, and stop every collapse that was seen (docs/training.md).
+    """
+
+    agreement: float | None = 0.1
+    """How far agreement with the anchors' labels may fall below the best round so far."""
+    position_bias: float | None = 0.2
+    """Rise over the Initial judge in the share of comparisons that go by what is shown first (or second)."""
+    unreadable: float | None = 0.05
+    """Rise over the Initial judge in the share of verdicts that cannot be read."""
+    ties: float | None = 0.3
+    """Rise in the share of ties, over the Initial judge's or, where they have more of them, the labels'."""
+    score: float | None = 1.5
+    """Change against the Initial judge of the mean score, points: at 1 it stopped a judge that was fine."""
+    length: float | None = 0.2
+    """Change against the Initial judge in how much more often verdicts go to the longer response than labels do."""
+    alike: float | None = 0.9
+    """The most verdicts that may be one and the same as shown; where more labels are ties, as many."""
+    most_unreadable: float | None = 0.5
+    """The most verdicts that may be unreadable."""
+    most_length: float | None = 0.4
+    """The most by which verdicts may go to the longer (or shorter) response more often than labels."""
+    above_constant: float | None = 0.0
+    """How far agreement must be above that of one verdict for everything, which in both orders is right where labels
+    are ties: a judge that is no better has learned nothing from what it is shown."""
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +111,7 @@ class Round:
         return cls(**{**row, "figures": Figures(**row["figures"])})
 
 
-def failures(found: Figures, before: Sequence[Round], limits: GatesConfig) -> Iterator[str]:
+def failures(found: Figures, before: Sequence[Round], limits: Limits = LIMITS) -> Iterator[str]:
     """The gates that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.
 
     Agreement is held against the best of them. All else is held against the Initial judge, so that a drift in small
@@ -98,32 +131,28 @@ def failures(found: Figures, before: Sequence[Round], limits: GatesConfig) -> It
         checks.append(("score", limits.score, start.score, abs(found.score - start.score)))
     for name, limit, was, change in checks:
         if limit is not None and change > limit + 1e-9:
-            key = "length" if name == "length_bias" else name
-            yield f"{name} {getattr(found, name):.2f} after {was:.2f} (rounds.gates.{key}={limit:g})"
+            yield f"{name} {getattr(found, name):.2f} after {was:.2f} (allowed: {limit:g})"
     yield from _collapsed(found, limits)
 
 
-def _collapsed(found: Figures, limits: GatesConfig) -> Iterator[str]:
+def _collapsed(found: Figures, limits: Limits) -> Iterator[str]:
     """The caps that a judge exceeds.
 
     A constant verdict agrees, asked in both orders, with the labels that are ties, if it is a tie, and else with none.
     Where nearly all labels are ties, nearly all verdicts may be.
     """
     caps = [
-        ("alike", "alike", max(limits.alike, found.tie_labels) if limits.alike is not None else None),
-        ("unreadable", "most_unreadable", limits.most_unreadable),
-        ("length_bias", "most_length", limits.most_length),
+        ("alike", max(limits.alike, found.tie_labels) if limits.alike is not None else None),
+        ("unreadable", limits.most_unreadable),
+        ("length_bias", limits.most_length),
     ]
-    for name, key, cap in caps:
+    for name, cap in caps:
         value = getattr(found, name)
         if cap is not None and abs(value) > cap + 1e-9:
-            yield f"{name} {value:.2f}, more than {cap:.2f} (rounds.gates.{key}={getattr(limits, key):g})"
+            yield f"{name} {value:.2f}, more than {cap:.2f}"
     over = found.agreement - found.tie_labels
     if limits.above_constant is not None and over <= limits.above_constant + 1e-9:
-        yield (
-            f"agreement {found.agreement:.2f}, where one verdict for all has {found.tie_labels:.2f} "
-            f"(rounds.gates.above_constant={limits.above_constant:g})"
-        )
+        yield f"agreement {found.agreement:.2f}, where one verdict for all has {found.tie_labels:.2f}"
 
 
 def _rise(start: float, found: float) -> float:

@@ -48,7 +48,7 @@ def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         rounds = [Round.from_row(row) for row in read_rounds(earlier)["rounds"]]
     for name in (name for name in JUDGE_STAGES if name in inputs):
         found = Figures.of(_asked(name, anchors, settings, inputs, out), anchors)
-        failed = tuple(failures(found, rounds, settings.gates)) if rounds else ()
+        failed = tuple(failures(found, rounds)) if rounds and settings.gates else ()
         judge = f"{name}/{inputs[name].name}"
         rounds.append(Round(round=len(rounds), judge=judge, figures=found, stopped=failed))
     best, stopped = best_of(rounds), rounds[-1].stopped

@@ -10,7 +10,6 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.method import Method
-from judgetrain.judges.rounds import GatesConfig
 from judgetrain.judges.settings import ModelSettings
 
 
@@ -18,7 +17,7 @@ from judgetrain.judges.settings import ModelSettings
 class GateSettings(ModelSettings):
     """Stage gate."""
 
-    gates: GatesConfig = at("rounds.gates")
+    gates: bool = at("rounds.gates")
     branches: int = at("rounds.branches")
     shard_size: int = at("tree.shard_size")
 
