@@ -24,8 +24,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.rounds import part_of, with_anchors
 from judgetrain.pipeline.clean import leftovers
-from judgetrain.pipeline.graph import OF_A_ROUND
-from judgetrain.pipeline.rounds import make
+from judgetrain.pipeline.rounds import OF_A_ROUND, make
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import rows
 from judgetrain.schema import Comparison
