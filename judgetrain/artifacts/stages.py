@@ -96,7 +96,6 @@ class Stage(Generic[S]):
 
     Args:
         name: as in ``stage=NAME``, and the folder of its artifacts.
-        makes: one line for the help.
         settings: the class of its settings.
         code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs.
         inputs: the stages that it needs under a configuration.
@@ -106,10 +105,14 @@ class Stage(Generic[S]):
         check_here: refuses what this machine cannot do, and files with a row that the stage cannot read; asked only of
             a stage that is about to be made. What single configuration objects need they say themselves (``ready.py``).
         artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
+        estimate: ``module:function`` of ``estimate(settings, inputs)``, the lines of a dry run; ``inputs()`` makes the
+            stage's inputs and gives their directories.
+        finished: ``module:function`` of ``finished(directory)``, which may fail a command whose stage is there.
+        without: ``module:function`` of ``without(config, lost, needed)``: the configuration that does without a stage
+            that came to nothing, or None; ``needed(config)`` are the stages that a configuration needs.
     """
 
     name: str
-    makes: str
     settings: type[S]
     code: str
     inputs: Callable[[Any], Sequence[str]] = _no_inputs
@@ -118,6 +121,9 @@ class Stage(Generic[S]):
     trains: bool = False
     check_here: Callable[[Any], None] = _no_check
     artifact: str = "dataset"
+    estimate: str = ""
+    finished: str = ""
+    without: str = ""
 
     def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
         """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""

@@ -107,7 +107,6 @@ def _check_responses(config: Any) -> None:
 
 DIALOGUES = Stage(
     name="dialogues",
-    makes="one schema out of all sources, duplicates and benchmarks' queries dropped",
     settings=DialoguesSettings,
     code="judgetrain.data.dialogues:run",
     check=_check_dialogues,
@@ -115,7 +114,6 @@ DIALOGUES = Stage(
 
 CLUSTER = Stage(
     name="cluster",
-    makes="embeddings, k-means, a sample that is even over clusters",
     settings=ClusterSettings,
     code="judgetrain.data.clustering.stage:run",
     inputs=needs("dialogues"),
@@ -123,7 +121,6 @@ CLUSTER = Stage(
 
 RESPONSES = Stage(
     name="responses",
-    makes="answers of several models, in pairs",
     settings=ResponsesSettings,
     code="judgetrain.data.responses:run",
     inputs=needs("dialogues", "cluster"),

@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
+from judgetrain.artifacts.fingerprint import counted
 from judgetrain.engines.openai.address import Address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
@@ -146,6 +147,11 @@ class EngineConfig:
         return self.name or self.type
 
     @property
+    def described(self) -> str:
+        """The model, and of a server its address without a password, for messages."""
+        return self.model_name
+
+    @property
     def gpus(self) -> int:
         """How many GPUs one copy of its model runs on, where there are any."""
         return 1
@@ -177,17 +183,16 @@ def engine_type(name: str) -> Callable[[C], C]:
     return register
 
 
-def engines_in(settings: Any, key: str = "") -> Iterator[tuple[str, EngineConfig]]:
-    """The engines in a configuration object or a stage's settings, with where they stand."""
+def engines_in(settings: Any) -> Iterator[EngineConfig]:
+    """The engines in a stage's settings that it has a use for."""
     if isinstance(settings, EngineConfig):
-        yield key, settings
+        yield settings
     elif isinstance(settings, (list, tuple)):
-        for index, entry in enumerate(settings):
-            yield from engines_in(entry, f"{key}[{index}]")
+        for entry in settings:
+            yield from engines_in(entry)
     elif is_dataclass(settings) and not isinstance(settings, type):
-        for field in fields(settings):
-            own = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
-            yield from engines_in(getattr(settings, field.name), own)
+        for _, value in counted(settings):
+            yield from engines_in(value)
 
 
 def gpus_of(settings: Any) -> int:
@@ -323,6 +328,11 @@ class OpenAIEngineConfig(EngineConfig):
         """The name, else the model's at the server."""
         return self.name or self.model or self.type
 
+    @property
+    def described(self) -> str:
+        """The model and the address."""
+        return f"{self.model_name} at {Address.parse(self.base_url, 'base_url').shown}"
+
     def with_model(self, path: str) -> Self:
         """A server that was started with a judge's directory knows the model by its path."""
         return replace(self, model=path)
@@ -376,13 +386,4 @@ class LimitsConfig:
         low=1,
         unit="tokens",
         in_fingerprint=False,
-    )
-
-
-@dataclass(kw_only=True)
-class PaidConfig(LimitsConfig):
-    """What may be sent to a model that is paid for, and what that would be."""
-
-    dry_run: bool = key(
-        False, "say how many calls and tokens the model is expected to take, and ask it nothing", in_fingerprint=False
     )

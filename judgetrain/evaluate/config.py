@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import (
     AnyEngine,
-    PaidConfig,
+    LimitsConfig,
     SamplingConfig,
     TransformersEngineConfig,
     engine_key,
@@ -40,7 +40,7 @@ def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:
 
 
 @dataclass
-class EvaluateConfig(PaidConfig):
+class EvaluateConfig(LimitsConfig):
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")

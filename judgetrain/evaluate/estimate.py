@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.cost_estimate import CostProbe, Costs
+from judgetrain.engines.cost_estimate import CostProbe, Costs, described
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
@@ -29,6 +29,17 @@ class _Silent(Console):
 
     def line(self, message: str) -> None:
         """Nothing."""
+
+
+def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage evaluate; its judges are not made for it."""
+    found = dict(rehearsed(settings))
+    yield f"evaluate: dry run for {', '.join(found)}, expected"
+    total = Costs()
+    for costs in found.values():
+        for step, cost in costs.items():
+            total[step] += cost
+    yield from described(total, settings.evaluate, "evaluate")
 
 
 def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:

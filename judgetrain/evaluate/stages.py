@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
@@ -108,9 +108,21 @@ def _check_evaluate_here(config: Any) -> None:
         extra(section, settings)
 
 
+def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> Any:
+    """The configuration without the methods that need a stage which came to nothing, where ``evaluate.partial`` asks
+    for it and a judge is left; else None."""
+    if not config.evaluate.partial:
+        return None
+
+    def only(methods: list[str]) -> Any:
+        return config.changed(evaluate=replace(config.evaluate, methods=methods))
+
+    left = [m for m in config.evaluate.methods if lost not in needed(only([m]))]
+    return only(left) if {"initial", "sft", "dpo"} & {Method.parse(m).target for m in left} else None
+
+
 EVALUATE = Stage(
     name="evaluate",
-    makes="agreement, consistency and cost of every method, with intervals, and a report",
     settings=EvaluateSettings,
     code="judgetrain.evaluate.stage:run",
     artifact="evaluation",
@@ -118,4 +130,7 @@ EVALUATE = Stage(
     check=_check_evaluate,
     check_here=_check_evaluate_here,
     format=4,
+    estimate="judgetrain.evaluate.estimate:estimate",
+    finished="judgetrain.evaluate.hooks:require_finished",
+    without="judgetrain.evaluate.stages:without",
 )

@@ -8,7 +8,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import (
     AnyEngine,
     EngineConfig,
-    PaidConfig,
+    LimitsConfig,
     SamplingConfig,
     TransformersEngineConfig,
     engine_key,
@@ -37,7 +37,7 @@ class GivenEngineConfig(EngineConfig):
 
 
 @dataclass
-class TeacherConfig(PaidConfig):
+class TeacherConfig(LimitsConfig):
     """Stage teacher."""
 
     engine: AnyEngine = engine_key(
@@ -64,7 +64,7 @@ class TeacherConfig(PaidConfig):
 
 
 @dataclass
-class ExternalConfig(PaidConfig):
+class ExternalConfig(LimitsConfig):
     """The external judge that labels where label.source=external."""
 
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "the judge, as a rule type openai")

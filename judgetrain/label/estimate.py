@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.engines.base import Step
-from judgetrain.engines.cost_estimate import Cost, Costs
+from judgetrain.engines.cost_estimate import Cost, Costs, described
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
 from judgetrain.label.config import ExternalConfig, TeacherConfig
-from judgetrain.label.external import Case, load_external_prompts
-from judgetrain.label.teacher_stage import shape_of
+from judgetrain.label.external import Case, cases_of, load_external_prompts
+from judgetrain.label.stages import LabelSettings, TeacherSettings
+from judgetrain.label.teacher_stage import divided, shape_of
 from judgetrain.schema import Comparison
 
 CRITERION = "name of the criterion: what it looks at in a response"
@@ -69,3 +73,24 @@ def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> dict[S
         for conflict in case.conflicts:
             costs.ask("preference", conflict.slots, 2)
     return dict(costs)
+
+
+def teacher(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage teacher."""
+    config = settings.teacher
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
+    taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))
+    left = f"{len(remaining)} remain for the tree"
+    if not remaining:
+        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
+    yield f"teacher: dry run for {config.engine.described}: {len(taught)} comparisons ({left}), expected"
+    yield from described(estimate(config, settings.prompts, taught), config, "teacher")
+
+
+def external(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage label."""
+    config = settings.label.external
+    _, dialect = load_external_prompts(config)
+    cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
+    yield f"label: dry run for {config.engine.described}: {len(cases)} comparisons, expected"
+    yield from described(estimate_external(config, cases), config, "label.external")

@@ -195,18 +195,17 @@ def _label_inputs(config: Any) -> Sequence[str]:
 
 TEACHER = Stage(
     name="teacher",
-    makes="multi-branch evaluations of some pairs by an external model or an annotator",
     settings=TeacherSettings,
     code="judgetrain.label.teacher_stage:run",
     inputs=needs("responses"),
     check=check_teacher,
     check_here=_check_evaluations,
     format=3,
+    estimate="judgetrain.label.estimate:teacher",
 )
 
 TREE = Stage(
     name="tree",
-    makes="evaluation trees of the other pairs by the Initial judge, in later rounds by the last round's",
     settings=TreeSettings,
     code="judgetrain.label.grow:run",
     inputs=lambda config: ("teacher", config.rounds.grower),
@@ -215,7 +214,6 @@ TREE = Stage(
 
 ANCHORS = Stage(
     name="anchors",
-    makes="labelled comparisons that no round is trained on",
     settings=AnchorsSettings,
     code="judgetrain.label.anchors:run",
     inputs=lambda config: ("teacher", *(("initial",) if config.rounds.anchor_labels == "ensemble" else ())),
@@ -224,9 +222,9 @@ ANCHORS = Stage(
 
 LABEL = Stage(
     name="label",
-    makes="pruning, labels, examples and preference pairs",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
     inputs=_label_inputs,
     check=_check_label,
+    estimate="judgetrain.label.estimate:external",
 )

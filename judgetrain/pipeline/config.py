@@ -93,6 +93,11 @@ class RunConfig:
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
     )
+    dry_run: bool = key(
+        False,
+        "say how many calls and tokens the first paid model of the run is expected to take, and ask it nothing",
+        in_fingerprint=False,
+    )
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")

@@ -30,6 +30,7 @@ from judgetrain.pipeline.cli import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.complaints import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.keys_page import show as show_keys
 from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
@@ -78,7 +79,7 @@ def _run(config: Config) -> Outcome | None:
 
         check_objective(config.objective, config.evaluate, config.stage)
     pipeline = Pipeline(config)
-    if config.teacher.dry_run or config.label.external.dry_run or config.evaluate.dry_run:
+    if config.dry_run:
         from judgetrain.pipeline.dry_run import show as show_cost
 
         show_cost(pipeline)
@@ -94,10 +95,8 @@ def _run(config: Config) -> Outcome | None:
 
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
-    if config.stage == "evaluate":
-        from judgetrain.evaluate.hooks import require_finished
-
-        require_finished(directory)
+    if not command and (finished := STAGES[config.stage].finished):
+        resolve_name(finished)(directory)
     push_last(pipeline, judges)
     last = "gate" if command else config.stage
     reused = [name for name in pipeline.needed(last) if name not in pipeline.made]

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
@@ -24,7 +25,6 @@ from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.engines.config import check_package
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
-from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES, of_round_before
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -196,18 +196,12 @@ class Pipeline:
         return directory
 
     def _do_without(self, lost: str, name: str) -> bool:
-        """Leave out the methods that need a stage, where ``evaluate.partial`` asks for it and a judge is left."""
-        if name != "evaluate" or not self.config.evaluate.partial:
-            return False
-
-        def only(methods: list[str]) -> Config:
-            return self.config.changed(evaluate=replace(self.config.evaluate, methods=methods))
-
-        left = [m for m in self.config.evaluate.methods if lost not in Pipeline(only([m])).needed(name)]
-        if not {"initial", "sft", "dpo"} & {Method.parse(m).target for m in left}:
-            return False
-        self.config, self._plans = only(left), {}
-        return True
+        """Go on without a stage that came to nothing, where the stage asked for can."""
+        without = STAGES[name].without
+        config = without and resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
+        if config:
+            self.config, self._plans = config, {}
+        return bool(config)
 
     def _pass_gate(self, name: str) -> None:
         """Make the rounds before, where the stage needs their judge.

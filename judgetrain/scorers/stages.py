@@ -104,7 +104,6 @@ def _check_selfeval(config: Any) -> None:
 
 SELFEVAL = Stage(
     name="selfeval",
-    makes="an LLM (scorer.model) scores its own answers: glass-box features and ProbDiff",
     settings=SelfEvalSettings,
     code="judgetrain.scorers.stage:run",
     artifact="evaluation",

@@ -120,7 +120,6 @@ def _check_judge_here(config: Any) -> None:
 
 JUDGE = Stage(
     name="judge",
-    makes="a judge's verdicts with reasons on your own comparisons, or on systems' answers",
     settings=JudgeSettings,
     code="judgetrain.serving.judging:run",
     artifact="evaluation",

@@ -203,12 +203,11 @@ def _rl_inputs(config: Any) -> Sequence[str]:
     return (config.train.rl.start, *(() if own else ("label",)), *comparisons)
 
 
-def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[Any]:
+def _stage(name: str, artifact: str = "model", **own: Any) -> Stage[Any]:
     """A stage that trains, or computes with several processes as those do."""
     code = f"judgetrain.train.stage:run_{name}"
     return Stage(
         name=name,
-        makes=makes,
         code=code,
         artifact=artifact,
         check_here=lambda config: check_machine(config.train, name),
@@ -219,26 +218,21 @@ def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[
 
 INITIAL = _stage(
     "initial",
-    "the Initial judge, trained on the teacher's evaluations",
     settings=InitialSettings,
     inputs=needs("teacher"),
     check=_check_initial,
 )
-SFT = _stage(
-    "sft", "the SFT judge", settings=SftSettings, inputs=lambda config: (config.rounds.seed, "label"), check=_check_sft
-)
+SFT = _stage("sft", settings=SftSettings, inputs=lambda config: (config.rounds.seed, "label"), check=_check_sft)
 REFERENCE = _stage(
     "reference",
-    "the reference model's log-probabilities, once for all DPO runs on the same pairs",
     artifact="dataset",
     settings=ReferenceSettings,
     inputs=needs("sft", "label"),
     check=_check_dpo,
 )
-DPO = _stage("dpo", "the DPO judge", settings=DpoSettings, inputs=_dpo_inputs, check=_check_dpo)
+DPO = _stage("dpo", settings=DpoSettings, inputs=_dpo_inputs, check=_check_dpo)
 RL = _stage(
     "rl",
-    "the judge after on-policy training on whole branches, rewarded for being right in both orders",
     settings=RlSettings,
     inputs=_rl_inputs,
     check=_check_rl,

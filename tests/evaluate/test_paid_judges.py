@@ -171,7 +171,7 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
 def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(
     server: FaultyServer, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.stage, config.evaluate.dry_run, config.evaluate.max_requests = "evaluate", True, CALLS - 1
+    config.stage, config.dry_run, config.evaluate.max_requests = "evaluate", True, CALLS - 1
     assert job.run(config) is None
     printed = capsys.readouterr().out
     assert f"all: {CALLS} calls" in printed
@@ -179,4 +179,4 @@ def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(
     assert server.bodies == [] and not (Path(config.output_dir) / "artifacts").exists()
     config.evaluate.methods = ["first"]
     assert job.run(config) is None
-    assert "0 calls, since no method asks a model that is paid for" in capsys.readouterr().out
+    assert "0 calls, since no model that is paid for is asked" in capsys.readouterr().out

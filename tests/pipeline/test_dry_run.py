@@ -1,4 +1,4 @@
-"""``teacher.dry_run=true`` says what the teacher would take, makes what it needs, and asks no external model."""
+"""``dry_run=true`` says what the teacher would take, makes what it needs, and asks no external model."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.builders.label import tree_of
 
 def configured(tmp_path: Path) -> Config:
     engine = OpenAIEngineConfig(model="gpt-x", base_url="http://127.0.0.1:9/v1")
-    teacher = TeacherConfig(engine=engine, comparisons=4, branches=2, dry_run=True)
-    config = Config(prompts="compact", stage="dpo", teacher=teacher, output_dir=str(tmp_path / "outputs"))
+    teacher = TeacherConfig(engine=engine, comparisons=4, branches=2)
+    config = Config(prompts="compact", stage="dpo", dry_run=True, teacher=teacher, output_dir=str(tmp_path / "outputs"))
     config.dialogues.sources = [DialogueSourceConfig(name="world", type="world")]
     config.train.base.path = "world"
     return config
@@ -77,7 +77,7 @@ def test_it_says_where_nothing_would_remain_for_the_tree(
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = configured(tmp_path)
     config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
-    with pytest.raises(ConfigError, match=r"teacher\.dry_run=true: .*external models api; run stage=responses"):
+    with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks the external models api first"):
         dry_run.show(Pipeline(config))
 
 
@@ -88,14 +88,13 @@ def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
             setattr(config.teacher, name, value)
         return Pipeline(config).plan("teacher").fingerprint
 
-    assert len({marks(), marks(dry_run=False), marks(max_requests=5), marks(max_tokens=5)}) == 1
+    assert len({marks(), marks(max_requests=5), marks(max_tokens=5)}) == 1
     assert marks(branches=1) != marks()
 
 
 def external(tmp_path: Path) -> Config:
     config = configured(tmp_path)
     config.label.external.engine, config.teacher.engine = config.teacher.engine, WorldEngineConfig()
-    config.teacher.dry_run, config.label.external.dry_run = False, True
     config.label.source = "external"
     return config
 
@@ -115,11 +114,15 @@ def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
     assert "label.external.max_requests=5 does not suffice" in printed
 
 
-def test_a_paid_teacher_is_not_asked_for_the_external_judges_estimate(tmp_path: Path) -> None:
+def test_the_first_paid_model_is_the_one_that_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
     config = external(tmp_path)
     config.teacher.engine = config.label.external.engine
-    with pytest.raises(ConfigError, match=r"label\.external\.dry_run=true: .*stage teacher .*models gpt-x"):
-        dry_run.show(Pipeline(config))
-    config.label.source = "ensemble"
-    with pytest.raises(ConfigError, match=r"label\.source=ensemble, so that nobody is asked"):
-        dry_run.show(Pipeline(config))
+    dry_run.show(Pipeline(config))
+    assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
+    config.teacher.engine, config.label.source = WorldEngineConfig(), "ensemble"
+    dry_run.show(Pipeline(config))
+    assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out

@@ -206,7 +206,7 @@ def test_a_dry_run_looks_at_what_is_to_be_measured_on(tmp_path: Path) -> None:
 
     lines(tmp_path / "train.jsonl", [ROW | {"label": "A"}] * 3)
     lines(tmp_path / "test.jsonl", [ROW | {"label": "1"}])
-    words = ("teacher=openai", "teacher.engine.model=m", "teacher.dry_run=true", "stage=evaluate")
+    words = ("teacher=openai", "teacher.engine.model=m", "dry_run=true", "stage=evaluate")
     config = configured("recipe=pairs", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'out'}", *words)
     with pytest.raises(JudgetrainError, match=r"test\.jsonl:1: label '1' is not one of A, B, tie"):
         show(Pipeline(config))

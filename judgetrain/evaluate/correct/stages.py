@@ -74,7 +74,6 @@ def _check_correct_here(config: Any) -> None:
 
 CORRECT = Stage(
     name="correct",
-    makes="responses that a judge scored low, rewritten",
     settings=CorrectSettings,
     code="judgetrain.evaluate.correct.stage:run",
     inputs=CorrectSettings.judges,

@@ -69,7 +69,6 @@ def _check_correlate_here(config: Any) -> None:
 
 CORRELATE = Stage(
     name="correlate",
-    makes="a rating for each response, correlated with every score",
     settings=CorrelateSettings,
     code="judgetrain.evaluate.correlate.stage:run",
     artifact="evaluation",

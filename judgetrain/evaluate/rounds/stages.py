@@ -45,7 +45,6 @@ def _check_gate(config: Any) -> None:
 
 GATE = Stage(
     name="gate",
-    makes="what the anchors tell of a round's judge: whether to go on, and the best round",
     settings=GateSettings,
     code="judgetrain.evaluate.rounds.stage:run",
     artifact="evaluation",

@@ -43,7 +43,6 @@ def _check_scenarios(config: Any) -> None:
 
 SCENARIOS = Stage(
     name="scenarios",
-    makes="of what kinds the training dialogues and the benchmarks are",
     settings=ScenariosSettings,
     code="judgetrain.evaluate.scenarios.stage:run",
     artifact="evaluation",

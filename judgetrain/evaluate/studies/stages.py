@@ -79,7 +79,6 @@ def _check_studies_here(config: Any) -> None:
 
 STUDIES = Stage(
     name="studies",
-    makes="the ProbDiff paper's studies of what selfeval found",
     settings=StudiesSettings,
     code="judgetrain.evaluate.studies.stage:run",
     inputs=lambda config: ("dialogues", "selfeval"),

@@ -59,7 +59,6 @@ def _systems(items: Sequence[Item]) -> list[tuple[str, str]]:
 
 LEADERBOARD = Stage(
     name="leaderboard",
-    makes="systems ranked by a judge's verdicts, with intervals, and a page",
     settings=LeaderboardSettings,
     code="judgetrain.serving.leaderboard.stage:run",
     artifact="evaluation",

@@ -46,7 +46,6 @@ def _check_here(config: Any) -> None:
 
 LABEL_QUEUE = Stage(
     name="label_queue",
-    makes="which comparisons people should label first, as files for Label Studio and Argilla",
     settings=LabelQueueSettings,
     code="judgetrain.serving.queue.stage:run",
     inputs=_inputs,

@@ -81,7 +81,6 @@ def _check_here(config: Any) -> None:
 
 STRESS = Stage(
     name="stress",
-    makes="best of 1 to 256 responses by a judge: does what it likes best go on being good?",
     settings=StressSettings,
     code="judgetrain.serving.stress.stage:run",
     artifact="evaluation",
