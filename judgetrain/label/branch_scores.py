@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,24 +37,19 @@ FORMAT = 1
 """Raised when the code changes what is scored."""
 
 
-@dataclass(frozen=True)
-class Node:
-    """A text to be scored: a readable judgment, or a guideline, with the prompt that the judge wrote it for."""
-
-    id: str
-    level: str
-    sample: Sample
+Node = tuple[str, str, Sample]
+"""The id and level of a text to be scored, and the text with the prompt that the judge wrote it for."""
 
 
 def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
     """The guidelines of a tree, and its readable judgments."""
     for criterion, guideline in tree.guidelines():
         prompt = prompter.guideline(tree.comparison, criterion.text)
-        yield Node(guideline.id, "guideline", Sample(tuple(prompt), guideline.text.strip()))
+        yield guideline.id, "guideline", Sample(tuple(prompt), guideline.text.strip())
         for judgment in guideline.judgments:
             if judgment.verdict is not None:
                 shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
-                yield Node(judgment.id, "judgment", Sample(tuple(shown), judgment.text.strip()))
+                yield judgment.id, "judgment", Sample(tuple(shown), judgment.text.strip())
 
 
 def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
@@ -74,10 +69,18 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         trust_remote_code=base.trust_remote_code,
         gpus=settings.gpus,
     )
+    trees = inputs["tree"]
     with loaded_once(lambda: load_scorer(settings, judge)) as scorer:
         for signal in signals:
+
+            def process(index: int, places: Sequence[int], signal: str = signal) -> ShardResult:
+                found = map(EvaluationTree.from_row, rows_at(trees, "trees", places[0], len(places)))
+                nodes = [node for tree in found for node in nodes_of(tree, prompter)]
+                return _shard(nodes, _names(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+
             adopt(f"{ROWS}-{signal}", _key(signal, settings, stage, inputs, out.seed), out)
-            _score_trees(signal, scorer, settings, inputs["tree"], prompter, out)
+            places = range(count_rows(trees, "trees"))
+            out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
     return Rewards(_percentiles(read_scores(out.directory), signals, settings))
 
 
@@ -111,39 +114,18 @@ def _names(method: str) -> list[str]:
     return [name for members in groups([method]).values() for name in members]
 
 
-def _score_trees(
-    signal: str,
-    scorer: Callable[[], TokenScorer],
-    settings: ScorerConfig,
-    trees: Path,
-    prompter: Prompter,
-    out: StageRun,
-) -> None:
-    """One signal's scores of every node, in shards of trees."""
-    names = _names(signal)
-
-    def process(index: int, places: Sequence[int]) -> ShardResult:
-        found = rows_at(trees, "trees", places[0], len(places))
-        nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
-        return _shard(nodes, names, scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
-
-    places = range(count_rows(trees, "trees"))
-    out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
-
-
 def _shard(
     nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerConfig, seed: int
 ) -> ShardResult:
     """The scores of nodes; equal texts after equal prompts are scored once."""
-    keys = [repr(node.sample) for node in nodes]
-    samples = {key: node.sample for key, node in zip(keys, nodes, strict=True)}
+    samples = {repr(sample): sample for _, _, sample in nodes}
     places = {key: place for place, key in enumerate(samples)}
     before = scorer.usage
     found = score(scorer, list(samples.values()), names, settings, seed)
     usage = scorer.usage - before
     rows = [
-        {"node": node.id, "level": node.level, **{name: _plain(found[name].values[places[key]]) for name in names}}
-        for node, key in zip(nodes, keys, strict=True)
+        {"node": node, "level": level, **{name: _plain(found[name].values[places[repr(sample)]]) for name in names}}
+        for node, level, sample in nodes
     ]
     gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
     return ShardResult(rows, 0, gone, **tokens_of([usage]), counts_out=0)

@@ -19,7 +19,6 @@ from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
-from judgetrain.label.pair_precision import in_words
 from judgetrain.label.reward_report import SignalReport, summary
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
@@ -87,8 +86,10 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
-    for line in in_words(table["levels"], table["pairs"]):
-        out.log(f"label: {line}")
+    untested = [level for level in table["pairs"] if table["levels"].get(level, {}).get("chance") is None]
+    out.log(
+        f"label: pairs by level: {table['pairs']}" + (f"; too few to test: {', '.join(untested)}" if untested else "")
+    )
     out.track.table("yield", ("what", "reason", "n"), [*_counted(table)])
     out.count(dropped=data.unlabelled)
 

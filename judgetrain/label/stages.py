@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,12 @@ TEACHERS = (
     "'responses.contrast.kinds=[nearby,errors]' (pairs constructed so that the better side is known); "
     "teacher.evaluations=FILE (evaluations that are written already)"
 )
-"""What can stand in the teacher's place; labelling functions over text statistics are left to who asks for them."""
+"""What can stand in the teacher's place."""
+
+TWO_JUDGMENTS = (
+    "takes two judgments by one guideline in one order that differ, and with tree.judgments=1 there is one; set "
+    "tree.judgments=2"
+)
 
 OF_QUERIES = ("decontaminate",)
 """What says whether a dialogue holds a benchmark's query."""
@@ -157,8 +162,8 @@ def _check_label(config: Any) -> None:
             f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
             "give an even number"
         )
-    if labels.pairs_by == "label" and "judgment" in labels.levels:
-        _check_two_judgments(config, "label.pairs_by=label", ", or leave judgment out of label.levels")
+    if labels.pairs_by == "label" and "judgment" in labels.levels and config.tree.judgments == 1:
+        raise ConfigError(f"label.pairs_by=label: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
     if labels.corrections.path:
         labels.corrections.check("label.corrections")
         load_prompt_set(config.correct.prompts, "correction", "correct.prompts")
@@ -167,8 +172,8 @@ def _check_label(config: Any) -> None:
 
         labels.external.engine.check("label.external.engine")
         dialect = load_external_prompts(labels.external)[1]
-        if dialect == "preference":
-            _check_two_judgments(config, f"label.external.prompts={labels.external.prompts}", "")
+        if dialect == "preference" and config.tree.judgments == 1:
+            raise ConfigError(f"label.external.prompts={labels.external.prompts}: {TWO_JUDGMENTS}")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
@@ -178,19 +183,6 @@ def _check_label(config: Any) -> None:
 
         check_scorers(labels.signals, OF_RESPONSES, "label.signals")
         check_revision_prompt(config)
-
-
-def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
-    """Refuse trees in which no two judgments of an order are of one guideline, where such pairs are asked for."""
-    if config.tree.judgments == 1:
-        raise ConfigError(
-            f"{asked}: takes two judgments by one guideline in one order that differ, and with tree.judgments=1 there "
-            f"is one; set tree.judgments=2{otherwise}"
-        )
-
-
-def _label_inputs(config: Any) -> Sequence[str]:
-    return ("tree", config.rounds.grower) if config.label.signals else ("tree",)
 
 
 TEACHER = Stage(
@@ -224,7 +216,7 @@ LABEL = Stage(
     name="label",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
-    inputs=_label_inputs,
+    inputs=lambda config: ("tree", *((config.rounds.grower,) if config.label.signals else ())),
     check=_check_label,
     estimate="judgetrain.label.estimate:external",
 )

@@ -46,7 +46,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if settings.teacher.evaluations:
         taught, remaining = _read_written(settings, comparisons, out)
     else:
-        known = [c for c in comparisons if c.label or not _by_labels(settings.teacher)]
+        by_labels = isinstance(settings.teacher.engine, GivenEngineConfig)
+        known = [c for c in comparisons if c.label or not by_labels]
         if not known:
             raise DataError(
                 "teacher=given: none of the comparisons has a label; name its column with "
@@ -54,7 +55,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
                 "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
             )
         taught, remaining = divided(known, settings.teacher, out.seed)
-        if unknown := [c for c in comparisons if _by_labels(settings.teacher) and not c.label]:
+        if unknown := [c for c in comparisons if by_labels and not c.label]:
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
@@ -118,10 +119,6 @@ def divided(
     for same in queries.values():
         (taught if len(taught) + len(same) <= most else remaining).extend(same)
     return (taught, remaining) if taught else (remaining, [])
-
-
-def _by_labels(teacher: TeacherConfig) -> bool:
-    return isinstance(teacher.engine, GivenEngineConfig)
 
 
 def shape_of(teacher: TeacherConfig) -> Shape:

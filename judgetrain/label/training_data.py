@@ -17,10 +17,9 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.hints import HINTS
 from judgetrain.label.labels import Label, accepts, ensemble_label
-from judgetrain.label.pair_precision import PairPrecision
 from judgetrain.label.paper_pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards
-from judgetrain.label.selection import in_both_orders, leanings, near_identical
+from judgetrain.label.selection import in_both_orders, leanings
 from judgetrain.schema import ORDERS
 
 
@@ -30,7 +29,7 @@ class TrainingData:
     Args:
         prompter: renders the judge's prompts.
         config: how trees are labelled, and how much is taken from each.
-        rewards: the branches' scores, and how they are weighed.
+        rewards: the branches' scores.
         seed: what is drawn for a tree depends on it and on the comparison's id.
         preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
         place: the directory of the temporary files that hold examples and pairs.
@@ -51,16 +50,11 @@ class TrainingData:
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
         self.divided: dict[str, int] = {}
-        self._taught: set[str] | None = None
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
         self.trees: Counter[str] = Counter()
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
         self._truth: Counter[str] = Counter()
-        self._precision = PairPrecision()
-        self._rejected_but_right: set[str] = set()
-        """Judgments that give the label and yet are the rejected side of a pair."""
-        self._ties_broken = 0
         self._failures: Counter[str] = Counter()
 
     def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
@@ -69,10 +63,12 @@ class TrainingData:
         self._failures.update(tree.failures)
         ensemble = ensemble_label(tree, self.config)
         label = given or self.rewards.break_tie(tree, ensemble)
-        self._ties_broken += label.source == "reward"
-        verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
-        made = {"made": tree.comparison.made or ""}
-        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts, **made})
+        known = {
+            "ensemble_verdict": ensemble.verdict,
+            "truth": tree.comparison.label,
+            "made": tree.comparison.made or "",
+        }
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **known})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[self._pruning_reason(branch, label)] += 1
@@ -86,13 +82,7 @@ class TrainingData:
             self._truth["right" if tree.comparison.label == said else "wrong" if said else "no_label"] += 1
         rng = random.Random(derive_seed(self.seed, tree.comparison.id))
         self.sft.extend(self.sft_examples(tree, branches, label, rng))
-        pairs = self.pair_builder.pairs(tree, label, rng)
-        rejected = {p.rejected_nodes[0] for p in pairs if p.level == "judgment"}
-        self._rejected_but_right.update(
-            j.id for _, _, j in tree.judgments() if j.id in rejected and j.verdict == label.verdict
-        )
-        self._precision.add(pairs, tree)
-        self.pairs.extend(pairs)
+        self.pairs.extend(self.pair_builder.pairs(tree, label, rng))
         return label
 
     def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
@@ -140,27 +130,15 @@ class TrainingData:
         number = max(1, round(share * len(ids)))
         taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
-        self._taught = taught
-        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if self.for_sft(row["comparison_id"]))
-        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if self.for_pairs(pair.comparison_id))
-
-    def for_sft(self, comparison_id: str) -> bool:
-        """Whether a comparison may give supervised examples (``config.sft_share``)."""
-        return self._taught is None or comparison_id in self._taught
-
-    def for_pairs(self, comparison_id: str) -> bool:
-        """Whether a comparison may give preference pairs (``config.sft_share``)."""
-        return self._taught is None or comparison_id not in self._taught
+        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if row["comparison_id"] in taught)
+        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if pair.comparison_id not in taught)
 
     def table(self) -> dict[str, dict[str, Any]]:
         """Kept and dropped, by rule.
 
         ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own;
-        ``pairs_that_are`` counts kept pairs of a kind that one may want to know of; ``levels`` says whether differences
-        of a level are more than chance, and where comparisons carry a truth, how many of its pairs are ``right``.
+        ``levels`` says whether differences of a level are more than chance.
         """
-        ties = {"ties": {"broken": self._ties_broken}} if self.rewards.scores else {}
-        divided = {"comparisons_for": self.divided} if self.divided else {}
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
@@ -168,25 +146,11 @@ class TrainingData:
             "sft": dict(Counter(row["level"] for row in self.sft)),
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
-            "pairs_that_are": dict(sorted(self._notable().items())),
             "pairs_lean_to": leanings(self.pairs),
-            "levels": self._levels(),
+            "levels": self.pair_builder.tested.table(),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
-            **ties,
-            **divided,
+            **({"comparisons_for": self.divided} if self.divided else {}),
         }
-
-    def _levels(self) -> dict[str, dict[str, Any]]:
-        """By level what its test says, and where a truth is known how many of its pairs are right."""
-        tested, right = self.pair_builder.tested.table(), self._precision.table(self.pairs)
-        return {level: {**tested.get(level, {}), **right.get(level, {})} for level in sorted({*tested, *right})}
-
-    def _notable(self) -> Counter[str]:
-        found = Counter[str]()
-        for pair in (pair for pair in self.pairs if pair.level == "judgment"):
-            found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
-            found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
-        return found
 
     def nothing_left(self) -> str:
         """Why there is nothing to train on: what most was lost for, and what helps."""

@@ -62,9 +62,7 @@ def test_a_tied_vote_goes_to_the_side_with_the_better_scores(
     assert Rewards().break_tie(tree, label) is label, "no scores"
     data = TrainingData(PROMPTER, LabelConfig(), scored(tree, **raised))
     data.add(tree)
-    assert data.table()["ties"] == {"broken": int(source == "reward")}
     assert data.table()["trees"] == {f"label_{verdict}": 1} and data.labels[0]["ensemble_verdict"] == "tie"
-    assert "ties" not in TrainingData(PROMPTER).table()
 
 
 def pairs_of(tree: EvaluationTree, rewards: Rewards, skipped: Counter[str]) -> list:  # type: ignore[type-arg]
