@@ -49,7 +49,7 @@ def round_robin(members: Members) -> Rounds:
 
     A response that stands there several times ties with itself, which is not asked.
     """
-    pairs = _all_pairs(members)
+    pairs = list(combinations(members.numbers, 2))
     found = _both_ways(pairs, (yield pairs))
     scalars: list[Scalar] = []
     for number, copies in enumerate(members.weights):
@@ -69,19 +69,17 @@ def bradley_terry(members: Members) -> Rounds:
     """
     import evalica
 
-    pairs = _all_pairs(members)
-    wins: list[tuple[int, int, float]] = []
-    for (first, second), share in zip(pairs, (yield pairs), strict=True):
-        if share is not None:
-            wins += [(first, second, share), (second, first, 1 - share)]
-    read = sorted({member for first, second, _ in wins for member in (first, second)})
-    if not read:
+    pairs = list(combinations(members.numbers, 2))
+    read = [(pair, share) for pair, share in zip(pairs, (yield pairs), strict=True) if share is not None]
+    rated = sorted({member for pair, _ in read for member in pair})
+    if not rated:
         return [0.0 if len(pairs) == 0 and copies > 1 else None for copies in members.weights]
-    games = [(*game, evalica.Winner.X) for game in wins if game[2] > 0]
-    games += [(member, STAND_IN, 1.0, evalica.Winner.Draw) for member in read]
+    games = [(*pair, share, evalica.Winner.X) for pair, share in read if share > 0]
+    games += [(*pair, 1 - share, evalica.Winner.Y) for pair, share in read if share < 1]
+    games += [(member, STAND_IN, 1.0, evalica.Winner.Draw) for member in rated]
     firsts, seconds, weights, winners = zip(*games, strict=True)
     fitted = evalica.bradley_terry(firsts, seconds, winners, weights=list(weights), tolerance=1e-12, limit=1000).scores
-    return [math.log(fitted[n] / fitted[STAND_IN]) if n in read else None for n in members.numbers]
+    return [math.log(fitted[n] / fitted[STAND_IN]) if n in rated else None for n in members.numbers]
 
 
 def anchor(members: Members) -> Rounds:
@@ -91,13 +89,12 @@ def anchor(members: Members) -> Rounds:
     among each other first, which costs n pairs for n members in place of n(n - 1)/2. It has 0.5 itself.
     """
     if members.reference:
-        pairs = [(number, len(members.weights)) for number in members.numbers]
-        return list((yield pairs))
+        return list((yield [(number, len(members.weights)) for number in members.numbers]))
     tried = members.numbers[:3]
     pairs = list(combinations(tried, 2))
     found = _both_ways(pairs, (yield pairs))
-    means = {n: _mean([found[n, other] for other in tried if other != n]) for n in tried}
-    chosen = min(tried, key=lambda n: abs((1.5 if (mean := means[n]) is None else mean) - 0.5))
+    means = {n: [share for other in tried if other != n and (share := found[n, other]) is not None] for n in tried}
+    chosen = min(tried, key=lambda n: abs(fmean(means[n]) - 0.5) if means[n] else 1.0)
     pairs = [(chosen, number) for number in members.numbers[3:]]
     found |= _both_ways(pairs, (yield pairs))
     shares = [found.get((number, chosen)) for number in members.numbers]
@@ -105,14 +102,8 @@ def anchor(members: Members) -> Rounds:
     return [own if number == chosen else share for number, share in enumerate(shares)]
 
 
-MODES: Mapping[str, Callable[[Members], Rounds]] = {
-    mode.__name__: mode for mode in (round_robin, anchor, bradley_terry)
-}
+MODES: Mapping[str, Callable[[Members], Rounds]] = {m.__name__: m for m in (round_robin, anchor, bradley_terry)}
 """Every mode by its name."""
-
-
-def _all_pairs(members: Members) -> list[Pair]:
-    return list(combinations(members.numbers, 2))
 
 
 def _both_ways(pairs: Sequence[Pair], shares: Sequence[Share]) -> dict[Pair, Share]:
@@ -121,8 +112,3 @@ def _both_ways(pairs: Sequence[Pair], shares: Sequence[Share]) -> dict[Pair, Sha
     for (first, second), share in zip(pairs, shares, strict=True):
         found[first, second], found[second, first] = share, None if share is None else 1 - share
     return found
-
-
-def _mean(shares: Sequence[Share]) -> Scalar:
-    readable = [share for share in shares if share is not None]
-    return fmean(readable) if readable else None

@@ -15,7 +15,6 @@ from judgetrain.serving.rewards.groups import Group, scalars
 JUDGE = "JUDGETRAIN_JUDGE"
 """The environment variable that names the judge where ``reward_kwargs`` do not."""
 
-_PROMPTS = ("prompt", "question")
 _one_at_a_time = Lock()
 
 
@@ -61,8 +60,10 @@ def compute_scores(
     """
     rows = zip(solution_strs, ground_truths, extra_infos, strict=True)
     groups = [Group(_prompt(extra), [str(said)], _reference(truth, extra)) for said, truth, extra in rows]
+    if not (name := judge or os.environ.get(JUDGE, "")):
+        raise ConfigError(f"no judge: name one in custom_reward_function.reward_kwargs.judge, or in {JUDGE}")
     with _one_at_a_time:  # verl's reward loop calls from several threads
-        found = scalars(groups, _judge(_name(judge), tuple(sorted(asked.items()))).compare_all, "anchor")
+        found = scalars(groups, _judge(name, tuple(sorted(asked.items()))).compare_all, "anchor")
     return [{"score": 0.5 if s is None else s, "unreadable": float(s is None)} for (s,) in found]
 
 
@@ -73,14 +74,8 @@ def _judge(name: str, asked: tuple[tuple[str, Any], ...]) -> Judge:
     return load_judge(name, **dict(asked))
 
 
-def _name(judge: str | None) -> str:
-    if not (name := judge or os.environ.get(JUDGE, "")):
-        raise ConfigError(f"no judge: name one in custom_reward_function.reward_kwargs.judge, or in {JUDGE}")
-    return name
-
-
 def _prompt(extra: Mapping[str, Any] | None) -> Any:
-    for key in _PROMPTS:
+    for key in ("prompt", "question"):
         if extra is not None and extra.get(key) is not None:
             return extra[key]
     raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")

@@ -19,26 +19,11 @@ from judgetrain.serving.rewards.modes import Scalar
 from judgetrain.serving.server import schema
 from judgetrain.serving.server.admission import Admission, error
 from judgetrain.serving.server.batches import ClosedError, QueueFullError
-from judgetrain.serving.server.openrlhf import NOTHING_READ, Gathering, asked_of
+from judgetrain.serving.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.serving.server.service import Service
 
-EXAMPLES = {
-    "one": {"value": {"prompt": "Name a prime.", "response_a": "7", "response_b": "8"}},
-    "messages": {
-        "value": {
-            "comparisons": [
-                {
-                    "id": "row-1",
-                    "messages": [{"role": "user", "content": "Name a prime."}],
-                    "response_a": "7",
-                    "response_b": "8",
-                    "model_a": "mine",
-                    "model_b": "theirs",
-                }
-            ]
-        }
-    },
-}
+EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
+EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schema.ErrorsOut, "description": text}
     for status, text in {
@@ -110,18 +95,15 @@ def _add_reward(app: FastAPI, service: Service) -> None:
         The responses to one prompt are compared with one another (mode ``anchor``: with their label, where that is
         text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
         """
-        rows = asked_of(request, config.reward == "anchor")
-        groups: dict[tuple[str, str | None], list[int]] = {}
-        for index, row in enumerate(rows):
-            groups.setdefault(row.group, []).append(index)
-        found = await asyncio.gather(*(gathering.scalars([rows[i] for i in part]) for part in groups.values()))
-        values: list[Scalar] = [None] * len(rows)
-        for part, scalars_ in zip(groups.values(), found, strict=True):
-            for index, value in zip(part, scalars_, strict=True):
-                values[index] = value
-        rewards = [NOTHING_READ if value is None else value for value in values]
+        groups = groups_of(request, config.reward == "anchor")
+        found = await asyncio.gather(*(gathering.scalars(key, list(part.values())) for key, part in groups.items()))
+        values: dict[int, Scalar] = {}
+        for part, worth in zip(groups.values(), found, strict=True):
+            values |= zip(part, worth, strict=True)
+        read = [values[place] for place in range(len(request.query))]
+        rewards = [NOTHING_READ if value is None else value for value in read]
         scores = [min(1.0, max(0.0, reward)) for reward in rewards]
-        logs = {"judge_reward": rewards, "judge_read": [float(value is not None) for value in values]}
+        logs = {"judge_reward": rewards, "judge_read": [float(value is not None) for value in read]}
         return JSONResponse({"rewards": rewards, "scores": scores, "extra_logs": logs})
 
 

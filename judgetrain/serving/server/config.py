@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
-from judgetrain.serving.rewards.modes import MODES
+
+MODES = ("round_robin", "anchor", "bradley_terry")
+"""The modes of rewards (``serving/rewards/modes.py``)."""
 
 
 @dataclass
@@ -22,7 +24,7 @@ class ServeConfig:
         empty=True,
         in_fingerprint=False,
     )
-    reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=tuple(MODES))
+    reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=MODES)
     group: int = key(
         1,
         "/get_reward: responses to a prompt that are compared, where a trainer sends each in a request of its own "

@@ -33,27 +33,18 @@ _ENDS = re.compile(
 _ROLES = {"model": "assistant"}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One response to be rewarded, and what it may be compared with."""
-
-    prompt: str
-    response: str
-    reference: str | None
-
-    @property
-    def group(self) -> tuple[str, str | None]:
-        """What those that are compared with one another have in common."""
-        return self.prompt, self.reference
+Key = tuple[str, str | None]
+"""What responses that are compared with one another have in common: the rendered prompt, and the reference if any."""
 
 
-def asked_of(request: RewardIn, references: bool) -> list[Asked]:
-    """The responses of a request; ``references``: labels that are text are answers to compare with."""
+def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
+    """The responses of a request by their places; ``references``: labels that are text are answers to compare with."""
+    found: dict[Key, dict[int, str]] = {}
     labels = request.labels or [None] * len(request.query)
-    return [
-        Asked(prompt, response_of(query, prompt), label if references and isinstance(label, str) and label else None)
-        for query, prompt, label in zip(request.query, request.prompts, labels, strict=True)
-    ]
+    for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
+        reference = label if references and isinstance(label, str) and label else None
+        found.setdefault((prompt, reference), {})[place] = response_of(query, prompt)
+    return found
 
 
 def response_of(query: str, prompt: str) -> str:
@@ -72,16 +63,11 @@ def prompt_of(rendered: str) -> Prompt:
     return rendered
 
 
-def group_of(members: Sequence[Asked]) -> Group:
-    """Responses to one prompt as a group."""
-    return Group(prompt_of(members[0].prompt), [m.response for m in members], members[0].reference)
-
-
 @dataclass
 class _Open:
     """A group that others may still join."""
 
-    members: list[Asked] = field(default_factory=list)
+    responses: list[str] = field(default_factory=list)
     full: asyncio.Event = field(default_factory=asyncio.Event)
     scalars: asyncio.Task[list[Scalar]] | None = None
 
@@ -97,27 +83,31 @@ class Gathering:
 
     def __init__(self, size: int, wait: float, judge: Callable[[Group], Awaitable[list[Scalar]]]) -> None:
         self._size, self._wait, self._judge = size, wait, judge
-        self._open: dict[tuple[str, str | None], _Open] = {}
+        self._open: dict[Key, _Open] = {}
 
-    async def scalars(self, members: Sequence[Asked]) -> list[Scalar]:
+    async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
         """The scalars of responses to one prompt, each by comparison with all of its group."""
-        if len(members) >= self._size:
-            return await self._judge(group_of(members))
-        name = members[0].group
-        group = self._open.setdefault(name, _Open())
-        first = len(group.members)
-        group.members += members
-        group.scalars = group.scalars or asyncio.create_task(self._of(name, group))
-        if len(group.members) >= self._size:
-            del self._open[name]
+        if len(responses) >= self._size:
+            return await self._judge(_group(key, responses))
+        group = self._open.setdefault(key, _Open())
+        first = len(group.responses)
+        group.responses += responses
+        group.scalars = group.scalars or asyncio.create_task(self._of(key, group))
+        if len(group.responses) >= self._size:
+            del self._open[key]
             group.full.set()
         found = await asyncio.shield(group.scalars)
-        return found[first : first + len(members)]
+        return found[first : first + len(responses)]
 
-    async def _of(self, name: tuple[str, str | None], group: _Open) -> list[Scalar]:
+    async def _of(self, key: Key, group: _Open) -> list[Scalar]:
         try:
             await asyncio.wait_for(group.full.wait(), self._wait)
         except TimeoutError:
-            if self._open.get(name) is group:
-                del self._open[name]
-        return await self._judge(group_of(group.members))
+            if self._open.get(key) is group:
+                del self._open[key]
+        return await self._judge(_group(key, group.responses))
+
+
+def _group(key: Key, responses: Sequence[str]) -> Group:
+    prompt, reference = key
+    return Group(prompt_of(prompt), responses, reference)

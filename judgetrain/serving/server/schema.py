@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from judgetrain.judges.base import BothOrders, Prediction
+from judgetrain.judges.base import BothOrders, Prediction, Reason
 from judgetrain.schema import Comparison, Verdict
 
 
@@ -82,19 +82,6 @@ class Out(BaseModel):
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
 
-class ReasonOut(Out):
-    """One branch: the judgment in one order, by one criterion and guideline. Scores are in the comparison's order."""
-
-    order: Literal["AB", "BA"]
-    criterion: str
-    guideline: str
-    text: str
-    score_a: float | None
-    score_b: float | None
-    verdict: Verdict | None
-    failure: str | None
-
-
 class CostOut(Out):
     """Of a verdict in one order; null where it is not known."""
 
@@ -117,7 +104,7 @@ class VerdictOut(Out):
     margin_ab: float | None = Field(description="that of the order in which A is shown first")
     margin_ba: float | None = Field(description="that of the other order")
     spread: float | None
-    reasons: list[ReasonOut]
+    reasons: list[Reason] = Field(description="scores are in the comparison's order")
     judgments: int
     failures: dict[str, int] = Field(description="judgments that could not be read, by reason")
     merged: bool = Field(description="both orders are known as one verdict only")
