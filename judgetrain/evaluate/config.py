@@ -13,7 +13,7 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     engine_key,
 )
-from judgetrain.judges.config import AskConfig
+from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key
 
@@ -85,16 +85,16 @@ class EvaluateConfig(LimitsConfig):
         "where nothing came out to train a judge on, evaluate those before it and say why, rather than fail",
         in_fingerprint=False,
     )
-    one_step: AskConfig = key(
-        AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("one_step")
+    one_step: OnceConfig = key(
+        OnceConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("one_step")
     )
-    at_once: AskConfig = key(
-        AskConfig("at_once", SamplingConfig(0.0, 1.0, 2)),
+    at_once: OnceConfig = key(
+        OnceConfig("at_once", SamplingConfig(0.0, 1.0, 2)),
         "methods at_once:MODEL: one letter in each order, and the model's log-odds of A over B",
         active_if=_has_kind("at_once"),
     )
-    rating: AskConfig = key(
-        AskConfig("rating"), "methods rating:MODEL: each response rated by itself", active_if=_has_kind("rating")
+    rating: OnceConfig = key(
+        OnceConfig("rating"), "methods rating:MODEL: each response rated by itself", active_if=_has_kind("rating")
     )
     dev_share: float = key(
         0.0,

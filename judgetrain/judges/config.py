@@ -63,7 +63,7 @@ class ReadingConfig:
 
 
 @dataclass
-class AskingConfig(ReadingConfig):
+class StepsConfig(ReadingConfig):
     """What a tree is grown with: how many criteria the model is asked for, and the sampling of each step."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
@@ -106,15 +106,13 @@ class JudgeConfig(ReadingConfig):
         choices=PLANS,
     )
 
-    def asking(self, criteria: int) -> AskingConfig:
+    def asking(self, criteria: int) -> StepsConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
         steps = {
             f"{step}_sampling": SamplingConfig(self.temperature, 1.0, getattr(self, f"{step}_tokens"))
             for step in LEVELS
         }
-        return AskingConfig(
-            criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
-        )
+        return StepsConfig(criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.
@@ -144,7 +142,7 @@ class JudgeConfig(ReadingConfig):
 
 
 @dataclass
-class AskConfig:
+class OnceConfig:
     """How a judge that is asked once is asked."""
 
     prompts: str = key(
@@ -187,7 +185,7 @@ class JudgeOptions:
     """
 
     branches: int = 1
-    steps: AskingConfig = field(default_factory=lambda: JudgeConfig().asking(AskingConfig.criteria))
+    steps: StepsConfig = field(default_factory=lambda: JudgeConfig().asking(StepsConfig.criteria))
     aggregation: Aggregation = "vote"
     early_stop: bool = False
     plan: str = "shared"
@@ -195,7 +193,7 @@ class JudgeOptions:
     retries: int = 0
     layout: str = "shown"
     verdict: str = "strict"
-    once: AskConfig | None = None
+    once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
 
     def __post_init__(self) -> None:
@@ -224,7 +222,7 @@ def check_branches(branches: int, criteria: int) -> None:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
 
 
-def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:
+def criteria_of(directory: Path, otherwise: int = StepsConfig.criteria) -> int:
     """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
     return int(_saved(directory).get("criteria", otherwise))
 
@@ -245,7 +243,7 @@ def _saved(directory: Path) -> dict[str, Any]:
 
 
 @dataclass
-class TreeConfig(AskingConfig):
+class TreeConfig(StepsConfig):
     """Stage tree: what is sampled at each level."""
 
     guidelines: int = key(2, "guidelines per criterion", low=1)

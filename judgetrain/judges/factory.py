@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
 from judgetrain.judges.config import (
     Aggregation,
-    AskConfig,
-    AskingConfig,
     JudgeConfig,
     JudgeOptions,
+    OnceConfig,
+    StepsConfig,
     aggregation_of,
     criteria_of,
 )
@@ -41,27 +41,7 @@ FORMS = (
 C = TypeVar("C")
 
 
-class Source(Protocol):
-    """Where the factory gets what a method names."""
-
-    def engine(self, method: Method) -> Engine:
-        """The engine of the model that a method names."""
-        ...
-
-    def prompts(self, method: Method) -> PromptSet:
-        """The prompts of a branching judge."""
-        ...
-
-    def directory(self, method: Method) -> Path | None:
-        """The directory of the model that a method names, if it has one."""
-        ...
-
-    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
-        """The model whose probabilities a scorer reads."""
-        ...
-
-
-def make_judge(method: Method, options: JudgeOptions, source: Source) -> Judge:
+def make_judge(method: Method, options: JudgeOptions, source: Models | _Named) -> Judge:
     """The judge of a method of any kind, asked as the options say.
 
     Raises:
@@ -83,7 +63,7 @@ def make_judge(method: Method, options: JudgeOptions, source: Source) -> Judge:
         from judgetrain.judges.kinds.prompted import PROMPTED
 
         judge = PROMPTED[method.kind]
-        once = options.once or AskConfig(judge.dialect, judge.sampled)
+        once = options.once or OnceConfig(judge.dialect, judge.sampled)
         return judge(source.engine(method), _prompts(method, once, source), once.sampling, method.name)
     if method.kind != BRANCHING:
         raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}")
@@ -93,7 +73,7 @@ def make_judge(method: Method, options: JudgeOptions, source: Source) -> Judge:
     return BranchingJudge(source.engine(method), prompts, options, method.name)
 
 
-def _prompts(method: Method, once: AskConfig, source: Source) -> PromptSet:
+def _prompts(method: Method, once: OnceConfig, source: Models | _Named) -> PromptSet:
     """The prompts of a judge that is asked once: those of its directory, where it carries some with that step."""
     dialect = cast(Dialect, method.kind)
     directory = source.directory(method) if method.is_directory else None
@@ -365,16 +345,16 @@ def _branching_options(
 ) -> JudgeOptions:
     if directory is None:
         judge = JudgeConfig().changed(**asked)
-        return JudgeOptions.of(judge, AskingConfig.criteria, aggregation=aggregation or "vote", **how)
+        return JudgeOptions.of(judge, StepsConfig.criteria, aggregation=aggregation or "vote", **how)
     judge, aggregation = JudgeConfig.load(directory).changed(**asked), aggregation or aggregation_of(directory)
     return JudgeOptions.of(judge, criteria_of(directory), aggregation=aggregation, **how)
 
 
-def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> AskConfig:
+def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> OnceConfig:
     from judgetrain.judges.kinds.prompted import PROMPTED
 
     judge = PROMPTED[method.kind]
-    return AskConfig(str(source.named or judge.dialect), _changed(judge.sampled, asked, "sampling"))
+    return OnceConfig(str(source.named or judge.dialect), _changed(judge.sampled, asked, "sampling"))
 
 
 def _scorer_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> ScorerConfig:

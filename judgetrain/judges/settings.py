@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
 from judgetrain.engines.config import EngineConfig, ModelConfig
-from judgetrain.judges.config import Aggregation, AskConfig, JudgeConfig
+from judgetrain.judges.config import Aggregation, JudgeConfig, OnceConfig
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import in_place
@@ -35,9 +35,9 @@ class ModelSettings(StageSettings):
     external: EngineConfig | None = at("evaluate.external")
     aggregation: Aggregation | None = at("evaluate.aggregation")
     early_stop: bool | None = at("evaluate.early_stop")
-    one_step: AskConfig | None = at("evaluate.one_step")
-    at_once: AskConfig | None = at("evaluate.at_once")
-    rating: AskConfig | None = at("evaluate.rating")
+    one_step: OnceConfig | None = at("evaluate.one_step")
+    at_once: OnceConfig | None = at("evaluate.at_once")
+    rating: OnceConfig | None = at("evaluate.rating")
     scorer: ScorerConfig | None = at("scorer")
     world: WorldConfig | None = at("dialogues.world")
     eval_comparisons: int | None = at("dialogues.world.eval_comparisons")

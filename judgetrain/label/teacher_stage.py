@@ -17,7 +17,7 @@ from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -131,7 +131,7 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
     shape = shape_of(teacher)
-    asking = AskingConfig(
+    asking = StepsConfig(
         criteria_sampling=teacher.sampling, guideline_sampling=teacher.sampling, judgment_sampling=teacher.sampling
     )
     sample = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)

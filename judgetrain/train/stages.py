@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig
+from judgetrain.judges.config import Aggregation, JudgeConfig, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.train.checks import check_machine, check_training
@@ -100,7 +100,7 @@ class RlSettings(TrainingSettings):
 
     base: ModelConfig = at("train.base", in_fingerprint=False)
     train: RlConfig = at("train.rl")
-    asking: AskingConfig = at("tree", only=_ASKING)
+    asking: StepsConfig = at("tree", only=_ASKING)
     """How many criteria are listed, and how long each text may be."""
     tie: float = at("judge.tie")
     """A branch's verdict is rewarded as it is read when the judge is used."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from judgetrain.engines.base import Request
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from tests.builders.scripted import noisy, number
 
-SAMPLING = AskingConfig()
+SAMPLING = StepsConfig()
 
 
 def failing(request: Request, occurrence: int) -> str:

@@ -11,7 +11,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.grow import judgment_slots
@@ -50,7 +50,7 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
 ) -> None:
     """Cut by the limit alone, with both scores there or not."""
     prompts = load_prompt_set("compact")
-    asking = AskingConfig(judgment_sampling=SamplingConfig(temperature, 1.0, limit), constrained=True)
+    asking = StepsConfig(judgment_sampling=SamplingConfig(temperature, 1.0, limit), constrained=True)
     sampling = judgment_sampling(asking, prompts)
     slots = judgment_slots(comparison(1), "AB", "cost: tells the cost", "5 if it tells the cost.")
     done = world.generate(
@@ -64,14 +64,14 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     assert [read_judgment(c, asking).failure for c in done] == [None if c in whole else "cut_off" for c in done]
     assert whole
     if limit == 40:
-        assert any(read_judgment(c, AskingConfig()).failure is None for c in done if c not in whole)
+        assert any(read_judgment(c, StepsConfig()).failure is None for c in done if c not in whole)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_no_word_is_drawn_that_no_other_goes_on_with(world, temperature: float) -> None:
     """The vocabulary has ``A`` and ``Analysis``, and nothing that follows ``A`` in ``Analysis of Response A``."""
     prompts = load_prompt_set("multi_step")
-    asking = AskingConfig(judgment_sampling=SamplingConfig(temperature, 1.0, 200), constrained=True)
+    asking = StepsConfig(judgment_sampling=SamplingConfig(temperature, 1.0, 200), constrained=True)
     sampling = judgment_sampling(asking, prompts)
     each = [judgment_slots(comparison(n), "AB", "clarity", "Score by clarity.") for n in range(8)]
     asked = [

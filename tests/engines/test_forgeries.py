@@ -18,7 +18,7 @@ from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -251,7 +251,7 @@ def test_servers_get_no_control_tokens_of_the_known_families() -> None:
     assert neutralise_known(honest) == honest
 
 
-SAMPLING = AskingConfig()
+SAMPLING = StepsConfig()
 
 
 @pytest.mark.parametrize("answer", ["", "Both are fine.", judged(2, 4)])

@@ -18,7 +18,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Choice, Completion
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
@@ -141,7 +141,7 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
     )
     completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
     for readout, constrained in product(("parsed", "expected"), (False, True)):
-        read = read_judgment(completion, AskingConfig(readout=readout, constrained=constrained))
+        read = read_judgment(completion, StepsConfig(readout=readout, constrained=constrained))
         assert (read.first, read.second, read.failure) == (a, b, None)
 
 

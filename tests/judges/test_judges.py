@@ -16,14 +16,14 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Plan, Prediction
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, JudgeOptions, aggregation_of, criteria_of
+from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, aggregation_of, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
 from judgetrain.schema import Verdict, mirror
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
-SETTINGS = AskingConfig(criteria=6)
+SETTINGS = StepsConfig(criteria=6)
 COMPARISONS = [comparison(i) for i in range(40)]
 
 
@@ -99,7 +99,7 @@ def second_tries(request: Request, occurrence: int) -> str:
 
 
 def retrying(retries: int, branches: int, early_stop: bool = False, plan: Plan = "shared") -> BranchingJudge:
-    settings = AskingConfig(criteria=2, criteria_sampling=SamplingConfig(temperature=0.0, max_new_tokens=7))
+    settings = StepsConfig(criteria=2, criteria_sampling=SamplingConfig(temperature=0.0, max_new_tokens=7))
     how = {"early_stop": early_stop, "plan": plan, "retries": retries}
     return BranchingJudge(
         ScriptedEngine(second_tries), PROMPTS, JudgeOptions(branches=branches, steps=settings, **how), "test"
@@ -151,7 +151,7 @@ def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept(
 @pytest.mark.parametrize("reason", ["too_long", "error"])
 def test_what_gave_no_answer_is_not_asked_again(step: str, reason: str) -> None:
     silent = Ending(lambda r, i: f"!{reason}" if r.step == step else second_tries(r, i))
-    BranchingJudge(silent, PROMPTS, JudgeOptions(steps=AskingConfig(criteria=2), retries=3)).compare_all(
+    BranchingJudge(silent, PROMPTS, JudgeOptions(steps=StepsConfig(criteria=2), retries=3)).compare_all(
         COMPARISONS[2:4]
     )
     assert not any(r.attempt for r in silent.requests)
@@ -332,7 +332,7 @@ def test_a_way_to_ask_that_cannot_be_is_refused(
 )
 def test_how_a_judge_is_asked_in_a_word(settings: JudgeConfig, shown: str) -> None:
     assert settings.asking(3).shown == shown
-    mixed = AskingConfig(judgment_sampling=SamplingConfig(0.0))
+    mixed = StepsConfig(judgment_sampling=SamplingConfig(0.0))
     assert mixed.shown == "T=1 / T=1 / greedy"
 
 

@@ -12,7 +12,7 @@ from judgetrain.data.attacks.loading import load_attacks
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import AskingConfig, JudgeConfig, JudgeOptions
+from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.prompting.layout import plain
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.builders.scripted import ScriptedEngine, by_length, comparison
@@ -87,7 +87,7 @@ def test_a_judge_is_shown_the_plain_response_and_its_tree_is_of_the_one_given() 
     for layout, shown in (("plain", "one two"), ("shown", "- one\n- two")):
         engine = ScriptedEngine(by_length)
         judge = BranchingJudge(
-            engine, load_prompt_set("compact"), JudgeOptions(steps=AskingConfig(criteria=3), layout=layout)
+            engine, load_prompt_set("compact"), JudgeOptions(steps=StepsConfig(criteria=3), layout=layout)
         )
         [tree] = judge.sample([listed], 0)
         assert {r.slots["response_a"] for r in engine.requests if r.step == "judgment"} == {shown, "three"}

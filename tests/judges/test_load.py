@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.engines import reachable
+from judgetrain.engines import model_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError, JudgetrainError
 from judgetrain.judges import BranchingJudge, LongerJudge, OneStepJudge, ScorerJudge, SingleRatingJudge, load_judge
@@ -101,11 +101,11 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         asked.append((repo, how["revision"]))
         return str(trained)
 
-    monkeypatch.setattr(reachable, "check_on_hub", lambda path, revision, file: ["config.json", "prompts.yaml"])
+    monkeypatch.setattr(model_check, "check_on_hub", lambda path, revision, file: ["config.json", "prompts.yaml"])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     judge = load_judge("me/judge", engine=TransformersEngineConfig(model=ModelConfig(revision="v1")))
     assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == [("me/judge", "v1")]
-    monkeypatch.setattr(reachable, "check_on_hub", lambda path, revision, file: ["config.json"])
+    monkeypatch.setattr(model_check, "check_on_hub", lambda path, revision, file: ["config.json"])
     with pytest.raises(EngineError, match=r"me/model: .*holds no prompts\.yaml"):
         load_judge("me/model")
 

@@ -9,7 +9,7 @@ import pytest
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import ParsedJudgment, render_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
@@ -24,7 +24,7 @@ def completion(*choices: Choice, text: str = TEXT) -> Completion:
 
 
 def read_expected(completion: Completion) -> ParsedJudgment:
-    return read_judgment(completion, AskingConfig(readout="expected"))
+    return read_judgment(completion, StepsConfig(readout="expected"))
 
 
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
@@ -37,7 +37,7 @@ def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions
     )
     assert read.first == pytest.approx(0.1 * 1 + 0.6 * 4 + 0.3 * 5)
     assert read.second == pytest.approx(0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4)
-    assert read_judgment(completion(), AskingConfig()) == ParsedJudgment(4, 2)
+    assert read_judgment(completion(), StepsConfig()) == ParsedJudgment(4, 2)
 
 
 def test_reasoning_before_a_judgment_moves_no_score() -> None:
@@ -68,7 +68,7 @@ def test_the_doubt_of_a_judgment_that_says_the_verdict_first_is_in_its_letter() 
             "as written, and exchanged as often as A is said"
         )
         assert read.second == pytest.approx(4 * share + 2 * (1 - share))
-    assert read_judgment(said(0.3, 0.7), AskingConfig()) == ParsedJudgment(2, 4)
+    assert read_judgment(said(0.3, 0.7), StepsConfig()) == ParsedJudgment(2, 4)
 
 
 def test_a_letter_that_its_scores_do_not_follow_or_that_comes_after_them_is_not_weighed() -> None:
@@ -100,8 +100,8 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 def test_an_enforced_form_that_was_cut_is_no_judgment_whatever_it_holds(scores) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
     cut = Completion(text=TEXT, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    assert read_judgment(cut, AskingConfig(readout=scores, constrained=True)) == ParsedJudgment(None, None, "cut_off")
-    assert read_judgment(cut, AskingConfig(readout=scores)) == ParsedJudgment(4, 2), "free judgments end where they end"
+    assert read_judgment(cut, StepsConfig(readout=scores, constrained=True)) == ParsedJudgment(None, None, "cut_off")
+    assert read_judgment(cut, StepsConfig(readout=scores)) == ParsedJudgment(4, 2), "free judgments end where they end"
 
 
 def test_a_tie_is_as_wide_as_asked_for() -> None:
@@ -141,9 +141,9 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
 
 def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
-    asked = judgment_sampling(AskingConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
+    asked = judgment_sampling(StepsConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
     assert asked.candidates == ("1", "2", "3", "4", "5", "A", "B")
     assert asked.pattern == prompts.judgment_frame(50)
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
-    plain = judgment_sampling(AskingConfig(), prompts)
+    plain = judgment_sampling(StepsConfig(), prompts)
     assert (plain.pattern, plain.candidates) == ("", ())

@@ -170,32 +170,6 @@ def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
         assert marked == {f"n{numbers[n]}" for row in view.sft for n in row["nodes"]}
 
 
-def test_every_pair_says_why_its_chosen_side_is_chosen(label: Path) -> None:
-    words = {"A": "A is better", "B": "B is better", "tie": "both are equal"}
-    seen: Counter[str] = Counter()
-    for view in read_views(label, "trees", [], 12):
-        page, given = parse(tree_page(view)), (view.label or {})["verdict"]
-        below = {c.id: c.judgments for c in view.tree.criteria}
-        below |= {g.id: g.judgments for _, g in view.tree.guidelines()}
-        nodes = {j.id: j for _, _, j in view.tree.judgments()}
-        reasons = [p.text() for p in page.all("p", "why")]
-        for row, reason in zip(view.pairs, reasons, strict=True):
-            first = [row["nodes"][side][0] for side in ("chosen", "rejected")]
-            seen[row["level"]] += 1
-            if row["level"] == "judgment":
-                chosen, rejected = (nodes[i].verdict for i in first)
-                assert f"find that {words[chosen]}:" in reason  # type: ignore[index]
-                assert f"says that {words[rejected]}." in reason  # type: ignore[index]
-                assert ("label.ties=neutral" in reason) == (chosen != given)
-                assert ("names the label's side" in reason) == (rejected == given)
-                seen["tie against the label"] += chosen == "tie" and rejected == given
-            else:
-                for node in first:
-                    verdicts = [j.verdict for j in below[node] if j.verdict]
-                    assert f"{verdicts.count(given)} of {len(verdicts)}" in reason
-    assert set(seen) >= {"criteria", "guideline", "judgment"}, seen
-
-
 def _own_tag(element: Element, text: str) -> bool:
     rows = [c for c in element.children if isinstance(c, Element) and c.attributes.get("class") == "tags"]
     return any(tag.text() == text for row in rows for tag in row.all("span", "tag"))

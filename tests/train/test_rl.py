@@ -21,7 +21,7 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
@@ -106,7 +106,7 @@ def test_a_list_is_worth_its_first_criteria_most() -> None:
 
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
-ASKING = AskingConfig(
+ASKING = StepsConfig(
     criteria=10,  # what the base has read, and so writes itself
     criteria_sampling=SamplingConfig(1.0, 1.0, 120),
     guideline_sampling=SamplingConfig(1.0, 1.0, 30),
@@ -213,7 +213,7 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
     short = Rollouts(
         made.labelled,
         made.prompts,
-        AskingConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
+        StepsConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
         made.config,
         11,
         made.lend,

@@ -12,7 +12,7 @@ import pytest
 
 from judgetrain.engines.base import Request
 from judgetrain.judges import load_judge
-from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.config import RlConfig
@@ -40,7 +40,7 @@ def test_held_out_branches_are_put_together_as_the_judge_s_are(aggregation: Aggr
         yield None
 
     held_out = [Labelled(comparison(i, "good", "poor"), "A") for i in range(4)]
-    asking, config = AskingConfig(criteria=3), RlConfig(branches=3)
+    asking, config = StepsConfig(criteria=3), RlConfig(branches=3)
     rollouts = Rollouts({}, load_prompt_set("compact"), asking, config, 11, lend)
     found = HeldOut(held_out, rollouts, aggregation).figures(ScriptedEngine(first_says_a))
     assert found == {AGREEMENT: agreement, "eval_consistency": 1.0, "eval_unreadable": 0.0}

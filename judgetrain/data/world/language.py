@@ -58,7 +58,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Topic:
     """What a query asks: its kind, and about which of the kind's topics."""
 
     kind: str
@@ -101,15 +101,15 @@ class Language:
         return asked.topic in self.kinds[asked.kind].topics[-HELD_OUT_TOPICS:]
 
     @functools.cached_property
-    def _asked(self) -> dict[str, Asked]:
+    def _asked(self) -> dict[str, Topic]:
         further = [f"for {whose} {who}" for whose in self.whose for who in self.who]
         further += [f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who]
         return self._queries(self.persons) | self._queries(further)
 
-    def _queries(self, persons: Iterable[str]) -> dict[str, Asked]:
+    def _queries(self, persons: Iterable[str]) -> dict[str, Topic]:
         persons = list(persons)
         return {
-            template.format(topic=topic, person=person): Asked(kind.name, topic)
+            template.format(topic=topic, person=person): Topic(kind.name, topic)
             for kind in self.kinds.values()
             for template in kind.templates
             for topic in kind.topics

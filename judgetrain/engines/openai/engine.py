@@ -18,7 +18,7 @@ from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address, redact, redact_logs
-from judgetrain.engines.openai.gate import ASKED, Asked, Clock, GatedClient, NotSentError
+from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending
 from judgetrain.engines.openai.logprobs import read_logprobs, reading_body
 from judgetrain.engines.openai.reading import read_completion
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
@@ -105,7 +105,7 @@ class OpenAIEngine:
         )
         self._in_row, self._served, self._fatal = 0, False, None
         async with self._gate() as gate, self._client(gate) as client:
-            every = [Asked(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
+            every = [Pending(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
             done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
         if self._fatal:
             raise self._fatal
@@ -123,7 +123,7 @@ class OpenAIEngine:
                 log.warning("%s: %d of %d requests have no answer: %s", self.name, number, len(done), reason)
         return found
 
-    async def _complete(self, gate: GatedClient, client: openai.AsyncOpenAI, asked: Asked) -> Outcome | None:
+    async def _complete(self, gate: GatedClient, client: openai.AsyncOpenAI, asked: Pending) -> Outcome | None:
         """The answer that is kept, or else the server's; None where the run ends before there is one.
 
         The first error of any request ends the run: those under way are finished, no other is begun.
@@ -145,7 +145,7 @@ class OpenAIEngine:
             gate.ended.set()
         return None
 
-    async def _ask(self, client: openai.AsyncOpenAI, asked: Asked) -> Outcome:
+    async def _ask(self, client: openai.AsyncOpenAI, asked: Pending) -> Outcome:
         """The server's answer, counted and kept, or why there is none."""
         before, tries = self._answered, 1
         while isinstance(outcome := await self._once(client, asked), Failure) and outcome.at_once and tries < BROKEN:
@@ -175,7 +175,7 @@ class OpenAIEngine:
                 "then run the same command again: it goes on where it stopped"
             )
 
-    async def _once(self, client: openai.AsyncOpenAI, asked: Asked) -> Outcome:
+    async def _once(self, client: openai.AsyncOpenAI, asked: Pending) -> Outcome:
         """What becomes of a request that the client carries, with its own retries."""
         request, limit_key = asked.request, self._limit_key
         create: Any = client.chat.completions.with_raw_response.create
@@ -212,7 +212,7 @@ class OpenAIEngine:
         text = redact(completion.text, [secret for secret in self._secrets if len(secret) >= UNLIKELY])
         return replace(completion, text=text, error=redact(completion.error or "", self._secrets) or None)
 
-    def _refusal(self, status: int, text: str, asked: Asked, limit_key: str) -> Outcome:
+    def _refusal(self, status: int, text: str, asked: Pending, limit_key: str) -> Outcome:
         """What a status other than success means: a request to give up or to ask again, or the end of the run.
 
         ``limit_key``: the name under which the request had its limit.

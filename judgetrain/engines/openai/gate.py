@@ -53,7 +53,7 @@ class Clock:
                 await asyncio.wait_for(ended.wait(), seconds / self._speed)
 
 
-class Asked:
+class Pending:
     """One request of a call: under which content its answer is kept, and what its tries have taken so far."""
 
     def __init__(self, request: Request, content: Mapping[str, Any], answers: AnswerStore | None) -> None:
@@ -75,7 +75,7 @@ class Asked:
         return free and self._answers.get(self.content) is None
 
 
-ASKED: ContextVar[Asked] = ContextVar("asked")
+ASKED: ContextVar[Pending] = ContextVar("asked")
 """The request that the running task asks."""
 
 
@@ -136,7 +136,7 @@ class GatedClient(httpx2.AsyncClient):
                     return response
                 self.refused(sent, retry_after(response.headers), redact(words_of(response.text), self._secrets))
 
-    async def _try(self, request: httpx2.Request, asked: Asked, options: Any) -> httpx2.Response:
+    async def _try(self, request: httpx2.Request, asked: Pending, options: Any) -> httpx2.Response:
         """One try, paid for from the budget; what an answer took is settled where it is read.
 
         The server may charge for a try that was cut or took too long.
@@ -204,7 +204,7 @@ class GatedClient(httpx2.AsyncClient):
                 "again later, and it goes on where it stopped"
             )
 
-    def _is_its_own(self, asked: Asked, response: httpx2.Response) -> bool:
+    def _is_its_own(self, asked: Pending, response: httpx2.Response) -> bool:
         """Whether to wait helps no request, or not this one: the server lets others through, and never it."""
         asked.refusals += 1
         asked.first_refused = min(asked.first_refused, self.clock.now())

@@ -14,7 +14,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.selective import (
     NEVER,
-    Asked,
+    Outcomes,
     Tiers,
     certified,
     in_full,
@@ -311,6 +311,6 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _tokens(asked: Asked) -> float | None:
+def _tokens(asked: Outcomes) -> float | None:
     mean = float(asked.tokens.mean())
     return None if np.isnan(mean) else round(mean, 3)

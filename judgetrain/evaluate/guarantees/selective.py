@@ -47,17 +47,17 @@ class Tiers:
         """The first tiers alone."""
         return type(self)(self.confidence[:tiers], self.right[:tiers], self.tokens[:tiers])
 
-    def ask(self, threshold: float) -> Asked:
+    def ask(self, threshold: float) -> Outcomes:
         """The cascade with a threshold."""
         sure = self.confidence >= threshold
         last = len(sure) - 1
         tier = np.where(sure.any(axis=0), sure.argmax(axis=0), -1)
         index = np.where(tier < 0, last, tier), np.arange(sure.shape[1])
-        return Asked(tier, self.right[index] & (tier >= 0), self.tokens[index])
+        return Outcomes(tier, self.right[index] & (tier >= 0), self.tokens[index])
 
 
 @dataclass(frozen=True)
-class Asked:
+class Outcomes:
     """What came of ``n`` items: which ``tier`` answered (-1: none), whether it was ``right``, and the ``tokens``."""
 
     tier: NDArray[np.int_]

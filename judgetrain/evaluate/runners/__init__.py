@@ -1,7 +1,7 @@
 """How each kind of method is run on benchmarks. A new kind is a file here, and a line in :data:`RUNNERS`."""
 
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.asked import AskedRunner
+from judgetrain.evaluate.runners.asked import PromptedRunner
 from judgetrain.evaluate.runners.base import Runner
 from judgetrain.evaluate.runners.baselines import BaselineRunner
 from judgetrain.evaluate.runners.branching import BranchingRunner
@@ -11,9 +11,9 @@ from judgetrain.judges.method import BASELINE, BRANCHING, Method
 
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
-    "one_step": AskedRunner(),
-    "at_once": AskedRunner(),
-    "rating": AskedRunner(),
+    "one_step": PromptedRunner(),
+    "at_once": PromptedRunner(),
+    "rating": PromptedRunner(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),

@@ -12,7 +12,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.checks import check_model
-from judgetrain.judges.config import AskConfig
+from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -20,7 +20,7 @@ from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
 
 
-class AskedRunner:
+class PromptedRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
     forms = "a model or directory after one_step:, at_once: or rating:"
@@ -33,7 +33,7 @@ class AskedRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""
-        ask: AskConfig = getattr(evaluation.settings.evaluate, method.kind)
+        ask: OnceConfig = getattr(evaluation.settings.evaluate, method.kind)
         with loaded_once(lambda: evaluation.models.judge(method)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._ask(method, ask, judge, benchmark, evaluation)
@@ -43,7 +43,7 @@ class AskedRunner:
     def _ask(
         self,
         method: Method,
-        ask: AskConfig,
+        ask: OnceConfig,
         judge: Callable[[], PromptedJudge],
         benchmark: Benchmark,
         evaluation: Evaluation,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from judgetrain.engines.base import Completion, Sampling
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
@@ -21,7 +21,7 @@ _WHOLE = {float(score) for score in SCORES}
 _SAID = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
 
 
-def judgment_sampling(asking: AskingConfig, prompts: PromptSet) -> Sampling:
+def judgment_sampling(asking: StepsConfig, prompts: PromptSet) -> Sampling:
     """How to sample a judgment so that it can be read as ``asking`` says."""
     limits = asking.judgment_sampling
     return replace(
@@ -31,7 +31,7 @@ def judgment_sampling(asking: AskingConfig, prompts: PromptSet) -> Sampling:
     )
 
 
-def read_judgment(completion: Completion, asking: AskingConfig, material: Iterable[str] = ()) -> ParsedJudgment:
+def read_judgment(completion: Completion, asking: StepsConfig, material: Iterable[str] = ()) -> ParsedJudgment:
     """The scores in the order shown, or why there are none.
 
     With ``readout=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its

@@ -9,7 +9,7 @@ from itertools import islice
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.engines.thinking import answer_of
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
@@ -50,7 +50,7 @@ def grow(
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    asking: AskingConfig,
+    asking: StepsConfig,
     seed: int,
     choose: Choose | None = None,
     steer: Steer | None = None,
@@ -114,7 +114,7 @@ class _Grower:
     engine: Engine
     prompts: PromptSet
     shape: Shape
-    asking: AskingConfig
+    asking: StepsConfig
     seed: int
     numbers: Sequence[int]
 

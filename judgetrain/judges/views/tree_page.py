@@ -12,7 +12,6 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
-from judgetrain.judges.views.reasons import why
 
 DIRECTORY = "view"
 """Where in a stage's directory its pages are."""
@@ -71,7 +70,6 @@ def tree_page(view: View, index: str | None = None) -> str:
         title=f"Tree of {view.tree.comparison.id}",
         view=view,
         given=given,
-        whys=[why(row, view.tree, given) for row in view.pairs],
         judgments=[judgment for _, _, judgment in view.tree.judgments()],
         numbers=_numbers(view.tree),
         branches=branches,

@@ -17,7 +17,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
@@ -67,7 +67,7 @@ class RecordingEngine(TransformersEngine):
         return super()._finish(row, ids)
 
 
-def sampled_at(asking: AskingConfig, temperature: float) -> AskingConfig:
+def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
     """The same at every level but for the temperature; judgments are read as they are written."""
     limits = {
         name: SamplingConfig(temperature, 1.0, getattr(asking, name).max_new_tokens)
@@ -92,7 +92,7 @@ class Rollouts:
 
     labelled: Mapping[str, Labelled]
     prompts: PromptSet
-    asking: AskingConfig
+    asking: StepsConfig
     config: RlConfig
     seed: int
     lend: Callable[[Any], Any]
