@@ -63,9 +63,6 @@ class EvaluateConfig(LimitsConfig):
         choices=("vote", "margin", "ranked", "clear"),
     )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
-    view: int = key(
-        20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", in_fingerprint=False
-    )
     shard_size: int | None = key(
         None,
         "comparisons of a judge's branches finished together; the unit of resume, and the larger the faster; "

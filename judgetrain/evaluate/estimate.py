@@ -58,7 +58,7 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         if engine is None or not engine.paid or method in scorers[1:]:  # the first computes what all of them need
             continue
         rehearsal = CostProbe(name=engine.model_name)
-        changes: dict[str, Any] = {"evaluate": replace(config, view=0)}
+        changes: dict[str, Any] = {}
         if method in scorers:
             assert settings.scorer is not None
             changes["scorer"] = replace(settings.scorer, engine=rehearsal)

@@ -15,8 +15,8 @@ from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
-from judgetrain.evaluate.metrics.choose import Choice, better_judge, choose, part_of, split
-from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
+from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
+from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlaps
@@ -29,8 +29,6 @@ from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.base import Prediction
-from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 
@@ -99,7 +97,7 @@ def _write(
 ) -> None:
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
-    rows, tuning, paired, predicted, chosen, differ = [], [], [], [], {}, {}
+    rows, tuning, paired, predicted, chosen = [], [], [], [], {}
     records: dict[tuple[str, str], Sequence[Any]] = {}
     for benchmark in evaluation.benchmarks:
         results = by_benchmark[benchmark.name]
@@ -125,7 +123,6 @@ def _write(
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
         chosen[benchmark.name] = choices
-        differ[benchmark.name] = disagreements(test, _one_each(tested, choices))
     report = Report(
         recipe=out.recipe,
         seed=seed,
@@ -133,7 +130,6 @@ def _write(
         paired=paired,
         left_out={b.name: b.left_out for b in evaluation.benchmarks},
         chosen=chosen,
-        disagreements=differ,
         lineage=lineage(evaluation.inputs.values()),
         versions=versions(),
         scenarios=out.notes.get("scenarios", {}),
@@ -155,9 +151,6 @@ def _write(
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
         out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
-        if told := better_judge(rows, trained, evaluation.benchmarks[0].name):
-            out.log(f"evaluate: {told[1]}", keep=True)
-            out.log(f"evaluate: the {told[0]} judge: {evaluation.inputs[told[0]] / 'model'}")
 
 
 def _rows(
@@ -174,19 +167,6 @@ def _rows(
         )
         for row in found
     ]
-
-
-def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:
-    """Each method once: with the number of branches that was chosen for it, else the most. Baselines are left out."""
-    chosen = {c.method: c.branches for c in choices}
-    best: dict[str, list[Prediction]] = {}
-    for predictions in results:
-        method, branches = predictions[0].method, predictions[0].branches
-        if method not in BASELINES and branches == chosen.get(
-            method, max(branches, best.get(method, predictions)[0].branches)
-        ):
-            best[method] = predictions
-    return list(best.values())
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
-from judgetrain.engines.base import Request
+from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.config import TransformersEngineConfig as Local
 from judgetrain.evaluate.correlate.config import ColumnConfig
+from judgetrain.evaluate.studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
@@ -66,12 +67,8 @@ class Tiny:
         config.selfeval.limit, config.correct.branches = 3, 2
         config.scorer.passes, config.scorer.max_new_tokens = 2, TOKENS
         studies = config.studies
-        studies.prompts, studies.spread_prompts, studies.samples = (
-            min(2, studies.prompts),
-            min(1, studies.spread_prompts),
-            2,
-        )
-        config.correlate.bootstrap = 10
+        studies_stage.SAMPLES, studies_stage.SAMPLING = 2, Sampling(temperature=0.7, max_new_tokens=TOKENS)
+        studies.prompts, studies.spread_prompts = min(2, studies.prompts), min(1, studies.spread_prompts)
         config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
         config.stress.prompts, config.stress.samples = 2, 4
         return config

@@ -19,7 +19,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.correlate import stage
-from judgetrain.evaluate.correlate.config import ColumnConfig, CorrelateConfig, PublishedConfig
+from judgetrain.evaluate.correlate.config import ColumnConfig, CorrelateConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Message
 from tests.builders.evaluate import check, refused, write_rows
@@ -46,24 +46,22 @@ def stored(tmp_path: Path) -> Config:
     """Features by turn and ratings in files of the published shape."""
     features = [{"question_id": i + 1, "evaluations": row} for i, row in enumerate(VALUES)]
     scores = [{"question_id": q, "model": "m", "turn": t, "score": s} for (q, t), s in RATED.items()]
+    turned = [row | {"evaluations": [-v for v in row["evaluations"]]} for row in features]  # type: ignore[attr-defined]
     other = [{"question_id": 1, "model": "n", "turn": 1, "score": 3}]
     feature, rating = write_rows(tmp_path / "f.jsonl", features), write_rows(tmp_path / "r.jsonl", [*scores, *other])
     common = {"benchmark": "mt", "id": "question_id"}
     score = ColumnConfig(name="sentprob", source=SourceConfig(path=feature), model="m", value="evaluations", **common)
     rated = ColumnConfig(name="gpt-4", source=SourceConfig(path=rating), where={"model": "m"}, value="score", **common)
-    lower = replace(score, name="turned", better=-1)
-    return Config(correlate=CorrelateConfig(own=False, ratings=[rated], scores=[score, lower], bootstrap=50))
+    lower = replace(score, name="turned", source=SourceConfig(path=write_rows(tmp_path / "t.jsonl", turned)))
+    return Config(correlate=CorrelateConfig(own=False, ratings=[rated], scores=[score, lower]))
 
 
 def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, tmp_path: Path) -> None:
     x, y = [-0.1, -0.9, -0.3, -0.7, -0.2], [9, 1, 7, -1, 8]
     expected = [f(x, y).statistic for f in FUNCTIONS]
     printed = [abs(round(v, 4)) for v in expected]
-    stored.correlate.published = [
-        PublishedConfig("mt", "m", "sentprob", *printed),
-        PublishedConfig("mt", "m", "turned", 0.1, 0.2, 0.3),
-        PublishedConfig("mt", "m", "softmax_ent", 0.4, 0.5, 0.6),
-    ]
+    others = {"mt/m/turned": [0.1, 0.2, 0.3], "mt/m/softmax_ent": [0.4, 0.5, 0.6]}
+    stored.correlate.published = {"mt/m/sentprob": printed, **others}
     one, turned, none = run(stored, {}, tmp_path / "out")
     assert (one["n"], one["without"], one["same"]) == (5, 1, True)
     assert [one[k] for k in ("pearson", "kendall", "spearman")] == pytest.approx(expected)
@@ -74,7 +72,7 @@ def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, 
     assert (none["score"], none["n"], none["pearson"]) == ("softmax_ent", 0, None)
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| m | softmax_ent | 0 | 0 | – | – | – | 0.4000 / 0.5000 / 0.6000 | no data |" in report
-    assert "| yes |" in report and "turned ↓" in report
+    assert "| yes |" in report and "turned ↑" in report
     page = (tmp_path / "out" / "report.html").read_text()
     assert "gpt-4 on mt" in page and "no data" in page
 
@@ -144,7 +142,7 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
     ours = {i: {"softmax_ent": 1.0 + n, "probdiff": -0.1 * n} for n, i in enumerate(ids)}
     theirs = ours | {"mt:1": {"softmax_ent": "too_long", "probdiff": "too_long"}}
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "org/ours", ours)}
-    config = Config(correlate=CorrelateConfig(raters=["rating:external"], models={"org/ours": "ours"}, bootstrap=20))
+    config = Config(correlate=CorrelateConfig(raters=["rating:external"], models={"org/ours": "ours"}))
     config.correlate.runs = [str(selfeval(tmp_path / "more" / "theirs", "theirs", theirs).parent / "*")]
     config.selfeval.delta = -0.25
     config.output_dir = str(tmp_path)
@@ -190,7 +188,7 @@ def test_raters_of_this_machine_are_asked_wherever_shards_are_processed(
         d.id: {"softmax_ent": float(i), "probdiff": -0.1 * i} for i, d in enumerate(dialogues)
     }
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "ours", scores)}
-    config = Config(correlate=CorrelateConfig(raters=["rating:external"], bootstrap=20))
+    config = Config(correlate=CorrelateConfig(raters=["rating:external"]))
     config.evaluate.external = TransformersEngineConfig(model=ModelConfig(path="world"))
 
     def rate(request: Request, _: int) -> str:
@@ -217,9 +215,8 @@ def test_variants_are_columns(stored: Config, tmp_path: Path) -> None:
 
 def test_the_recipe_holds_the_papers_rows() -> None:
     config = configured("recipe=tables/glassbox_stored", "data_dir=DIR")
-    rows = {(p.benchmark, p.model, p.score): p for p in config.correlate.published}
-    assert len(rows) == 2 * 2 * 13 == len(config.correlate.published)
-    best = rows["vicuna_bench", "llama2-7b-chat", "softmax_var"]
-    assert (best.pearson, best.kendall, best.spearman) == (0.6506, 0.4534, 0.5894)
+    assert len(config.correlate.published) == 2 * 2 * 13
+    best = config.correlate.published["vicuna_bench/llama2-7b-chat/softmax_var"]
+    assert best == [0.6506, 0.4534, 0.5894]
     with pytest.raises(ConfigError, match="references change nothing of probdiff"):
         check(configured("recipe=selfeval", "data_dir=DIR", "selfeval.methods=[probdiff+calibration]"), "selfeval")

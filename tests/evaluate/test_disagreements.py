@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.report import disagreements
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.runners import branching
 from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -35,16 +38,18 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for i in range(30)
     ]
     path = write_rows(tmp_path / "pairs.jsonl", rows)
-    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
-    benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
+    labels = {"0": "A", "1": "B", "2": "tie"}
+    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison", labels=labels)
+    benchmark = BenchmarkConfig("pairs", source)
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
     (sft / "manifest.json").write_text(json.dumps({"stage": "sft", "upstream": {"label": "l1"}}))
     (artifacts / "label" / "l1" / "view").mkdir(parents=True)
     (artifacts / "label" / "l1" / "view" / "index.html").touch()
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(branching, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
     config = Config(
-        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9),
+        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20),
         robustness=UNATTACKED,
         tree=TreeConfig(criteria=4, shard_size=4),
     )
@@ -103,7 +108,7 @@ def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> N
     predictions[1:] = [replace(p, verdict_ab="A", verdict_ba="B", margin=0.0) for p in predictions[1:]]
     out = StageRun(tmp_path / "out", "evaluate", 1, Console())
     benchmark = Benchmark(name="b", split="test", comparisons=[t.comparison for t in trees])
-    write_disagreements("sft", benchmark, [(tree, None) for tree in (silent, *trees[1:])], predictions, 5, out)
+    write_disagreements("sft", benchmark, [(tree, None) for tree in (silent, *trees[1:])], predictions, out, 5)
     last = (out.directory / "view" / "b-sft" / "00003.html").read_text(encoding="utf-8")
     assert trees[0].comparison.id in last
     assert "none could be read" in last

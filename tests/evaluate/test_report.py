@@ -20,7 +20,7 @@ from judgetrain.engines import registry
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.choose import choose, part_of, split
-from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
+from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.page import html_page
@@ -29,7 +29,6 @@ from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import Message
 from tests.builders.evaluate import LABELS, answers, benchmark, judge, manifest, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
 
@@ -64,45 +63,6 @@ def test_the_best_number_of_branches_is_chosen_and_of_equals_the_smallest() -> N
     found = choose(dev, [*results, answers("baseline", 0, dev, 9)])
     assert [(c.method, c.branches, c.n) for c in found] == [("a", 3, 10)]
     assert found[0].agreement == {1: 0.4, 3: 0.7, 5: 0.7, 10: 0.6}
-
-
-def test_disagreements_by_hand() -> None:
-    whole = benchmark(10)
-    found = disagreements(whole, [answers("a", 1, whole, 6), answers("b", 1, whole, 2), answers("c", 0, whole, 0)])
-    pairs = {(p["first"], p["second"]): p for p in found["pairs"]}
-    assert pairs["a", "b"] == {
-        "first": "a",
-        "second": "b",
-        "both_right": 2,
-        "only_first": 4,
-        "only_second": 0,
-        "both_wrong": 4,
-    }
-    assert pairs["b", "c"]["only_first"] == 2
-    assert [e["id"] for e in found["examples"]] == [f"b:{i}" for i in range(6)]
-    assert found["examples"][2]["verdicts"] == {"a": ["tie", "tie"], "b": [None, None], "c": [None, None]}
-
-
-def test_the_most_divided_comparisons_come_first_with_the_beginning_of_their_query() -> None:
-    whole = benchmark(12)
-    long = replace(whole.comparisons[5].dialogue, messages=(Message("user", "many  words\n" + "x" * 200),))
-    whole.comparisons[5] = replace(whole.comparisons[5], dialogue=long)
-    found = disagreements(
-        whole, [answers(name, 1, whole, right) for name, right in zip("abcd", (9, 6, 6, 2), strict=True)]
-    )
-    (pair,) = (p for p in found["pairs"] if (p["first"], p["second"]) == ("a", "b"))
-    assert {name: n for name, n in pair.items() if isinstance(n, int)} == {
-        "both_right": 6, "only_first": 3, "only_second": 0, "both_wrong": 3,
-    }  # fmt: skip
-    # Of four methods three are right on 2 to 5, one on 6 to 8: none is evenly divided, all are as far from it.
-    assert [e["id"] for e in found["examples"]] == [f"b:{i}" for i in range(2, 9)]
-    even = disagreements(
-        whole, [answers(name, 1, whole, right) for name, right in zip("abcd", (9, 6, 4, 2), strict=True)]
-    )
-    assert [e["id"] for e in even["examples"]] == [f"b:{i}" for i in (4, 5, 2, 3, 6, 7, 8)], "two of four first"
-    cut = next(e for e in even["examples"] if e["id"] == "b:5")
-    assert cut["query"] == "many words " + "x" * 79 + "…" and (cut["label"], cut["group"]) == ("tie", "g1")
-    assert next(e for e in even["examples"] if e["id"] == "b:4")["query"] == "query 4"
 
 
 def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) -> None:

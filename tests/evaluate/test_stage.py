@@ -17,7 +17,6 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.engines import registry
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.choose import better_judge
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
@@ -438,23 +437,3 @@ def test_the_world_is_a_benchmark() -> None:
     loaded = load_benchmark(BenchmarkConfig("world", source), 0, config.seed, config.dialogues.world)
     assert (loaded.split, len(loaded.comparisons)) == ("heldout", 12)
     assert all(c.label for c in loaded.comparisons)
-
-
-def test_the_judge_that_agrees_more_than_the_last_is_named() -> None:
-    def row(method: str, k: int, agreement: float | None, benchmark: str = "b") -> MetricRow:
-        return MetricRow(method=method, benchmark=benchmark, split="test", branches=k, n=10, agreement=agreement)
-
-    rows = [
-        row("initial", 1, 0.2),
-        row("sft", 1, 0.6),
-        row("sft", 3, 0.7),
-        row("dpo", 1, 0.6),
-        row("dpo+summed", 1, 0.65),
-    ]
-    rows += [row("longer", 0, 0.9), row("dpo", 1, 1.0, "other"), row("external", 1, 0.95)]
-    found = better_judge(rows, ["initial", "sft", "dpo"], "b")
-    assert found is not None and found[0] == "sft"
-    assert found[1] == "the sft judge agrees with more labels of b (sft@3 70.0%, dpo+summed@1 65.0%)"
-    assert better_judge([*rows, row("dpo", 3, 0.7)], ["initial", "sft", "dpo"], "b") is None, "as good is not better"
-    assert better_judge(rows[:3], ["initial", "sft", "dpo"], "b") is None, "the last one was not measured"
-    assert better_judge(rows, ["initial"], "b") is None

@@ -14,7 +14,6 @@ from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import calibration, expected_calibration_error, reliability_curve
 from judgetrain.evaluate.metrics.statistics import (
     correlation_intervals,
-    over_seeds,
     paired_difference,
 )
 
@@ -127,15 +126,6 @@ def test_correlation_intervals_are_near_fishers() -> None:
     expected = (math.tanh(z - half), math.tanh(z + half))
     assert correlation_intervals(x, y, 400, 1)["pearson"] == pytest.approx(expected, abs=0.03)
     assert correlation_intervals([1.0, 1.0], [1.0, 2.0], 20, 1)["pearson"] is None
-
-
-def test_over_seeds() -> None:
-    mean, deviation = over_seeds([0.2, 0.4, 0.6])
-    assert (mean, deviation) == (pytest.approx(0.4), pytest.approx(0.2))
-    assert over_seeds([0.5]) == (0.5, None)
-    assert over_seeds([0, 1]) == (0.5, pytest.approx(math.sqrt(0.5)))
-    with pytest.raises(ValueError, match="no runs"):
-        over_seeds([])
 
 
 @settings(deadline=None)

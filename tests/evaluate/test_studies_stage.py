@@ -14,8 +14,10 @@ from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.base import Sampling
+from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError, EngineError
+from judgetrain.evaluate.studies import stage
 from judgetrain.evaluate.studies.config import StudiesConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
@@ -30,7 +32,7 @@ from tests.builders.pipeline import configured
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
 RATIOS = [1.0, 1.5, None, 0.9, 1.0]
-SHORT = SamplingConfig(0.7, 1.0, 6)
+SHORT = Sampling(temperature=0.7, max_new_tokens=6)
 
 
 def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: str = "better {}") -> Path:
@@ -55,11 +57,13 @@ def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: s
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path]]:
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
     dialogues = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
     named = [replace(d, id=f"world:{i}") for i, d in enumerate(dialogues[:7])]
     write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in named))
-    config = Config(studies=StudiesConfig(prompts=3, times=2, spread_prompts=2, samples=3, sampling=SHORT))
+    for name, value in {"TIMES": 2, "SAMPLES": 3, "SAMPLING": SHORT}.items():
+        monkeypatch.setattr(stage, name, value)
+    config = Config(studies=StudiesConfig(prompts=3, spread_prompts=2))
     config.selfeval.methods = ["probdiff"]
     config.train.base, config.cluster.encoder = ModelConfig(path="world"), "static:world"
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "own model", D)}
@@ -109,11 +113,11 @@ def test_a_second_run_repeats_no_pass(
 
 
 def test_models_are_compared_over_the_prompts_that_all_of_them_have(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = prepared
     config.studies.prompts = config.studies.spread_prompts = 0
-    config.studies.thresholds = [0.0, 0.25]
+    monkeypatch.setattr(stage, "THRESHOLDS", (0.0, 0.25))
     other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:9": 9.0}
     config.studies.against = [str(selfeval(tmp_path / "other", "other model", other))]
     found = run(config, inputs, tmp_path / "out")

@@ -161,7 +161,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
     *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
-    *(([], key, set()) for key in ("evaluate.view=3", "objective=world/dpo@1/agreement")),
+    ([], "objective=world/dpo@1/agreement", set()),
 ]
 
 

@@ -70,7 +70,6 @@ def test_every_number_has_a_range_but_those_that_need_none() -> None:
         ("tree.judgment_sampling.top_p=0", "must be above 0 and at most 1"),
         ("judge.temperature=-1", "at least 0"),
         ("evaluate.branches=[1,0]", "must be at least 1"),
-        ("studies.thresholds=[0,-0.1]", "must be at least 0"),
         ("+selfeval.temperatures.math=11", "must be at least 0 and at most 10"),
         ("output_dir=", "must not be empty; leave it out for outputs"),
         ("cluster.encoder=", "must not be empty"),

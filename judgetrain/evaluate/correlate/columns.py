@@ -70,7 +70,7 @@ def read_columns(configs: Sequence[ColumnConfig], key: str) -> list[Column]:
     """
     found: dict[str, Column] = {}
     for i, config in enumerate(configs):
-        column = found.setdefault(config.name, Column(config.name, config.better))
+        column = found.setdefault(config.name, Column(config.name, 1))
         for row in read(config.source, f"{key}[{i}].source", _taker(config, column.values)):
             column.values.update(row)
     return list(found.values())
@@ -85,7 +85,7 @@ def _taker(config: ColumnConfig, known: Mapping[Item, float]) -> Any:
         benchmark, model = (config.benchmark or row.get("benchmark"), config.model or row.get("model"))
         if not benchmark or not model:
             raise RowError("missing_field", "expected the columns benchmark and model, or keys of these names")
-        value, first = row[config.value], int(row.get(config.turn) or 1)
+        value, first = row[config.value], int(row.get("turn") or 1)
         given = value if isinstance(value, list) else [value]
         result = {
             Item(str(benchmark), str(model), label_text(row[config.id]), turn): float(x)

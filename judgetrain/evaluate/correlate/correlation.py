@@ -8,7 +8,6 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.evaluate.correlate.columns import Column, Item
-from judgetrain.evaluate.correlate.config import PublishedConfig
 from judgetrain.evaluate.metrics import correlations
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.statistics import correlation_intervals
@@ -40,7 +39,7 @@ class Correlated:
     pearson_ci: Interval | None = None
     kendall_ci: Interval | None = None
     spearman_ci: Interval | None = None
-    published: tuple[float, float, float] | None = None
+    published: tuple[float, ...] | None = None
     same: bool | None = None
 
     @property
@@ -58,16 +57,17 @@ class Correlated:
 def correlate(
     ratings: Sequence[Column],
     scores: Sequence[Column],
-    published: Sequence[PublishedConfig],
+    published: Mapping[str, Sequence[float]],
     resamples: int,
     seed: int,
 ) -> list[Correlated]:
     """Every score, and every other rating, against each rating: by benchmark and model, in the order of the columns.
 
-    ``published`` rows are about the first rating; one of which there is no score gives a row with ``n`` 0.
+    ``published`` rows, by ``BENCHMARK/MODEL/SCORE``, are about the first rating; one of which there is no score gives a
+    row with ``n`` 0.
     Intervals resample prompts whole, all turns of one together.
     """
-    printed = {(p.benchmark, p.model, p.score): p for p in published}
+    printed = {_named(name): tuple(given) for name, given in published.items()}
     result = []
     for number, rating in enumerate(ratings):
         open_ = dict(printed) if number == 0 else {}
@@ -76,11 +76,17 @@ def correlate(
                 if any(item in column.values for item in items):
                     own = open_.pop((benchmark, model, column.name), None)
                     result.append(_row(rating, column, items, own, resamples, seed))
-        for (benchmark, model, score), row in open_.items():
-            found = (row.pearson, row.kendall, row.spearman)
+        for (benchmark, model, score), found in open_.items():
             named: dict[str, Any] = {"benchmark": benchmark, "model": model, "score": score, "rating": rating.name}
             result.append(Correlated(**named, better=1, n=0, without=0, published=found, same=False))
     return result
+
+
+def _named(name: str) -> tuple[str, str, str]:
+    """Benchmark, model and score of a published row; a model's name may hold slashes."""
+    benchmark, _, rest = name.partition("/")
+    model, _, score = rest.rpartition("/")
+    return benchmark, model, score
 
 
 def _cells(values: Mapping[Item, float]) -> dict[tuple[str, str], list[Item]]:
@@ -92,7 +98,7 @@ def _cells(values: Mapping[Item, float]) -> dict[tuple[str, str], list[Item]]:
 
 
 def _row(
-    rating: Column, score: Column, items: Sequence[Item], published: PublishedConfig | None, resamples: int, seed: int
+    rating: Column, score: Column, items: Sequence[Item], printed: tuple[float, ...] | None, resamples: int, seed: int
 ) -> Correlated:
     both = [item for item in items if item in score.values]
     x, y = [score.better * score.values[item] for item in both], [rating.values[item] for item in both]
@@ -101,8 +107,7 @@ def _row(
     own = derive_seed(seed, rating.name, score.name, items[0].benchmark, items[0].model)
     for name, ends in correlation_intervals(x, y, resamples, own, [item.id for item in both]).items():
         found[f"{name}_ci"] = ends
-    if published is not None:
-        printed = (published.pearson, published.kendall, published.spearman)
+    if printed is not None:
         sizes = [None if found[kind] is None else round(abs(found[kind]), DIGITS) for kind in KINDS]
         found |= {"published": printed, "same": sizes == [abs(value) for value in printed]}
     return Correlated(

@@ -23,6 +23,8 @@ from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.finished import Finished, read_finished
 from judgetrain.scorers.respond import answered_dialogues
 
+RESAMPLES = 200
+"""Of whole prompts, of the 95% intervals."""
 SHARD = 64
 """Answers rated together; the unit of resume."""
 
@@ -41,7 +43,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
         raise DataError("no response has a rating: see correlate.ratings, and what correlate.raters answered")
     chosen = [r for name in config.against for r in ratings if r.name == name] or ratings
     beside = [r for r in ratings if r not in chosen]
-    found = correlate(chosen, [*scores, *beside], config.published, config.bootstrap, settings.seed)
+    found = correlate(chosen, [*scores, *beside], config.published, RESAMPLES, settings.seed)
     if not any(row.n for row in found):
         raise DataError(_no_pair(chosen, scores))
     averages = list(means(ratings, _categories(runs, items), _confident(scores, settings.delta)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +80,7 @@ def alternative_annotator(
             shared.setdefault(item, []).append(person)
     kept = {item: who for item, who in shared.items() if len(who) > 1 and item in judged}
     differences: dict[str, NDArray[np.int_]] = {}
-    judge_holds: dict[str, float] = {}
-    person_holds: dict[str, float] = {}
+    holds: dict[str, tuple[float, float]] = {}
     for person, own in people.items():
         scores = []
         for item in (i for i in own if i in kept):
@@ -89,24 +89,14 @@ def alternative_annotator(
         if len(scores) >= least:
             judge, human = np.array(scores).T
             differences[person] = (human >= judge).astype(int) - (judge >= human).astype(int)
-            judge_holds[person], person_holds[person] = float(np.mean(judge >= human)), float(np.mean(human >= judge))
+            holds[person] = round(float(np.mean(judge >= human)), 6), round(float(np.mean(human >= judge)), 6)
     ps = [smaller(values, epsilon) for values in differences.values()]
     wins = rejected(ps, FALSE_DISCOVERIES)
     found = tuple(
-        Person(
-            name=name,
-            n=len(values),
-            judge=round(judge_holds[name], 6),
-            person=round(person_holds[name], 6),
-            p=p,
-            wins=won,
-        )
+        Person(name=name, n=len(values), judge=holds[name][0], person=holds[name][1], p=p, wins=won)
         for (name, values), p, won in zip(differences.items(), ps, wins, strict=True)
     )
-    return _replacement(found, len(people) - len(found), epsilon, least)
-
-
-def _replacement(found: tuple[Person, ...], left_out: int, epsilon: float, least: int) -> Replacement:
+    left_out = len(people) - len(found)
     if not found:
         told = f"nobody has {least} comparisons that others labelled too"
         nothing: dict[str, None] = {"winning_rate": None, "advantage": None, "replaces": None}
@@ -118,15 +108,8 @@ def _replacement(found: tuple[Person, ...], left_out: int, epsilon: float, least
         f"people (omega {rate:.2f}, {'at least' if may else 'below'} 0.5), advantage probability {advantage:.2f}, at "
         f"epsilon {epsilon:g}"
     )
-    return Replacement(
-        winning_rate=rate,
-        advantage=advantage,
-        epsilon=epsilon,
-        replaces=may,
-        people=found,
-        left_out=left_out,
-        told=told,
-    )
+    known: dict[str, Any] = {"winning_rate": rate, "advantage": advantage, "replaces": may}
+    return Replacement(epsilon=epsilon, people=found, left_out=left_out, told=told, **known)
 
 
 def smaller(differences: NDArray[np.int_], epsilon: float) -> float:

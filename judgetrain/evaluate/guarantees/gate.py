@@ -14,7 +14,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.guarantees.config import GuaranteesConfig
-from judgetrain.evaluate.guarantees.release import Verdicts, read_release
+from judgetrain.evaluate.guarantees.release import Verdicts, release_verdicts
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.statistics import paired_difference
@@ -70,13 +70,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a rule: its name and verdicts; of a release also what shows that it judged other comparisons, and
-    what is to be said of how they were paired."""
+    """One side of a rule."""
 
     name: str
     verdicts: Verdicts
-    differs: str = ""
-    remark: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,14 +173,12 @@ def _others(
     if rule.than == FLOORS:
         return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
     if (released := _released(rule.than)) is not None:
-        then = read_release(Path(release), benchmark.name)
-        key = _key(then.verdicts, released or rule.judge, rule.than_branches or (None if released else branches), {})
+        then, method = release_verdicts(release, benchmark), released or rule.judge
+        key = _key(then, method, rule.than_branches or (None if released else branches), {})
         if rule.than_branches is None:  # else no other number stands in for the one that was asked for
-            key = key or _key(then.verdicts, released or rule.judge, None, {})
+            key = key or _key(then, method, None, {})
         at = "" if rule.than_branches is None else f"@{rule.than_branches}"
-        name = f"{RELEASE}:{key or (released or rule.judge) + at}"
-        verdicts = then.verdicts[key] if key else {}
-        return [Side(name, verdicts, then.differs(benchmark), then.remark(benchmark))]
+        return [Side(f"{RELEASE}:{key or method + at}", then[key] if key else {})]
     second = _key(here, rule.than, rule.than_branches, chosen)
     return [Side(str(second), here[second])] if second else []
 
@@ -210,7 +205,6 @@ def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamp
     figures = f"{100 * differ.mean:+.1f} points"
     figures += "" if ends is None else f" [{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]"
     remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
-    remarks += [second.remark] if second.remark else []
     return Check(
         **names,
         difference=round(differ.mean, 6),
@@ -224,9 +218,7 @@ def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamp
 def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> str:
     """Why the two sides cannot be compared, in a sentence; empty where they can."""
     if not shared:
-        return f"{second.name} has no verdict on the comparisons of {benchmark}"
-    if second.differs:
-        return f"{second.name} judged something else than {benchmark}: {second.differs}"
+        return f"{second.name} has no verdict on the comparisons of {benchmark}, text for text"
     if shared < COVERED * labelled:
         return (
             f"{second.name} has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less "

@@ -1,4 +1,4 @@
-"""Choosing: the number of branches on a development split, and which of a run's judges did best."""
+"""Choosing the number of branches on a development split."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
-from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.method import Method
 
 DEVELOPMENT = "development"
 """The name of the split that choices are made on."""
@@ -86,22 +84,3 @@ def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choi
         for method, found in by_method.items()
         if len(found) > 1
     ]
-
-
-def better_judge(rows: Sequence[MetricRow], trained: Sequence[str], benchmark: str) -> tuple[str, str] | None:
-    """The stage of the judge that agrees most with the labels, and a sentence; None where it is that of the last stage.
-
-    Of each judge it is the way of asking and the number of branches that did best.
-    """
-    best: dict[str, tuple[float, str]] = {}
-    for row in rows:
-        target, share = Method.parse(row.method).target, row.agreement
-        known = row.benchmark == benchmark and target in trained
-        if known and share is not None and share > best.get(target, (-1.0, ""))[0]:
-            best[target] = share, str(row.key)
-    last = best.get(trained[-1])
-    first = max(best, key=lambda name: best[name][0], default=trained[-1])
-    if last is None or best[first][0] <= last[0]:
-        return None
-    shares = [f"{key} {100 * share:.1f}%" for share, key in (best[first], last)]
-    return first, f"the {first} judge agrees with more labels of {benchmark} ({shares[0]}, {shares[1]})"

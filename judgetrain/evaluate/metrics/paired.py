@@ -1,10 +1,10 @@
-"""Methods set against each other on the same comparisons: paired differences, and where they disagree."""
+"""Methods set against each other on the same comparisons: paired differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -14,9 +14,6 @@ from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
-
-EXAMPLES, SNIPPET = 20, 90
-"""Most comparisons shown on which methods disagree, and most characters of their queries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,44 +97,3 @@ def _pairs(keys: Sequence[MethodKey]) -> list[tuple[MethodKey, MethodKey]]:
     pairs += [(reference, key) for key in keys if reference and not key.branches and key != reference]
     pairs = [(first, second) for first, second in pairs if first != second]
     return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
-
-
-def disagreements(benchmark: Benchmark, results: Sequence[Sequence[Prediction]]) -> dict[str, Any]:
-    """Counts for every pair of methods, and examples.
-
-    ``pairs``: ``first``, ``second``, and over the comparisons with a label ``both_right``, ``only_first``,
-    ``only_second``, ``both_wrong`` (right: strict agreement). ``examples``: comparisons on which some methods are right
-    and some wrong, the most divided first: ``id``, ``group``, ``query`` (its beginning), ``label`` and each method's
-    two ``verdicts``.
-
-    Args:
-        benchmark: what was evaluated.
-        results: one method's predictions each, in the benchmark's order.
-    """
-    items = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
-    right = {r[0].method: [r[i].verdict == benchmark.comparisons[i].label for i in items] for r in results}
-    outcomes = {
-        "both_right": (True, True),
-        "only_first": (True, False),
-        "only_second": (False, True),
-        "both_wrong": (False, False),
-    }
-    pairs = []
-    for first, second in combinations(right, 2):
-        both = list(zip(right[first], right[second], strict=True))
-        pairs.append({"first": first, "second": second} | {name: both.count(v) for name, v in outcomes.items()})
-    shares = [sum(answers) / len(answers) for answers in zip(*right.values(), strict=True)]
-    divided = sorted((abs(share - 0.5), i) for share, i in zip(shares, items, strict=bool(right)) if 0 < share < 1)
-    return {"pairs": pairs, "examples": [_example(benchmark, results, i) for _, i in divided[:EXAMPLES]]}
-
-
-def _example(benchmark: Benchmark, results: Sequence[Sequence[Prediction]], item: int) -> dict[str, Any]:
-    comparison = benchmark.comparisons[item]
-    query = " ".join(comparison.dialogue.query.split())
-    return {
-        "id": comparison.id,
-        "group": comparison.group,
-        "query": query if len(query) <= SNIPPET else f"{query[:SNIPPET]}…",
-        "label": comparison.label,
-        "verdicts": {r[item].method: [*r[item].decided] for r in results},
-    }

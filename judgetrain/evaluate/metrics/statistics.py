@@ -88,18 +88,6 @@ def _percentiles(values: Sequence[float | None] | NDArray[np.float64]) -> tuple[
     return float(low), float(high)
 
 
-def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation of a metric over runs that differ in their seed; None for a single run.
-
-    Raises:
-        ValueError: no values.
-    """
-    if not values:
-        raise ValueError("no runs")
-    array = np.asarray(values, dtype=float)
-    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
-
-
 @dataclass(frozen=True)
 class Difference:
     """How much better one method is than another on the same items.

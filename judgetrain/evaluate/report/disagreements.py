@@ -13,6 +13,8 @@ from judgetrain.judges.base import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, INDEX, View, write_views
 
+VIEW = 20
+"""Pages of disagreements to look at, per benchmark and judge."""
 Link = tuple[str, str]
 """Text and address, relative to the report's page."""
 
@@ -22,8 +24,8 @@ def write_disagreements(
     benchmark: Benchmark,
     trees: Sequence[tuple[EvaluationTree, EvaluationTree | None]],
     predictions: Sequence[Prediction],
-    limit: int,
     out: StageRun,
+    limit: int = VIEW,
 ) -> None:
     """Write pages of up to ``limit`` comparisons on which the judge does not give the label in both orders.
 

@@ -23,7 +23,7 @@ class Report:
     """What a report is made of.
 
     ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was left
-    out, the numbers of branches ``chosen`` on a development split, ``disagreements`` between methods, the ``lineage``
+    out, the numbers of branches ``chosen`` on a development split, the ``lineage``
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
     ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
     setting that differs, ``scenarios`` the classifier that groups
@@ -36,7 +36,6 @@ class Report:
     paired: Sequence[PairedComparison] = ()
     left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     chosen: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
-    disagreements: Mapping[str, Row] = field(default_factory=dict)
     lineage: Sequence[Row] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
@@ -78,7 +77,6 @@ class Report:
         """The tables of a benchmark; those without rows are left out."""
         rows, found = self.benchmarks()[benchmark], self.of_extras(benchmark)
         verdicts = [r for r in rows if r.agreement is not None]
-        differ = self.disagreements.get(benchmark, {})
         declared = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
             *(table for each in found for table in each.first),
@@ -98,8 +96,6 @@ class Report:
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
             *(table for each in found for table in each.folded),
             sections.trained_on(rows),
-            sections.overlap(differ.get("pairs", ())),
-            sections.examples(differ.get("examples", ())),
         ]
         return [table for table in tables if table.cells]
 

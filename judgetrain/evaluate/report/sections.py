@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
+from statistics import fmean, stdev
 from typing import Any, Self
 
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow
-from judgetrain.evaluate.metrics.statistics import over_seeds
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed, value
 
 Rows = Sequence[MetricRow]
@@ -188,7 +188,7 @@ def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedMeans:
-    """A method's mean agreement and consistency over so many ``seeds``, and their sample standard deviations."""
+    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations."""
 
     benchmark: str
     branches: int
@@ -205,7 +205,7 @@ class SeedMeans:
         found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
         for name in ("agreement", "consistency"):
             values = [getattr(row, name) for row in rows]
-            found[name], found[f"{name}_std"] = (None, None) if None in values else over_seeds(values)
+            found[name], found[f"{name}_std"] = (None, None) if None in values else (fmean(values), stdev(values))
         return cls(method=method, **found)
 
 
@@ -250,20 +250,3 @@ def trained_on(rows: Rows) -> Table:
     columns |= {"word for word": known("exact"), "nearly": known("near")}
     columns["comparisons"] = lambda row: ", ".join(row.overlap.ids) or "–"
     return Table.of("Trained on", [r for r in one_each(rows) if r.overlap], columns, folded=True)
-
-
-def overlap(pairs: Sequence[Row]) -> Table:
-    """How many comparisons two methods get right together, alone or not at all."""
-    names = ("first", "second", "both_right", "only_first", "only_second", "both_wrong")
-    return Table.of("Disagreements", pairs, {n.replace("_", " "): itemgetter(n) for n in names}, names=2, folded=True)
-
-
-def examples(found: Sequence[Row]) -> Table:
-    """Comparisons on which methods differ."""
-    columns: Columns = {"comparison": itemgetter("id"), "query": itemgetter("query"), "label": itemgetter("label")}
-    columns |= {m: _said_by(m) for m in (found[0]["verdicts"] if found else ())}
-    return Table.of("Where methods differ", found, columns, names=2, folded=True)
-
-
-def _said_by(method: str) -> Callable[[Row], str]:
-    return lambda row: "/".join(verdict or "?" for verdict in row["verdicts"][method])

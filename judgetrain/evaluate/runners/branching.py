@@ -95,7 +95,7 @@ class BranchingRunner:
             lost.update(prediction.failures)
         if told := too_long_hint(lost):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}", keep=True)
-        write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
+        write_disagreements(method.name, benchmark, trees, read[max(read)], out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
         full = tokens[max(tokens)]
         for branches, predictions in read.items():

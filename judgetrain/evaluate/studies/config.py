@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from judgetrain.engines.config import (
     LimitsConfig,
-    SamplingConfig,
 )
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, in_place, key
@@ -17,17 +16,11 @@ class StudiesConfig(LimitsConfig):
     """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
 
     prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
-    times: int = key(3, "answers to each of them, one after the other", low=2)
     spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
-    samples: int = key(100, "answers sampled to each of them", low=2)
-    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
     against: list[str] = key(
         [],
         "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
         content=beside(lambda directory, owner: f"{directory}/*.json*"),
-    )
-    thresholds: list[float] = key(
-        [0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie", low=0.0
     )
     judge: str = key(
         "",

@@ -31,6 +31,14 @@ from judgetrain.scorers.studies import Repetition, Spread
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
+TIMES = 3
+"""Answers to each prompt, one after the other (the paper's table 1)."""
+SAMPLES = 100
+"""Answers sampled to each prompt (the paper's figures 2 and 3)."""
+SAMPLING = Sampling(temperature=0.7, top_p=1.0, max_new_tokens=512)
+"""Of both studies' answers."""
+THRESHOLDS = (0.0, 0.05, 0.1)
+"""Of win, tie and lose: discrepancies that differ by less are a tie."""
 Lazy = Callable[[], "TokenScorer"]
 
 
@@ -61,7 +69,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
     deltas = settings.delta, settings.sweep
-    found = Studies.of(models, repetition, spread, verdicts, duels, studied.thresholds, *deltas, studied.official)
+    found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, *deltas, studied.official)
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))
@@ -88,9 +96,7 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, seed = scorer(), out.shard_seed(index)
         before, chats = ready.usage, [_messages(d) for d in items]
-        done = studies.repeated_answers(
-            ready, chats, settings.studies.times, Sampling.of(settings.studies.sampling), wording=wording, seed=seed
-        )
+        done = studies.repeated_answers(ready, chats, TIMES, SAMPLING, wording=wording, seed=seed)
         usage = ready.usage - before
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
         missing = {"no_answer": sum(not all(answers) for answers in done)}
@@ -115,12 +121,10 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, before = scorer(), scorer().usage
         chats = [_messages(d) for d in items]
-        done = studies.logprob_spread(
-            ready, chats, settings.studies.samples, Sampling.of(settings.studies.sampling), out.shard_seed(index)
-        )
+        done = studies.logprob_spread(ready, chats, SAMPLES, SAMPLING, out.shard_seed(index))
         usage = ready.usage - before
         rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
-        missing = {"unscored_answer": settings.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}
+        missing = {"unscored_answer": SAMPLES * len(items) - sum(len(s.logprobs) for s in done)}
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if not dialogues:

@@ -4,7 +4,7 @@
     python -m judgetrain.judges.views.viewer outputs/artifacts/evaluate/FINGERPRINT --trees trees-BENCHMARK-METHOD
     python -m judgetrain.judges.views.viewer outputs/artifacts/judge/FINGERPRINT --comparison ID
 
-Stages ``label``, ``evaluate`` and ``judge`` write some pages by themselves (``evaluate.view``).
+Stages ``label``, ``evaluate`` and ``judge`` write some pages by themselves.
 """
 
 from __future__ import annotations
