@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.run import Pipeline
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import comparison, judged
 
@@ -207,16 +205,3 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
             {"responses": responses.directory},
             StageRun(tmp_path / "none", "teacher", 7, Console()),
         )
-
-
-def test_the_fingerprint_holds_the_files_content_and_not_their_place(tmp_path: Path) -> None:
-    def mark(path: str) -> str:
-        config = Config(
-            prompts="compact", output_dir=str(tmp_path / "outputs"), teacher=TeacherConfig(evaluations=path)
-        )
-        return Pipeline(replace(config, dialogues=teacher_config().dialogues)).plan("teacher").fingerprint
-
-    here = mark(write(tmp_path / "a.jsonl", PLAIN))
-    (tmp_path / "elsewhere").mkdir()
-    assert mark(write(tmp_path / "elsewhere" / "a.jsonl", PLAIN)) == here
-    assert mark(write(tmp_path / "a.jsonl", changed(["response_a"], "four"))) != here

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,8 @@ from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.schema import Verdict, mirror
+from judgetrain.schema import Verdict
+from tests.builders.faulty_server import serving
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
 
@@ -103,52 +103,36 @@ def expected_verdict(a: str, b: str) -> str | None:
     return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
 
 
-def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine_of(monkeypatch, says)
-    trees, out = stage(tmp_path)
-    labels = label_all(settings(), trees, out)
-    orders = compared = disagree = 0
-    for tree in TREES:
-        item, label = tree.comparison, labels[tree.comparison.id]
-        first, second = (
-            expected_verdict(item.response_a, item.response_b),
-            expected_verdict(item.response_b, item.response_a),
-        )
-        second = second and mirror(second)  # type: ignore[arg-type]
-        assert label.source == "external"
-        if first is None or second is None:
-            assert (label.verdict, label.reason) == (None, "external_unreadable")
-        elif first != second:
-            assert (label.verdict, label.reason) == (None, "external_orders_disagree")
-        else:
-            assert (label.verdict, label.reason) == (first, None)
-            ensemble = ensemble_label(tree, LabelConfig()).verdict
-            compared += ensemble is not None
-            disagree += ensemble not in (None, first)
-        orders += bool(first and second)
-    table = out.notes["external"]
-    assert table == json.loads((out.directory / "external.json").read_text())
-    assert table["orders"]["compared"] == orders
-    assert table["orders"]["disagree"] == table["labels"]["external_orders_disagree"] > 0
-    assert table["ensemble"] == {
-        "compared": compared, "disagree": disagree, "rate": round(disagree / compared, 6)
-    }  # fmt: skip
-    assert table["failures"] == {"no_verdict": sum(table["failures"].values())}
-    assert out.totals()["counts"]["dropped"] == {"external:no_verdict": table["failures"]["no_verdict"]}
-    assert out.totals()["counts"]["out"] == 0
+def mirrored(verdict: str | None) -> str | None:
+    return {"A": "B", "B": "A"}.get(verdict or "", verdict)
 
 
-def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_is_what_both_orders_say_and_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
     every = replace(settings(), min_evidence=0.5, balance=[])
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=every)
     label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
-    assert {row["source"] for row in labels.values()} == {"external"}
+    orders = compared = disagree = 0
     for tree in TREES:
-        row = labels[tree.comparison.id]
-        assert row["ensemble_verdict"] == ensemble_label(tree, LabelConfig()).verdict
+        item, row = tree.comparison, labels[tree.comparison.id]
+        first = expected_verdict(item.response_a, item.response_b)
+        second = mirrored(expected_verdict(item.response_b, item.response_a))
+        reason = "external_orders_disagree" if first and second else "external_unreadable"
+        expected = (first, None) if first and first == second else (None, reason)
+        assert (row["verdict"], row["reason"], row["source"]) == (*expected, "external")
+        ensemble = ensemble_label(tree, LabelConfig()).verdict
+        assert row["ensemble_verdict"] == ensemble
+        orders += bool(first and second)
+        compared += bool(row["verdict"] and ensemble)
+        disagree += bool(row["verdict"] and ensemble and row["verdict"] != ensemble)
+    table = out.notes["external"]
+    assert table == json.loads((out.directory / "external.json").read_text())
+    assert table["orders"]["compared"] == orders
+    assert table["orders"]["disagree"] == table["labels"]["external_orders_disagree"] > 0
+    assert table["ensemble"] == {"compared": compared, "disagree": disagree, "rate": round(disagree / compared, 6)}
+    assert table["failures"] == {"no_verdict": out.totals()["counts"]["dropped"]["external:no_verdict"]}
     pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
     nodes = {j.id: j for t in TREES for _, _, j in t.judgments()}
     chosen = [p for p in pairs if p["level"] == "judgment"]
@@ -161,7 +145,7 @@ def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: py
     assert not {p["comparison_id"] for p in pairs} & {*without}
     totals = out.totals()["counts"]
     assert totals["in"] == len(TREES)
-    assert totals["dropped"]["external_orders_disagree"] == out.notes["external"]["labels"]["external_orders_disagree"]
+    assert totals["dropped"]["external_orders_disagree"] == table["labels"]["external_orders_disagree"]
 
 
 def prefers(request: Request, occurrence: int) -> str:
@@ -174,14 +158,11 @@ def prefers(request: Request, occurrence: int) -> str:
 
 
 def test_the_responses_stand_as_the_critiques_saw_them() -> None:
-    seen = set()
-    for conflict in (c for tree in TREES for c in conflicting(tree)):
-        tree = next(t for t in TREES if conflict.nodes[0].startswith(f"{t.comparison.id}/"))
-        order = "BA" if "/BA" in conflict.nodes[0] else "AB"
-        shown = tree.comparison if order == "AB" else tree.comparison.swapped()
-        assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
-        seen.add(order)
-    assert seen == {"AB", "BA"}
+    for tree in TREES[:8]:
+        for conflict in conflicting(tree):
+            shown = tree.comparison.swapped() if "/BA" in conflict.nodes[0] else tree.comparison
+            assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
+    assert {node.rpartition("/")[2][:2] for c in conflicting(TREES[0]) for node in c.nodes} == {"AB", "BA"}
 
 
 def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,36 +247,25 @@ def test_disagreement_by_hand() -> None:
     assert table["pairs"] == {"compared": 0, "disagree": 0, "rate": None}
 
 
-class _Faulty(BaseHTTPRequestHandler):
-    """Answers by the query's number: a verdict, prose, 503, 500, an empty text, or no answer at all."""
+class ByQuery(dict):  # type: ignore[type-arg]
+    """Faults by the query's number: 503, 500, or no answer at all, whenever it is asked."""
 
-    def log_message(self, *args: object) -> None:
-        pass
+    def get(self, text: str, default: Any = None) -> list[Any]:
+        fault = {2: 503, 3: 500, 5: "drop"}.get(kind_of(text))
+        return [fault] if fault else []
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = body["messages"][-1]["content"]
-        kind = int(text.split("query ")[1].split()[0]) % 6
-        if kind == 5:
-            self.connection.close()
-            return
-        content = {0: "[[C]]", 1: "I would rather not say.", 4: ""}.get(kind)
-        payload = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
-        self.send_response({2: 503, 3: 500}.get(kind, 200))
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
+
+def kind_of(text: str) -> int:
+    return int(text.split("query ")[1].split()[0]) % 6
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Faulty)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    """Else answers by the query's number with a verdict, prose or an empty text."""
+    with serving() as server:
+        server.faults = ByQuery()
+        server.reply = lambda text: {0: "[[C]]", 1: "I would rather not say."}.get(kind_of(text), "")
+        yield f"http://127.0.0.1:{server.server_port}/v1"
 
 
 def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
@@ -349,32 +319,28 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     label = replace(settings("preference"), balance=[])
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=replace(label, levels=["judgment"]))
     label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
-    by_text = {tree.comparison.id: {j.id: j for _, _, j in tree.judgments()} for tree in TREES}
+    leaves = {j.id: (t.comparison, j) for t in TREES for _, _, j in t.judgments()}
     expected = set()
     for row in read_rows(out.directory, "external"):
-        nodes = by_text[row["comparison_id"]]
         for (x, y), (first, second) in zip(row["pairs"], row["replies"], strict=True):
             answers = {first["shown"]: first["answer"], second["shown"]: second["answer"]}
             if answers["XY"] and answers["XY"] == answers["YX"]:
                 chosen, rejected = (x, y) if answers["XY"] == "X" else (y, x)
-                if (
-                    nodes[chosen].finish_reason == "stop"
-                    and near_identical(nodes[x].text, nodes[y].text) != "near_identical"
-                ):
+                same = near_identical(leaves[x][1].text, leaves[y][1].text) == "near_identical"
+                if leaves[chosen][1].finish_reason == "stop" and not same:
                     expected.add((chosen, rejected))
     pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
     made = {(r["nodes"]["chosen"][0], r["nodes"]["rejected"][0]) for r in pairs}
-    assert made == expected
-    assert len(made) > 20
+    assert made == expected and len(made) > 20
     assert {r.step for r in engine.requests} == {"preference"}
-    labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
-    assert {row["source"] for row in labels.values()} == {"ensemble"}
     verdicts = {tree.comparison.id: ensemble_label(tree, LabelConfig()).verdict for tree in TREES}
+    labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert {name: row["verdict"] for name, row in labels.items()} == verdicts
+    assert {row["source"] for row in labels.values()} == {"ensemble"}
     assert out.notes["external"]["pairs"]["compared"] > 20 and out.notes["external"]["labels"] == {}
     shown = engine.requests[0].slots, engine.requests[1].slots
     assert shown[0]["judgment_x"] == shown[1]["judgment_y"] != shown[1]["judgment_x"]
-    against = [c for c, _ in made if by_text[c.split("/")[0]][c].verdict not in (verdicts[c.split("/")[0]], "tie")]
+    against = [c for c, _ in made if leaves[c][1].verdict not in (verdicts[leaves[c][0].id], "tie")]
     assert against, "the external judge and the branches disagree on some"
 
 
@@ -426,20 +392,6 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
     assert table["failures"] == {}
 
 
-def test_the_prompts_and_the_judge_are_checked_before_anything_runs(tmp_path: Path) -> None:
-    config = Config(label=settings("compact"))
-    config.label.external.engine = WorldEngineConfig()
-    with pytest.raises(ConfigError, match=r"step 'one_step' needs a 'user' template"):
-        STAGES["label"].check(config)
-    config.label.external.prompts = "preference"
-    STAGES["label"].check(config)
-    config.label.external.engine = OpenAIEngineConfig()
-    with pytest.raises(ConfigError, match=r"label\.external\.engine\.model is empty"):
-        STAGES["label"].check(config)
-    config.label.source = "ensemble"
-    STAGES["label"].check(config)
-
-
 def test_the_prompts_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text((PACKAGED / "preference.yaml").read_text())
@@ -454,3 +406,19 @@ def test_the_prompts_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert files()["label.external.engine.type"].endswith("vocabulary.yaml")
     config.label.source = "ensemble"
     assert not [key for key in files() if key.startswith("label.external")]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "engine", "message"),
+    [
+        ("compact", WorldEngineConfig(), r"step 'one_step' needs a 'user' template"),
+        ("preference", OpenAIEngineConfig(), r"label\.external\.engine\.model is empty"),
+        ("preference", WorldEngineConfig(), ""),
+    ],
+)
+def test_the_prompts_and_the_judge_are_checked_before_anything_runs(prompts: str, engine: Any, message: str) -> None:
+    config = Config(label=settings(prompts, engine=engine))
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        STAGES["label"].check(config)
+    config.label.source = "ensemble"
+    STAGES["label"].check(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,26 +109,6 @@ def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
         labelled(tmp_path, comparisons, LabelConfig(source="given"))
 
 
-def test_published_preferences_are_training_data_with_labels(tmp_path: Path) -> None:
-    rows = [
-        {"prompt": f"p{n}", "prompt_id": f"4a3{n}", **{
-            side: [{"content": f"p{n}", "role": "user"}, {"content": f"{side} {n}", "role": "assistant"}]
-            for side in ("chosen", "rejected")
-        }}
-        for n in range(30)
-    ]  # fmt: skip
-    comparisons = compared(tmp_path, replace(source(tmp_path, rows), format="auto", adapter="ultrafeedback"))
-    assert len(comparisons) == 30
-    for c in comparisons:
-        assert (c.response_a if c.label == "A" else c.response_b).startswith("chosen")
-    assert min(Counter(c.label for c in comparisons).values()) > 5, "the better one stands on either side"
-    strengths = [
-        {"prompt": f"q{n}", "response_1": "x", "response_2": f"y{n}", "preference_strength": n} for n in (-3, 0, 1)
-    ]
-    found = compared(tmp_path / "steer", replace(source(tmp_path, strengths), format="auto", adapter="helpsteer2"))
-    assert [c.label for c in found] == ["A", "tie", "B"]
-
-
 def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> None:
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
     made = replace(comparisons[0], made="nearby: an answer to mine:r4")
@@ -171,20 +150,3 @@ def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
     LABEL.check(settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
     nearby = ResponsesConfig([WRITER], contrast=ContrastConfig(["nearby"]))
     LABEL.check(settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"adapter": "mt_bench_human"}, r"sources\[0\]\.adapter=mt_bench_human: its rows are single votes"),
-        ({"adapter": "nothing"}, r"dialogues\.sources\[0\]: adapter 'nothing' is neither a file nor one of"),
-        ({"adapter": "llmbar", "type": "hub", "path": ""}, r"sources\[0\]\.path is empty"),
-    ],
-)
-def test_adapters_that_cannot_be_are_refused_before_anything_runs(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    from judgetrain.data.stages import DIALOGUES
-
-    with pytest.raises(ConfigError, match=message):
-        DIALOGUES.check(settings([replace(source(tmp_path), **changes)]))

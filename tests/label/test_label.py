@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import causes
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.prune import prune
@@ -36,7 +36,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import Order, mirror
 from tests.builders.judges import SAMPLING
 from tests.builders.label import ANY_EVIDENCE, tree_of
-from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
@@ -52,30 +52,6 @@ TREES = grow(
 
 def verdict(a: float | None, b: float | None) -> str | None:
     return None if a is None or b is None else "tie" if a == b else "A" if a > b else "B"
-
-
-def test_pruning_equals_an_independent_loop() -> None:
-    for tree in TREES:
-        reasons = {}
-        for criterion in tree.criteria:
-            for guideline in criterion.guidelines:
-                by_order = {
-                    o: [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == o]
-                    for o in ("AB", "BA")
-                }
-                agreed = {}
-                for order, found in by_order.items():
-                    counts = Counter(v for v in found if v)
-                    best = [v for v, n in counts.items() if n == max(counts.values())]
-                    agreed[order] = best[0] if len(best) == 1 else None
-                position = agreed["AB"] is not None and agreed["AB"] == agreed["BA"]
-                for judgment in guideline.judgments:
-                    siblings = by_order[judgment.order]
-                    same = None not in siblings and len(set(siblings)) == 1
-                    reasons[judgment.id] = (same, position)
-        branches = prune(tree)
-        assert {k: (b.self_consistent, b.positionally_consistent) for k, b in branches.items()} == reasons
-        assert {k for k, b in branches.items() if b.kept} == {k for k, (s, p) in reasons.items() if s and p}
 
 
 @given(st.lists(st.sampled_from(["A", "B", "tie", None]), max_size=30))
@@ -167,63 +143,6 @@ def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str
     assert total == expected > 0
 
 
-def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
-    """A judge that sees no difference but sometimes favours what it sees first: no pair may choose the slip."""
-
-    def leaning(request, occurrence):  # type: ignore[no-untyped-def]
-        if request.step != "judgment":
-            return noisy(request, occurrence)
-        return judged(5, 1, " slip") if occurrence == 0 else judged(3, 3, " even")
-
-    comparisons = [comparison(i, label="A") for i in range(10)]
-    trees = grow(
-        comparisons,
-        ScriptedEngine(leaning),
-        PROMPTS,
-        Shape(count=4, criteria=4, guidelines=1, judgments=3),
-        SAMPLING,
-        0,
-    )
-    found = [p for t in trees for p in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).judgment_pairs(t, "A")]
-    assert found
-    assert all("even" in p.chosen and "slip" in p.rejected for p in found)
-    strict = PairBuilder(PROMPTER, LabelConfig(ties="wrong", **ANY_EVIDENCE))
-    assert not [p for t in trees for p in strict.judgment_pairs(t, "A")]
-
-
-def test_guideline_pairs_prefer_the_one_by_which_the_consensus_is_reached() -> None:
-    found = [p for tree in TREES for p in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).guideline_pairs(tree, "A")]
-    assert found
-    nodes = {g.id: (c, g) for tree in TREES for c in tree.criteria for g in c.guidelines}
-
-    def net(identifier: str) -> float:
-        criterion, guideline = nodes[identifier]
-        verdicts = [verdict(j.score_a, j.score_b) for j in guideline.judgments]
-        right = verdicts.count(consensus_of(criterion))
-        return (2 * right - len(verdicts) + verdicts.count(None)) / len(verdicts)
-
-    for pair in found:
-        assert net(pair.chosen_nodes[0]) - net(pair.rejected_nodes[0]) == pytest.approx(2 * pair.margin)
-        assert pair.margin > 0
-
-
-def test_criteria_pairs_reorder_the_same_lines_good_ones_first() -> None:
-    made = 0
-    for tree in TREES:
-        net = {}
-        for criterion in tree.criteria:
-            verdicts = [verdict(j.score_a, j.score_b) for g in criterion.guidelines for j in g.judgments]
-            net[criterion.id] = (verdicts.count("A") - verdicts.count("B")) / len(verdicts)
-        for pair in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).criteria_pairs(tree, "A", random.Random(0), 3):
-            chosen, rejected = (parse_criteria(t, 10) for t in (pair.chosen, pair.rejected))
-            assert sorted(chosen) == sorted(rejected) == sorted(c.text for c in tree.criteria)
-            assert net[pair.chosen_nodes[0]] > 0
-            assert pair.margin == pytest.approx((net[pair.chosen_nodes[0]] - net[pair.rejected_nodes[0]]) / 2)
-            assert pair.margin > 0
-            made += 1
-    assert made
-
-
 def pruning_reasons_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[Counter[str], Counter[str]]:
     """Of every branch the first rule that it breaks, and which constraint holds on its own: written out from the
     definitions, with nothing of the package's own but the tree's scores."""
@@ -287,29 +206,17 @@ def test_sft_judgments_are_drawn_in_both_orders_by_the_same_guideline_and_repeat
         alone.add(tree)
     texts = {j.id: j.text for tree in TREES for _, _, j in tree.judgments()}
 
-    def nodes_of(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for row in rows:
-            if row["level"] == "judgment":
-                found.setdefault(row["comparison_id"], []).append(row["nodes"][0])
-        return found
+    def sides(rows: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
+        nodes = [row["nodes"][0].rpartition("/") for row in rows if row["level"] == "judgment"]
+        return Counter((guideline, leaf[:2]) for guideline, _, leaf in nodes)
 
-    def orders_of(drawn: list[str]) -> dict[str, Counter[str]]:
-        sides: dict[str, Counter[str]] = {}
-        for node in drawn:
-            guideline, _, leaf = node.rpartition("/")
-            sides.setdefault(guideline, Counter())[leaf[:2]] += 1
-        return sides
-
-    drawn = nodes_of(data.sft)
-    assert len(drawn) > 5
-    assert {len(nodes) for nodes in drawn.values()} <= {2, 4}
-    assert 4 in {len(nodes) for nodes in drawn.values()}
-    for nodes in drawn.values():
-        assert all(side["AB"] == side["BA"] for side in orders_of(nodes).values())
-    assert any(side["AB"] != side["BA"] for nodes in nodes_of(alone.sft).values() for side in orders_of(nodes).values())
-    said = [(node.rpartition("/")[0], texts[node]) for nodes in drawn.values() for node in nodes]
-    assert all(count <= 2 for count in Counter(said).values())
+    together, apart = sides(data.sft), sides(alone.sft)
+    assert all(n == together[guideline, "BA" if order == "AB" else "AB"] for (guideline, order), n in together.items())
+    assert any(n != apart[guideline, "BA" if order == "AB" else "AB"] for (guideline, order), n in apart.items())
+    per_tree = Counter(row["comparison_id"] for row in data.sft if row["level"] == "judgment")
+    assert 4 in {*per_tree.values()} <= {2, 4} and len(per_tree) > 5
+    drawn = [row["nodes"][0] for row in data.sft if row["level"] == "judgment"]
+    assert max(Counter((node.rpartition("/")[0], texts[node]) for node in drawn).values()) <= 2
 
 
 def test_two_pairs_of_orders_that_say_the_same_are_one() -> None:

@@ -31,6 +31,8 @@ def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
         assert set(pair.chosen_nodes[:3]) == {"d0/c0", "d0/c1", "d0/c2"}, "all that lead to the label stand first"
         assert set(pair.rejected_nodes[:3]) == {"d0/c3", "d0/c4", "d0/c5"}, "all that do not, ties among them"
         assert pair.chosen_nodes == tuple(reversed(pair.rejected_nodes))
+        net = {"d0/c0": 1, "d0/c1": 1, "d0/c2": 0.5, "d0/c3": -1, "d0/c4": -1, "d0/c5": 0}
+        assert pair.margin == (net[pair.chosen_nodes[0]] - net[pair.rejected_nodes[0]]) / 2
         assert sorted(parse_criteria(pair.chosen, 9)) == sorted(parse_criteria(pair.rejected, 9))
 
 
@@ -127,3 +129,11 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted(builder: typ
     made = builder(PROMPTER, LENIENT)
     assert len(list(made.judgment_pairs(flat, "A"))) == kept
     assert made.skipped["judgment:score_digits_only"] == 4 - kept
+
+
+def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
+    """A judge that sees no difference but once in each order favours what it sees first: no pair chooses the slip."""
+    tree = tree_of(("AttBtt",), ("AttBtt",))
+    pairs = list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))
+    assert {(p.chosen_verdict, p.rejected_verdict) for p in pairs} == {("tie", "A"), ("tie", "B")}
+    assert not list(PairBuilder(PROMPTER, replace(LENIENT, ties="wrong")).judgment_pairs(tree, "A"))

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges.config import TreeConfig
+from judgetrain.errors import ConfigError
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.paper_pairs import LabelPairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
-from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
-from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.options import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
@@ -173,34 +166,12 @@ def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     assert {len({r["comparison_id"] for r in third.sft}), len({p.comparison_id for p in third.pairs})} == {10, 30}
 
 
-def label_run(tmp_path: Path, label: LabelConfig, grown: list[EvaluationTree]) -> StageRun:
-    """Stage label over trees."""
-    source = StageRun(tmp_path / "tree", "tree", 0, Console())
-    source.write_rows("trees", (tree.to_row() for tree in grown))
-    out = StageRun(tmp_path / "label", "label", 0, Console())
-    config = Config(prompts="compact", tree=TreeConfig(criteria=3), label=label)
-    label_stage.run(LabelSettings.of(config), {"tree": source.directory}, out)
-    return out
-
-
-def test_the_stage_writes_files_of_disjoint_comparisons(tmp_path: Path) -> None:
-    out = label_run(tmp_path, configured("recipe=paper_ood", "data_dir=DIR").label, trees(60))
-    ids = {
-        kind: {
-            row["comparison_id"] for part in ("train", "heldout") for row in read_rows(out.directory, f"{kind}-{part}")
-        }
-        for kind in ("sft", "pairs")
-    }
-    assert (len(ids["sft"]), len(ids["pairs"])) == (30, 30)
-    assert not ids["sft"] & ids["pairs"]
-    assert len(list(read_rows(out.directory, "labels"))) == 60
-    assert out.notes["yield"]["comparisons_for"] == {"sft": 30, "pairs": 30}
-
-
-def test_a_share_that_leaves_no_example_is_named(tmp_path: Path) -> None:
-    nothing = [tree_of(("AB",), index=i) for i in range(10)]
-    with pytest.raises(DataError, match=r"of 10 trees survived .*\(label.sft_share takes SFT examples of 1 of them\)"):
-        label_run(tmp_path, LabelConfig(sft_share=0.01), nothing)
+def test_a_share_that_leaves_no_example_is_named() -> None:
+    data = TrainingData(PROMPTER, LabelConfig(sft_share=0.01))
+    for index in range(10):
+        data.add(tree_of(("AB",), index=index))
+    data.select_pairs()
+    assert re.search(r"of 10 trees survived .*\(label.sft_share takes SFT examples of 1 of them\)", data.nothing_left())
 
 
 def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:

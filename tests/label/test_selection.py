@@ -59,13 +59,6 @@ def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str
     assert near_identical(first, second) == near_identical(second, first) == reason
 
 
-def test_repeats_need_prompt_and_both_sides() -> None:
-    kept = [pair("a", "b"), pair("a", "c"), pair("a", "b", query="other"), pair("b", "a")]
-    made = builder()
-    assert selected(made, [*kept, pair(" a", "b\n"), pair("a", "c")]) == kept
-    assert made.skipped == {"judgment:repeated": 2}
-
-
 def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -> None:
     first = pair("Response A Score: 5. It is good", "x y")
     others = [

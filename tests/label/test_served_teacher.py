@@ -20,10 +20,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingConfig, TransformersEngineConfig
-from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.openai.engine import OpenAIEngine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
@@ -87,24 +84,6 @@ def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
 
 def engine(served: Served, model: str = BASE) -> OpenAIEngineConfig:
     return OpenAIEngineConfig(model=model, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
-
-
-def request(text: str, tokens: int = 30) -> Request:
-    return Request(
-        messages=({"role": "user", "content": text},),
-        sampling=Sampling(temperature=0.0, max_new_tokens=tokens),
-        slots={},
-    )
-
-
-def test_the_server_says_what_the_same_weights_say_here(served: Served) -> None:
-    asked = [request("List 4 criteria."), request("how do i cook apple cake for my son ?", tokens=7)]
-    there = OpenAIEngine(engine(served)).generate(asked, 0)
-    here = TransformersEngine(TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))).generate(asked, 0)
-    for far, near in zip(there, here, strict=True):
-        assert far.text.strip() == near.text.strip() != ""
-        assert (far.prompt_tokens, far.finish_reason) == (near.prompt_tokens, near.finish_reason)
-    assert there[1].generated_tokens == 7
 
 
 def test_the_teachers_stage_completes_and_needs_the_server_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +13,7 @@ from judgetrain.artifacts.disk_list import only
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.significance import LevelTest, Outcomes, above_zero, against_label, better, consensus
-from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
+from tests.builders.label import PROMPTER, tree_of
 
 
 @pytest.mark.parametrize(("first", "second"), [((4, 0), (0, 4)), ((3, 1), (1, 3)), ((4, 0), (3, 1)), ((2, 2), (2, 2))])
@@ -105,13 +104,3 @@ def test_a_level_is_tested_against_a_half() -> None:
     few = LevelTest()
     few.add("judgment", 1.0, -1.0)
     assert few.p_value("judgment") == 0.0, "of one nothing is said"
-
-
-def test_as_many_judgment_pairs_decide_as_say_tie() -> None:
-    builder = PairBuilder(PROMPTER, LabelConfig(balance=["verdict"], **ANY_EVIDENCE))
-    trees = [tree_of(("tttA", "Attt"), ("AAAt", "AAAA"), index=i) for i in range(12)]
-    pairs = [replace(p, comparison_id=t.comparison.id) for t in trees for p in builder.judgment_pairs(t, "A")]
-    ties = [p.chosen_verdict == "tie" for p in pairs]
-    assert sum(ties) > len(ties) - sum(ties) > 0
-    kept = [p.chosen_verdict == "tie" for p in only(pairs, builder.selected(pairs, 0))]
-    assert sum(kept) == len(kept) - sum(kept) > 0

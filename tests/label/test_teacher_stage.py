@@ -12,7 +12,7 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import DataError
-from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
+from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -20,7 +20,7 @@ from judgetrain.label import teacher_stage
 from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
-from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, judged, noisy
 from tests.builders.untimed import contents
 
 PROMPTS = load_prompt_set("compact")
@@ -121,13 +121,6 @@ def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reas
 
 def noisy_but_readable(request, occurrence):  # type: ignore[no-untyped-def]
     return judged(4, 2) if request.step == "judgment" else noisy(request, occurrence)
-
-
-def test_the_worlds_lists_are_already_as_a_judge_is_taught_to_write_them(tmp_path: Path) -> None:
-    out = run_teacher(tmp_path / "teacher", teacher_config())
-    for row in read_rows(out.directory, "evaluations"):
-        assert render_criteria(parse_criteria(row["criteria_text"], 6)) == row["criteria_text"]
-    assert render_criteria(parse_criteria(criteria(3), 3)) == criteria(3)
 
 
 @pytest.mark.parametrize("fatal", [1, 2, 5, 9, 12])
