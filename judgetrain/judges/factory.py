@@ -58,7 +58,7 @@ def make_judge(method: Method, options: JudgeOptions, source: Models | _Named) -
 
         assert options.scorer is not None
         scorer = source.token_scorer(options.scorer)
-        return ScorerJudge(scorer, method.target, options.scorer.tie_threshold, options.scorer)
+        return ScorerJudge(scorer, method.target, options.scorer)
     if method.kind in ASKED_ONCE and method.target:
         from judgetrain.judges.kinds.prompted import PROMPTED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,8 +44,7 @@ def auc(scores: ArrayLike, positive: ArrayLike) -> float | None:
 
     None without items of both kinds.
     """
-    values = np.asarray(scores, dtype=float)
-    return _auc_of(values, np.asarray(positive, dtype=float))(np.ones(len(values)))
+    return _auc(np.asarray(scores, dtype=float), np.asarray(positive, dtype=float))
 
 
 def associate(
@@ -59,7 +58,7 @@ def associate(
     Raises:
         ValueError: arrays of unequal length, or a value that is not finite.
     """
-    from scipy import stats
+    from scipy.stats import rankdata
 
     x, y = np.asarray(scores, dtype=float), np.asarray(outcomes, dtype=float)
     if x.ndim != 1 or x.shape != y.shape or len(x) != len(clusters):
@@ -69,51 +68,27 @@ def associate(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("scores and outcomes must be finite: leave out missing ones")
     known, index = np.unique([str(c) for c in clusters], return_inverse=True)
-    ranks = (stats.rankdata(x), stats.rankdata(y)) if len(x) else (x, y)
+    members = [np.flatnonzero(index == cluster) for cluster in range(len(known))]
+    rng = np.random.default_rng(seed)
+    drawn = [rng.integers(len(known), size=len(known)) for _ in range(resamples if len(known) > 1 else 0)]
+    resampled = [np.concatenate([members[cluster] for cluster in each]) for each in drawn]
+    measures = {"auc": (_auc, x, y), "correlation": (_pearson, x, y), "spearman": (_pearson, rankdata(x), rankdata(y))}
     found: dict[str, Any] = {}
-    measures = {"auc": _auc_of(x, y), "correlation": _pearson_of(x, y), "spearman": _pearson_of(*ranks)}
-    for name, measure in measures.items():
-        rng = np.random.default_rng(seed)
-        drawn = (np.bincount(rng.integers(len(known), size=len(known)), minlength=len(known)) for _ in range(resamples))
-        found[name], found[f"{name}_ci"] = _estimate(measure, index, drawn if len(known) > 1 else ())
+    for name, (measure, first, second) in measures.items():
+        values = [v for items in resampled if (v := measure(first[items], second[items])) is not None]
+        found[name] = measure(first, second)
+        found[f"{name}_ci"] = tuple(map(float, np.percentile(values, (2.5, 97.5)))) if values else None
     return Association(n=len(x), clusters=len(known), **found)
 
 
-Measure = Callable[[Floats], float | None]
-"""A statistic of items with weights, float [n]."""
+def _auc(x: Floats, y: Floats) -> float | None:
+    from scipy.stats import rankdata
+
+    decided = y != 0.5
+    right, ranks = y[decided] > 0.5, rankdata(x[decided])
+    good, bad = int(right.sum()), int((~right).sum())
+    return float((ranks[right].sum() - good * (good + 1) / 2) / (good * bad)) if good and bad else None
 
 
-def _estimate(measure: Measure, index: NDArray[np.intp], drawn: Any) -> tuple[float | None, Interval | None]:
-    """The statistic of all items alike, and the interval over the clusters' drawn numbers."""
-    value = measure(np.ones(len(index)))
-    if value is None:
-        return None, None
-    values = [v for counts in drawn if (v := measure(counts[index].astype(float))) is not None]
-    if not values:
-        return value, None
-    low, high = np.percentile(values, (2.5, 97.5))
-    return value, (float(low), float(high))
-
-
-def _auc_of(x: Floats, y: Floats) -> Measure:
-    _, group = np.unique(x, return_inverse=True)
-    positive, negative = (y > 0.5).astype(float), (y < 0.5).astype(float)
-
-    def area(weights: Floats) -> float | None:
-        if not len(group):
-            return None
-        right, wrong = np.bincount(group, weights * positive), np.bincount(group, weights * negative)
-        total = right.sum() * wrong.sum()
-        return float((right * (np.cumsum(wrong) - wrong / 2)).sum() / total) if total else None
-
-    return area
-
-
-def _pearson_of(x: Floats, y: Floats) -> Measure:
-    def correlation(weights: Floats) -> float | None:
-        if len(x) < 2 or not weights.sum():
-            return None
-        (xx, xy), (_, yy) = np.cov(x, y, aweights=weights, ddof=0)
-        return float(xy / np.sqrt(xx * yy)) if xx * yy > 0 else None
-
-    return correlation
+def _pearson(x: Floats, y: Floats) -> float | None:
+    return float(np.corrcoef(x, y)[0, 1]) if len(x) > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else None

@@ -22,14 +22,7 @@ class ScorerConfig:
         active_if=lambda c: c.engine is not None,
     )
     formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
-    illustration: bool = key(False, "query and reference before the prompt as an example (glass-box 3.1)")
-    calibration: bool = key(False, "subtract the uncertainty about the reference (glass-box 3.2)")
-    tie_threshold: float = key(0.0, "scores that differ by at most this are a tie", low=0.0)
-    passes: int | None = key(None, "of ensembles; None takes 10 (paper) or 7 (released)", low=1)
-    top_k: int = key(50, "of decoding-based ensembles", low=1)
-    ensemble_temperature: float = key(1.0, "of decoding-based ensembles", low=0.0, high=10.0)
     revisions: int = key(1, "ProbDiff: K, each of the one before it", low=1)
-    chains: int = key(1, "ProbDiff: independent chains of revisions, averaged", low=1)
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
     revision_temperature: float | None = key(
         0.1, "ProbDiff: the paper's 0.1; None, in stage selfeval: that of the answer", low=0.0, high=10.0
@@ -40,10 +33,6 @@ class ScorerConfig:
         "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file",
         content=in_place(lambda name, owner: str(prompt_file(name))),
     )
-    max_context: int | None = key(
-        None, "longest prompt plus response; None takes the model's own", low=16, unit="tokens"
-    )
-    batch_size: int = key(64, "responses scored or generated together", low=1, in_fingerprint=False)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
 
     @property
@@ -57,12 +46,8 @@ class ScorerConfig:
         return self.model.gpus
 
 
-OF_BRANCHES = tuple(
-    field.name
-    for field in fields(ScorerConfig)
-    if field.name not in ("model", "engine", "tie_threshold", "illustration", "calibration")
-)
-"""How branches are scored: under the judge itself, and without references."""
+OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name not in ("model", "engine"))
+"""How branches are scored: under the judge itself."""
 
 
 @dataclass
@@ -77,5 +62,3 @@ class SelfEvalConfig(LimitsConfig):
     temperatures: dict[str, float] = key(
         {}, "category -> temperature of its first responses, as MT-Bench has them", low=0.0, high=10.0
     )
-    delta: float = key(-0.05, "ProbDiff's confidence threshold")
-    sweep: list[float] = key([0.0, -0.05, -0.1], "thresholds shown beside it")

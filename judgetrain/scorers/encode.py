@@ -68,11 +68,6 @@ def sample_of(dialogue: Dialogue, response: str) -> Sample:
     return Sample(messages, response, dialogue.reference)
 
 
-def turns(messages: Sequence[Mapping[str, str]]) -> list[Sample]:
-    """One sample for each assistant turn of a conversation, all turns before it its prompt (multi-turn scoring)."""
-    return [Sample(tuple(messages[:i]), m["content"]) for i, m in enumerate(messages) if m["role"] == "assistant" and i]
-
-
 def encode_samples(
     samples: Sequence[Sample], tokenizer: PreTrainedTokenizerBase, vocabulary: int, max_context: int
 ) -> list[Tokens | Unscored]:

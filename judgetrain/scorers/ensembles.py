@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
-from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import FEATURES, mean, variance
@@ -21,6 +20,9 @@ from judgetrain.scorers.results import Result
 log = logging.getLogger(__name__)
 
 PASSES = {"paper": 10, "released": 7}
+"""By formula, as the paper says and as its released code has it."""
+TOP_K, TEMPERATURE = 50, 1.0
+"""Of a decoding ensemble's texts; the paper names neither."""
 Passes = list[list[float] | Unscored]
 """By sample the SentProb of each pass, or why there is none."""
 
@@ -42,10 +44,6 @@ class Ensemble(Estimator):
         return result
 
 
-def _count(settings: ScorerConfig) -> int:
-    return settings.passes or PASSES[settings.formula]
-
-
 class PromptEnsemble(Ensemble):
     """Passes under system prompts drawn at random from the pool.
 
@@ -60,7 +58,7 @@ class PromptEnsemble(Ensemble):
         samples, settings = batch.samples, batch.settings
         rng = random.Random(derive_seed(batch.seed, "prmensem"))
         pool = load_scorer_prompts(settings.prompts).system_prompts
-        drawn = [rng.choice(pool) for _ in range(_count(settings))]
+        drawn = [rng.choice(pool) for _ in range(PASSES[settings.formula])]
         distinct = list(dict.fromkeys(drawn))
         sentprob = FEATURES["sentprob"].by(settings.formula).read
         flat = batch.scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
@@ -85,10 +83,8 @@ class DecodingEnsemble(Ensemble):
     def passes(self, batch: Batch) -> Passes:
         """SentProb of each text that the model decoded for a sample; texts without one are left out, and logged."""
         samples, settings = batch.samples, batch.settings
-        count = _count(settings)
-        sampling = Sampling(
-            temperature=settings.ensemble_temperature, max_new_tokens=settings.max_new_tokens, top_k=settings.top_k
-        )
+        count = PASSES[settings.formula]
+        sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
         chats = [sample.chat for sample in samples for _ in range(count)]
         written = batch.scorer.generate(
             [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(batch.seed, "decensem")

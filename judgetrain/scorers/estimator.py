@@ -59,7 +59,7 @@ class Estimator(ABC):
 
     ``group``: its name, that of the shards that keep its scores. ``names``: its scores, with 1 where more is better and
     -1 where less is. ``of_responses``: it scores a given response, not the model on a prompt. ``illustrated`` and
-    ``calibrated``: whether ``scorer.illustration`` and ``scorer.calibration`` change it.
+    ``calibrated``: whether references change it (:data:`~judgetrain.scorers.methods.VARIANTS`).
     """
 
     group: ClassVar[str]

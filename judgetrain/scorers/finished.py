@@ -18,7 +18,7 @@ class SelfEvaluated:
     """One model over its prompts; every mapping is by prompt id, in the stage's order.
 
     ``d``: ProbDiff's discrepancy, None where there is none. ``length_ratios``: revised length / length in tokens.
-    ``answers`` and ``revisions`` (of the first chain that gave one; only prompts with a discrepancy): texts.
+    ``answers`` and ``revisions`` (only of prompts with a discrepancy): texts.
     ``categories``: the prompts'. ``settings``: what stage selfeval was made with.
     """
 
@@ -62,7 +62,7 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
         dict(zip(ids, d, strict=True)),
         {i: row["length_ratio"] for i, row in zip(ids, revised, strict=True)},
         {row["id"]: row["response"] for row in scores},
-        {i: row["revisions"][0] for i, row in zip(ids, revised, strict=True) if "revisions" in row},
+        {i: row["revision"] for i, row in zip(ids, revised, strict=True) if "revision" in row},
         {row["id"]: row.get("category") for row in scores},
         made,
     )

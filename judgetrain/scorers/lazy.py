@@ -30,11 +30,11 @@ def load_scorer(
         from judgetrain.engines.loading import load_tokenizer
         from judgetrain.scorers.served import ServedScorer
 
-        served = ServedScorer(config.engine, load_tokenizer(model), answers, budget, config.max_context)
+        served = ServedScorer(config.engine, load_tokenizer(model), answers, budget)
         return cast("TokenScorer", served)
     from judgetrain.scorers.statistics import TokenScorer
 
-    return TokenScorer.from_pretrained(model, batch_size=config.batch_size, max_context=config.max_context)
+    return TokenScorer.from_pretrained(model)
 
 
 def scorer_of_run(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
+from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
@@ -36,23 +35,20 @@ COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
 SCORERS = (*ESTIMATORS[0].names, *COMBINED, *(n for estimator in ESTIMATORS[1:] for n in estimator.names))
 """Every scorer by name."""
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    "illustration": {"illustration": True},
-    "calibration": {"calibration": True},
-}
-"""What may follow a score's name after ``+`` in stage selfeval, and what it changes in the settings (glass-box 3)."""
+VARIANTS = ("illustration", "calibration")
+"""What may follow a score's name after ``+``: how references are used (glass-box 3)."""
 OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[name].of_responses)
 """Those that score a given response; decensem_* score the model on a prompt, by responses that it decodes itself."""
 
 
 def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: str = "scorer") -> None:
-    """Refuse a name that is no scorer, or none of ``allowed``; with all allowed, names may have :data:`VARIANTS`.
+    """Refuse a name, with or without :data:`VARIANTS`, that is no scorer, or none of ``allowed``.
 
     Raises:
         ConfigError: names the key, the name and what is allowed.
     """
     for text in names:
-        name, *variants = text.split("+") if allowed is SCORERS else [text]
+        name, *variants = text.split("+")
         if not set(variants) <= set(VARIANTS) or len(set(variants)) < len(variants):
             raise ConfigError(f"{key}: {text!r}: after a score's name there may be +{', +'.join(VARIANTS)}")
         for part in COMBINED.get(name, (name,)) if variants and name in SCORERS else ():
@@ -88,13 +84,6 @@ def parts(name: str) -> list[str]:
     return [f"{part}{plus}{variant}" for part in COMBINED.get(base, (base,))]
 
 
-def varied(name: str, settings: ScorerConfig) -> ScorerConfig:
-    """The settings that a score is computed with, as its variants change them."""
-    for variant in name.split("+")[1:]:
-        settings = replace(settings, **VARIANTS[variant])
-    return settings
-
-
 def score(
     scorer: TokenScorer,
     samples: Sequence[Sample],
@@ -106,11 +95,12 @@ def score(
 
     Args:
         scorer: the model whose probabilities are read.
-        samples: responses with their prompts, and references where ``illustration`` or ``calibration`` asks for them.
+        samples: responses with their prompts, and references where a variant asks for them.
         names: of :data:`SCORERS`, with :data:`VARIANTS`; ``softmax_combo`` normalises over the given samples.
-        settings: how scores are computed. ``illustration`` puts query and reference before the prompt as an example
-            (glass-box paper, section 3.1). ``calibration`` subtracts the model's uncertainty about the reference
-            (section 3.2): SentProb-Ref, from the score turned so that lower is better.
+            ``+illustration`` puts query and reference before the prompt as an example (glass-box paper, section 3.1).
+            ``+calibration`` subtracts the model's uncertainty about the reference (section 3.2): SentProb-Ref, from the
+            score turned so that lower is better.
+        settings: how scores are computed.
         seed: of what is sampled.
 
     Raises:
@@ -118,45 +108,21 @@ def score(
         EngineError: attention weights are asked for and cannot be had.
     """
     check_scorers(names)
-    whole, found = settings or ScorerConfig(), dict[str, Scores]()
+    settings, found = settings or ScorerConfig(), dict[str, Scores]()
     for named in groups(names).values():
-        settings, members = varied(named[0], whole), [name.partition("+")[0] for name in named]
+        variants, members = named[0].split("+")[1:], [name.partition("+")[0] for name in named]
         estimator = BY_NAME[members[0]]
         shown, missing = list(samples), [False] * len(samples)
-        if settings.illustration and estimator.illustrated:
+        if "illustration" in variants:
             shown = [with_illustration(s) if s.reference else s for s in samples]
             missing = [not s.reference for s in samples]
         done = estimator.compute(Batch(scorer, shown, settings, seed), members)
         for name, scores in done.items():
             values = [Unscored("no_reference") if gone else v for gone, v in zip(missing, scores.values, strict=True)]
             done[name] = replace(scores, values=values)
-        done = _calibrated(done, scorer, samples) if settings.calibration and estimator.calibrated else done
+        done = _calibrated(done, scorer, samples) if "calibration" in variants else done
         found |= {name: replace(done[base], method=name) for name, base in zip(named, members, strict=True)}
     return {name: assemble(found, name) for name in names}
-
-
-def score_conversations(
-    scorer: TokenScorer,
-    conversations: Sequence[Messages],
-    names: Sequence[str],
-    settings: ScorerConfig | None = None,
-    seed: int = 0,
-) -> dict[str, Scores]:
-    """Multi-turn scores: each conversation's mean over its assistant turns, each given all turns before it.
-
-    A turn without a score counts in no mean; a conversation without any has the reason of its last turn.
-
-    Raises:
-        ConfigError: an unknown scorer.
-    """
-    parts = [turns(conversation) for conversation in conversations]
-    flat = score(scorer, [sample for part in parts for sample in part], names, settings, seed)
-    result = {}
-    for name, scores in flat.items():
-        rest = iter(scores.values)
-        values = [_mean(list(islice(rest, len(part)))) for part in parts]
-        result[name] = Scores(name, values, scores.better)
-    return result
 
 
 def assemble(found: Mapping[str, Scores], name: str) -> Scores:
@@ -177,9 +143,8 @@ def better(name: str, settings: ScorerConfig) -> int:
     """1 if more of a score is better, -1 if less is, as the settings compute it."""
     if parts(name) != [name]:
         return 1
-    name, settings = name.partition("+")[0], varied(name, settings)
-    estimator = BY_NAME[name]
-    return -1 if settings.calibration and estimator.calibrated else estimator.better(name, settings)
+    name, *variants = name.split("+")
+    return -1 if "calibration" in variants else BY_NAME[name].better(name, settings)
 
 
 def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
@@ -197,9 +162,3 @@ def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Seque
                 values.append(-scores.better * value - reference_sentprob(reference))
         result[name] = Scores(name, values, -1)
     return result
-
-
-def _mean(values: Sequence[Value]) -> Value:
-    """The mean of the scores that there are; the last one's reason where there is none."""
-    found = [v for v in values if not isinstance(v, Unscored)]
-    return sum(found) / len(found) if found else values[-1] if values else Unscored("empty_response")

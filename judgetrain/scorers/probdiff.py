@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Request, Sampling
@@ -25,33 +23,28 @@ if TYPE_CHECKING:
 class Discrepancy:
     """The discrepancy of one response.
 
-    ``logprob``: mean log-probability per token of the response, nats (equation 1, with the log that it omits).
-    ``revised_logprobs``, ``revised_tokens`` and ``texts``: of the last revision of each chain that gave one; all
-    log-probabilities are given the original prompt. ``cut``: revisions that reached ``max_new_tokens``.
+    ``logprob`` and ``revised_logprob``: mean log-probability per token of the response and of its last revision, both
+    given the original prompt, nats (equation 1, with the log that it omits). ``cut``: revisions that reached
+    ``max_new_tokens``.
     """
 
     logprob: float
     tokens: int
-    revised_logprobs: tuple[float, ...]
-    revised_tokens: tuple[int, ...]
-    texts: tuple[str, ...]
+    revised_logprob: float
+    revised_tokens: int
+    revision: str
     cut: int = 0
 
     @property
     def d(self) -> float:
-        """log p(revised) - log p(response), mean over chains (equation 2). Higher is better."""
-        return float(np.mean(self.revised_logprobs)) - self.logprob
-
-    @property
-    def length_ratio(self) -> float:
-        """Revised length / length in tokens, mean over chains."""
-        return float(np.mean(self.revised_tokens)) / self.tokens
+        """log p(revised) - log p(response) (equation 2). Higher is better."""
+        return self.revised_logprob - self.logprob
 
     @property
     def details(self) -> dict[str, Any]:
-        """What ``scores-probdiff`` shards hold beside the score."""
-        found = {"length_ratio": self.length_ratio, "cut": self.cut, "logprob": self.logprob}
-        return found | {"revised_logprobs": list(self.revised_logprobs), "revisions": list(self.texts)}
+        """What ``scores-probdiff`` shards hold beside the score; ``length_ratio``: revised length / length, tokens."""
+        found = {name: getattr(self, name) for name in ("logprob", "revised_logprob", "revision", "cut")}
+        return found | {"length_ratio": self.revised_tokens / self.tokens}
 
 
 class ProbDiff(Estimator):
@@ -73,12 +66,11 @@ class ProbDiff(Estimator):
 def discrepancies(
     scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int = 0
 ) -> list[Discrepancy | Unscored]:
-    """The discrepancy of every sample, or why it has none (``no_revision``: no chain gave a text).
+    """The discrepancy of every sample, or why it has none (``no_revision``: there is no text).
 
     The model of ``scorer`` revises the responses and scores them, without surrounding white space; a response that is
-    left as it is has d = 0 exactly. ``settings`` says how: ``chains`` of ``revisions``, each of the one before it, with
-    ``revision_prompt`` (section 3.2; ``simple``: appendix C) at ``revision_temperature``. A chain depends on the seed
-    and on its number.
+    left as it is has d = 0 exactly. ``settings`` says how: ``revisions``, each of the one before it, with
+    ``revision_prompt`` (section 3.2; ``simple``: appendix C) at ``revision_temperature``.
 
     Raises:
         ConfigError: the prompt set has no such revision prompt.
@@ -86,20 +78,16 @@ def discrepancies(
     wording, prompt = load_scorer_prompts(settings.prompts), settings.revision_prompt
     if prompt not in wording.revision:
         raise ConfigError(f"revision prompt {prompt!r}: the prompt set has {', '.join(wording.revision)}")
-    template = wording.revision[prompt]
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
-    first = scorer.statistics(samples)
-    open_ = [i for i, result in enumerate(first) if isinstance(result, TokenStatistics)]
-    chains = [
-        revise(scorer, [samples[i] for i in open_], template, settings, derive_seed(seed, "probdiff", chain))
-        for chain in range(settings.chains)
-    ]
-    revised = [Sample(samples[i].prompt, chain[k].text) for chain in chains for k, i in enumerate(open_)]
-    after = scorer.statistics(revised)
-    results: list[Discrepancy | Unscored] = [r if isinstance(r, Unscored) else Unscored("no_revision") for r in first]
-    for k, i in enumerate(open_):
-        own = [(chain[k], after[c * len(open_) + k]) for c, chain in enumerate(chains)]
-        results[i] = _discrepancy(cast(TokenStatistics, first[i]), samples[i].response, own)
+    results: list[Any] = list(scorer.statistics(samples))
+    open_ = [i for i, result in enumerate(results) if isinstance(result, TokenStatistics)]
+    seed = derive_seed(seed, "probdiff", 0)
+    revised = revise(scorer, [samples[i] for i in open_], wording.revision[prompt], settings, seed)
+    after = scorer.statistics([Sample(samples[i].prompt, r.text) for i, r in zip(open_, revised, strict=True)])
+    for i, revision, result in zip(open_, revised, after, strict=True):
+        # Two batches round differently; an unchanged response is to have the same log-probability to the last digit.
+        unchanged = revision.text == samples[i].response
+        results[i] = _discrepancy(results[i], revision, results[i] if unchanged else result)
     return results
 
 
@@ -141,20 +129,15 @@ def _sampling(temperature: float | None, settings: ScorerConfig) -> Sampling:
 
 
 def _discrepancy(
-    first: TokenStatistics, response: str, chains: Sequence[tuple[Revision, TokenStatistics | Unscored]]
+    first: TokenStatistics, revision: Revision, result: TokenStatistics | Unscored
 ) -> Discrepancy | Unscored:
-    # Two batches round differently; an unchanged response is to have the same log-probability to the last digit.
-    chains = [(revision, first if revision.text == response else result) for revision, result in chains]
-    kept = [(revision, result) for revision, result in chains if isinstance(result, TokenStatistics)]
-    if not kept:
-        reasons = [result.reason for _, result in chains if isinstance(result, Unscored)]
-        reason = reasons[0] if reasons else "empty_response"
-        return Unscored("no_revision" if reason == "empty_response" else f"revision_{reason}")
+    if isinstance(result, Unscored):
+        return Unscored("no_revision" if result.reason == "empty_response" else f"revision_{result.reason}")
     return Discrepancy(
         logprob=first.mean_logprob,
         tokens=first.response_tokens,
-        revised_logprobs=tuple(result.mean_logprob for _, result in kept),
-        revised_tokens=tuple(result.response_tokens for _, result in kept),
-        texts=tuple(revision.text for revision, _ in kept),
-        cut=sum(revision.cut for revision, _ in kept),
+        revised_logprob=result.mean_logprob,
+        revised_tokens=result.response_tokens,
+        revision=revision.text,
+        cut=revision.cut,
     )

@@ -15,6 +15,8 @@ from judgetrain.scorers.methods import assemble, better
 
 ALL = "all"
 NONE = "(none)"
+BESIDE = [delta for delta in discrepancy.SWEEP if delta != discrepancy.DELTA]
+"""Thresholds that are shown beside the one that counts."""
 Row = Mapping[str, Any]
 
 EXPLANATION = (
@@ -65,15 +67,13 @@ def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerCon
     if len(set(of)) > 1:
         places |= {category: [i for i, c in enumerate(of) if c == category] for category in sorted(set(of))}
     return [
-        _row(category, found[method], [answers[i] for i in chosen], chosen, config)
+        _row(category, found[method], [answers[i] for i in chosen], chosen)
         for category, chosen in places.items()
         for method in config.methods
     ]
 
 
-def _row(
-    category: str, scores: Scores, answers: Sequence[Answer], chosen: Sequence[int], config: SelfEvalConfig
-) -> dict[str, Any]:
+def _row(category: str, scores: Scores, answers: Sequence[Answer], chosen: Sequence[int]) -> dict[str, Any]:
     values = [scores.values[i] for i in chosen]
     numbers = [None if isinstance(v, Unscored) else v for v in values]
     row: dict[str, Any] = {
@@ -86,10 +86,10 @@ def _row(
     }
     if scores.method == "probdiff":
         ratios = [None if x is None else a.length_ratio for x, a in zip(numbers, answers, strict=True)]
-        length = discrepancy.length_report(numbers, ratios, config.delta)
+        length = discrepancy.length_report(numbers, ratios)
         row |= {
-            "confidence": discrepancy.confidence(numbers, config.delta),
-            "sweep": {f"{k:g}": v for k, v in discrepancy.confidence_sweep(numbers, config.sweep).items()},
+            "confidence": discrepancy.confidence(numbers),
+            "sweep": {f"{k:g}": v for k, v in discrepancy.confidence_sweep(numbers).items()},
             "cut": sum(answer.cut for answer in answers),
             "length": None if length is None else {k: v for k, v in vars(length).items() if k != "controlled"},
         }
@@ -105,21 +105,6 @@ def markdown(rows: Sequence[Row], config: SelfEvalConfig, title: str) -> str:
     return "\n".join([*lines, "", EXPLANATION, ""])
 
 
-def console_table(rows: Sequence[Row], config: SelfEvalConfig, title: str) -> list[Any]:
-    """The table for a terminal."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    headers, cells = _cells(rows, config)
-    result = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for i, header in enumerate(headers):
-        result.add_column(header.replace(" ", "\n"), justify="right" if i else "left")
-    for row in cells:
-        result.add_row(*map(Text, row))
-    return [result, EXPLANATION]
-
-
 def _cells(rows: Sequence[Row], config: SelfEvalConfig) -> tuple[list[str], list[list[str]]]:
     """Headers and cells: a line a category, columns the methods' means and ProbDiff's shares."""
     by: dict[str, dict[str, Row]] = {}
@@ -129,8 +114,7 @@ def _cells(rows: Sequence[Row], config: SelfEvalConfig) -> tuple[list[str], list
     arrows = {m: "↑" if by[ALL][m]["better"] > 0 else "↓" for m in methods}
     headers = ["category", "n", *(f"{m} {arrows[m]}" for m in methods)]
     if "probdiff" in config.methods:
-        headers += ["d ↑", f"confidence {config.delta:g} %"]
-        headers += [f"{delta:g} %" for delta in config.sweep if delta != config.delta]
+        headers += ["d ↑", f"confidence {discrepancy.DELTA:g} %", *(f"{delta:g} %" for delta in BESIDE)]
         headers += ["length %", "controlled %"]
     cells = []
     for category, found in by.items():
@@ -138,13 +122,13 @@ def _cells(rows: Sequence[Row], config: SelfEvalConfig) -> tuple[list[str], list
         answers = first["n"] + sum(first["unscored"].values())
         line = [category, str(answers), *(_number(found[m]["mean"]) for m in methods)]
         if "probdiff" in found:
-            line += _probdiff(found["probdiff"], config)
+            line += _probdiff(found["probdiff"])
         cells.append(line)
     return headers, cells
 
 
-def _probdiff(row: Row, config: SelfEvalConfig) -> list[str]:
-    sweep = [row["sweep"][f"{delta:g}"] for delta in config.sweep if delta != config.delta]
+def _probdiff(row: Row) -> list[str]:
+    sweep = [row["sweep"][f"{delta:g}"] for delta in BESIDE]
     length = row["length"] or {"changed": None, "controlled_confidence": None}
     shares = [row["confidence"], *sweep, length["changed"], length["controlled_confidence"]]
     return [_number(row["mean"]), *("–" if s is None else f"{100 * s:.1f}" for s in shares)]

@@ -37,7 +37,6 @@ class ServedScorer:
         tokenizer: that of the model that is served.
         answers: where answers and log-probabilities are kept, and looked up before anything is sent.
         budget: what may be sent, tries that fail included.
-        max_context: longest prompt plus response, tokens; None leaves it to the server.
 
     Raises:
         EngineError: no model is named.
@@ -49,9 +48,8 @@ class ServedScorer:
         tokenizer: PreTrainedTokenizerBase,
         answers: AnswerStore | None = None,
         budget: Budget | None = None,
-        max_context: int | None = None,
     ) -> None:
-        self.tokenizer, self.max_context = tokenizer, max_context or sys.maxsize
+        self.tokenizer = tokenizer
         self.engine = make_engine(config, answers=answers, budget=budget)
         self.usage = Usage()
         self._text = cache(self._spelled)
@@ -80,7 +78,7 @@ class ServedScorer:
             EngineError: the server cannot be reached or refuses, gives no log-probabilities of what it is sent, or has
                 another vocabulary than the tokenizer; or the budget is spent.
         """
-        encoded = encode_samples(samples, self.tokenizer, sys.maxsize, self.max_context)
+        encoded = encode_samples(samples, self.tokenizer, sys.maxsize, sys.maxsize)
         asked = list(dict.fromkeys(tokens for tokens in encoded if isinstance(tokens, Tokens)))
         done = self.generate([self._request(tokens) for tokens in asked], 0)
         self._answered = self._answered or any(c.logprobs for c in done)

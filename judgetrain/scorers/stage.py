@@ -19,7 +19,7 @@ from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
-from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, plain, table
+from judgetrain.scorers.selfeval_table import Answer, markdown, plain, table
 from judgetrain.scorers.stages import SelfEvalSettings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NOTHING = (
     f"the prompts fit its context? {SEE[0].upper()}{SEE[1:]}"
 )
 REMEDIES = {
-    "too_long": "a larger scorer.max_context lets longer answers in, if the model's own context does",
+    "too_long": "prompt and answer exceed the model's context: lower selfeval.sampling.max_new_tokens",
     "empty_response": _NOTHING,
     "no_revision": _NOTHING,
     "no_distribution": "a server tells of the tokens alone: ask for sentprob, sentprob_mean or probdiff",
@@ -70,9 +70,10 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
     title = f"{settings.scored_model.path}, {len(answers)} prompts"
-    write_text_atomic(out.path("report.md"), markdown(rows, settings.selfeval, title))
+    report = markdown(rows, settings.selfeval, title)
+    write_text_atomic(out.path("report.md"), report)
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
-    out.tell(console_table(rows, settings.selfeval, title))
+    out.tell([report])
     out.log(f"selfeval: report: {out.path('report.md')}")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
 from judgetrain.pipeline.config import Config
+from judgetrain.scorers.ensembles import PASSES
 from tests.benchmarks.common import parser_of
 from tests.builders.pipeline import configured
 
@@ -126,9 +127,9 @@ def self_evaluation(config: Config, billions: float) -> Iterator[Part]:
     ProbDiff reads an answer and its revisions, a decoding ensemble decodes as often as it has passes, and a prompt
     ensemble reads as often; other scores are read off the answer.
     """
-    methods, passes = " ".join(config.selfeval.methods), config.scorer.passes or 10
+    methods, passes = " ".join(config.selfeval.methods), PASSES[config.scorer.formula]
     prompts = sum(source.sample or PROMPTS[source.dataset or source.name] for source in config.dialogues.sources)
-    revised = prompts * config.scorer.revisions * config.scorer.chains if "probdiff" in methods else 0
+    revised = prompts * config.scorer.revisions if "probdiff" in methods else 0
     written = prompts + revised + (prompts * passes if "decensem" in methods else 0)
     read = prompts + revised + (prompts * passes if "prmensem" in methods else 0)
     tokens = written * ASSUMED["response tokens"]

@@ -46,7 +46,6 @@ SHARED = (
     "evaluate.methods=[dpo]",
     f"evaluate.branches=[{','.join(map(str, BRANCHES))}]",
     "scorer.max_new_tokens=64",
-    "scorer.batch_size=256",
     "robustness.sample=0",
 )
 LEVELS = ("judgment", "guideline", "criteria")

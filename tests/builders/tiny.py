@@ -65,7 +65,7 @@ class Tiny:
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []
         config.selfeval.limit, config.correct.branches = 3, 2
-        config.scorer.passes, config.scorer.max_new_tokens = 2, TOKENS
+        config.scorer.max_new_tokens = TOKENS
         studies = config.studies
         studies_stage.SAMPLES, studies_stage.SAMPLING = 2, Sampling(temperature=0.7, max_new_tokens=TOKENS)
         studies.prompts, studies.spread_prompts = min(2, studies.prompts), min(1, studies.spread_prompts)

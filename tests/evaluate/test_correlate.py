@@ -144,7 +144,7 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "org/ours", ours)}
     config = Config(correlate=CorrelateConfig(raters=["rating:external"], models={"org/ours": "ours"}))
     config.correlate.runs = [str(selfeval(tmp_path / "more" / "theirs", "theirs", theirs).parent / "*")]
-    config.selfeval.delta = -0.25
+    monkeypatch.setattr(stage, "DELTA", -0.25)
     config.output_dir = str(tmp_path)
 
     contexts: dict[str, bool] = {}

@@ -231,7 +231,7 @@ def test_replies_and_scores_are_taken_over_too(
     assert first > 2 * 20 * 2
     kept = sorted(path.name for path in directory.glob("*-of-*.jsonl"))
     assert {name.split("-")[0] for name in kept} == {"trees", "replies", "scores"}
-    changed = replace(config, scorer=replace(config.scorer, tie_threshold=0.5), evaluate=replace(asked, bootstrap=50))
+    changed = replace(config, evaluate=replace(asked, bootstrap=50))
     second, other = evaluated(changed, inputs, "b")
     assert second == 0
     assert all((directory / name).samefile(other / name) for name in kept)

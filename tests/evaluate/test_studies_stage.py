@@ -45,7 +45,7 @@ def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: s
     responses = [{"dialogue_id": row["id"], "text": row["response"]} for row in rows]
     write_rows_atomic(directory / "responses-00000-of-00001.jsonl", responses)
     revisions: list[dict[str, Any]] = [
-        {"probdiff": x, "length_ratio": r, "revisions": [f"answer {i}" if x == 0 else revised.format(i)]}
+        {"probdiff": x, "length_ratio": r, "revision": f"answer {i}" if x == 0 else revised.format(i)}
         if x is not None
         else {"probdiff": "no_revision", "length_ratio": None}
         for (i, x), r in zip(d.items(), RATIOS, strict=True)

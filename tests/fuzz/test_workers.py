@@ -48,7 +48,7 @@ STAGES = {
     ),
     "correct": ("correct.max_comparisons=6", "correct.shard_size=2"),
     "selfeval": (
-        *("scorer.model.path=world", "scorer.max_context=512", "scorer.shard_size=2"),
+        *("scorer.model.path=world", "scorer.shard_size=2"),
         *("selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),
     ),
 }

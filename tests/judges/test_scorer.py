@@ -72,7 +72,7 @@ def test_ties_within_the_threshold_and_responses_without_a_score() -> None:
     assert [verdict_of(m, 0.5) for m in (0.5, -0.5, 0.51, -0.6)] == ["tie", "tie", "A", "B"]
     assert [verdict_of(m, 0.5) for m in (None, float("nan"))] == [None, None]
     scores = Scores("x", [1.0, 0.0, Unscored("empty_response"), 2.0], -1)
-    found = predictions(COMPARISONS[:2], scores, "m", 0.0, Usage(10, 4, 2))
+    found = predictions(COMPARISONS[:2], scores, "m", Usage(10, 4, 2))
     assert [(p.verdict_ab, p.margin, p.failures) for p in found] == [
         ("B", -1.0, {}),
         (None, None, {"empty_response": 1}),
@@ -98,7 +98,7 @@ def test_scores_are_computed_in_as_few_passes_as_they_need() -> None:
 
 
 def test_all_scorers_in_one_call(base: TokenScorer) -> None:
-    settings = ScorerConfig(passes=2, top_k=5, max_new_tokens=8, revision_temperature=1.0)
+    settings = ScorerConfig(max_new_tokens=8, revision_temperature=1.0)
     found = score(base, samples_of(COMPARISONS[:2]), SCORERS, settings)
     assert list(found) == list(SCORERS)
     for name, scores in found.items():

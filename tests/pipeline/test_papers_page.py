@@ -163,6 +163,6 @@ def test_a_recipe_that_is_to_fill_a_row_computes_its_scores_of_data_that_has_wha
             if row.what.startswith(what):
                 seen.add(what)
                 assert name in methods, row.what
-        if config.scorer.illustration or config.scorer.calibration:
+        if any("+" in name for name in config.selfeval.methods):
             assert all(source.type != "world" for source in config.dialogues.sources), f"{row.what}: no references"
     assert seen == set(computed)

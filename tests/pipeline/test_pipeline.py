@@ -179,7 +179,7 @@ def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: P
     base.train.base.path = "some/model"
     for methods, expected in ((["random"], {"selfeval"}), (["random", "scorer:sentprob"], {"selfeval", "evaluate"})):
         listed = replace(base, evaluate=EvaluateConfig(methods=methods))
-        changed = replace(listed, scorer=replace(base.scorer, tie_threshold=0.5))
+        changed = replace(listed, scorer=replace(base.scorer, max_new_tokens=5))
         marks = [{n: Pipeline(c).plan(n).fingerprint for n in ("evaluate", "selfeval")} for c in (listed, changed)]
         assert {n for n in marks[0] if marks[0][n] != marks[1][n]} == expected
 

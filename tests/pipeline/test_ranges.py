@@ -20,8 +20,6 @@ from tests.builders.pipeline import configured
 
 FREE = {
     "train.dpo.f_alpha_divergence_coef",
-    "selfeval.delta",
-    "selfeval.sweep",
     "studies.official",
 }
 """Numbers that may have any finite value."""

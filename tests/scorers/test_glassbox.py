@@ -12,12 +12,12 @@ import pytest
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import methods
+from judgetrain.scorers import ensembles, methods
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.features import combine, read
-from judgetrain.scorers.methods import better, score_conversations
+from judgetrain.scorers.methods import better
 from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustration, with_system
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.self_generation import rating
@@ -145,9 +145,12 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
     assert (found["prmensem_exp"].better, found["prmensem_var"].better) == (1, -1)
 
 
-def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenScorer) -> None:
-    settings = {"passes": 3, "top_k": 2, "max_new_tokens": 6}
-    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), **settings, seed=1)
+def test_decoding_ensemble_scores_what_the_model_decodes_itself(
+    scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ensembles, "PASSES", {"paper": 3})
+    monkeypatch.setattr(ensembles, "TOP_K", 2)
+    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), max_new_tokens=6, seed=1)
     sampling = Sampling(max_new_tokens=6, top_k=2)
     requests = [Request(messages=s.prompt, sampling=sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
     texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
@@ -175,7 +178,8 @@ def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: Token
     samples = [*SAMPLES, Sample(chat("the cat"), " the dog")]
     methods = ("sentprob", "softmax_ent", "softmax_var")
     straight = score(scorer, samples, methods, formula=formula)
-    found = score(scorer, samples, methods, formula=formula, calibration=True)
+    varied = score(scorer, samples, tuple(f"{name}+calibration" for name in methods), formula=formula)
+    found = {name: varied[f"{name}+calibration"] for name in methods}
     for i, sample in enumerate(SAMPLES):
         (tokens,) = scorer.encode([Sample(sample.prompt, sample.reference or "")])
         logs = plain.statistics(scorer.model, tokens)["logprob"][:-1]  # type: ignore[arg-type]
@@ -192,7 +196,7 @@ def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenSc
         Sample(chat("the cat", "on the mat", "the cat"), SAMPLES[0].response),
         Sample(chat("the dog", "sat on mat", "and", "9 8 7", "and"), SAMPLES[2].response),
     ]
-    found = score(scorer, samples, ("softmax_ent",), illustration=True)["softmax_ent"]
+    found = score(scorer, samples, ("softmax_ent+illustration",))["softmax_ent+illustration"]
     expected = score(scorer, shown, ("softmax_ent",))["softmax_ent"]
     assert found.values[:2] == pytest.approx(expected.values, rel=1e-6)
     assert found.values[2] == Unscored("no_reference")
@@ -257,8 +261,8 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
             ]
 
     monkeypatch.setitem(vars(scorer), "engine", Writer())
-    settings = {"passes": 3}
-    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), **settings)
+    monkeypatch.setattr(ensembles, "PASSES", {"paper": 3})
+    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"))
     assert found["decensem_exp"].values[0] == Unscored("too_long")
     assert found["decensem_var"].values[1] == pytest.approx(0.0)
     assert "of 6" in caplog.text and "'too_long': 3" in caplog.text and "'empty_response': 1" in caplog.text
@@ -302,30 +306,16 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
         load_scorer_prompts(str(tmp_path / "none.yaml"))
 
 
-def test_a_conversation_is_the_mean_of_its_assistant_turns(scorer: TokenScorer) -> None:
-    whole = chat("the dog", "sat on mat", "and", " the cat ran")
-    half = chat("the cat", "", "list", " a dog")
-    found = score_conversations(scorer, [whole, half, chat("the cat")], ["sentprob", "softmax_ent"])
-    first, second = Sample(whole[:1], "sat on mat"), Sample(whole[:3], " the cat ran")
-    last = Sample(half[:3], " a dog")
-    for method, scores in found.items():
-        one, two, three = (by_equation(scorer, sample)["paper"][method] for sample in (first, second, last))
-        assert scores.values[:2] == pytest.approx([(one + two) / 2, three], rel=1e-5)
-        assert scores.values[2] == Unscored("empty_response")
-
-
-def test_variants_by_name_are_the_scores_under_the_settings_of_that_name(scorer: TokenScorer) -> None:
+def test_variants_stand_side_by_side_and_change_nothing_of_each_other(scorer: TokenScorer) -> None:
     """Glass-box paper, table 2: with references and without, side by side."""
     prompt = ({"role": "user", "content": "the cat"},)
     samples = [Sample(prompt, "a dog sat", "the cat sat"), Sample(prompt, "list", "mat"), Sample(prompt, "mat")]
     names = ("softmax_ent", "softmax_combo", "softmax_ent+calibration", "softmax_combo+illustration")
     found = methods.score(scorer, samples, names)
-    for name, changes in {"calibration": {"calibration": True}, "illustration": {"illustration": True}}.items():
-        alone = methods.score(scorer, samples, ("softmax_ent", "softmax_combo"), ScorerConfig(**changes))
-        for full in (n for n in names if n.endswith(f"+{name}")):
-            same = alone[full.partition("+")[0]]
-            assert (found[full].values, found[full].better) == (same.values, same.better)
-            assert found[full].values[2] == Unscored("no_reference")
+    for full in names[2:]:
+        (alone,) = methods.score(scorer, samples, (full,)).values()
+        assert (found[full].values, found[full].better) == (alone.values, alone.better)
+        assert found[full].values[2] == Unscored("no_reference")
     assert found["softmax_ent"].values == methods.score(scorer, samples, ("softmax_ent",))["softmax_ent"].values
     assert list(methods.groups(names)) == ["single_pass", "single_pass-calibration", "single_pass-illustration"]
     wrong = {"softmax_ent+x": "after a score's name", "probdiff+calibration": "change nothing"}

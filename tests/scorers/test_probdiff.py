@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from judgetrain.engines.base import Completion, Request
@@ -70,25 +69,21 @@ def test_discrepancy_is_the_difference_of_mean_logprobs_of_one_prompt(
     expected = logprob(scorer, CAT, "a fast dog") - logprob(scorer, CAT, "the dog sat")
     assert isinstance(found[0], Discrepancy) and isinstance(found[1], Discrepancy)
     assert found[0].d == pytest.approx(expected, abs=1e-5)
-    assert found[0].texts == ("a fast dog",)
+    assert found[0].revision == "a fast dog"
     assert found[1].d == 0.0, "a response that is left as it is has no discrepancy"
     assert [r.messages[0]["content"] for r in reviser.requests] == ["F|the cat|the dog sat", "F|list a dog|mat"]
     assert {(r.sampling.temperature, r.sampling.max_new_tokens) for r in reviser.requests} == {(0.1, 256)}
 
 
-def test_k_revisions_follow_each_other_and_chains_are_averaged(
-    scorer: TokenScorer, revising: Any, prompts: str
-) -> None:
-    first = {"the dog": ["a cat", "", "mat and", ""], "a cat": ["", "a cat sat"], "mat and": ["", "", "", "list"]}
-    reviser = revising(first)
-    settings = ScorerConfig(revisions=2, chains=2, revision_prompt="simple", revision_temperature=0.7, prompts=prompts)
+def test_k_revisions_follow_each_other(scorer: TokenScorer, revising: Any, prompts: str) -> None:
+    reviser = revising({"the dog": "a cat", "a cat": "a cat sat"})
+    settings = ScorerConfig(revisions=2, revision_prompt="simple", revision_temperature=0.7, prompts=prompts)
     (found,) = discrepancies(scorer, [Sample(CAT, "the dog")], settings)
-    assert isinstance(found, Discrepancy)
-    assert found.texts == ("a cat sat", "list")
-    ends = [logprob(scorer, CAT, text) for text in found.texts]
-    assert found.d == pytest.approx(np.mean(ends) - logprob(scorer, CAT, "the dog"), abs=1e-5)
-    assert found.length_ratio == (3 + 1) / 2 / 2
-    assert len(set(reviser.seeds)) == 4 and reviser.requests[0].messages[0]["content"].startswith("S|")
+    assert isinstance(found, Discrepancy) and found.revision == "a cat sat"
+    expected = logprob(scorer, CAT, "a cat sat") - logprob(scorer, CAT, "the dog")
+    assert found.d == pytest.approx(expected, abs=1e-5)
+    assert found.details["length_ratio"] == 3 / 2
+    assert len(set(reviser.seeds)) == 2 and reviser.requests[0].messages[0]["content"].startswith("S|")
 
 
 def test_what_gives_no_revision_is_counted_and_the_rest_scored(
@@ -109,7 +104,7 @@ def test_an_unknown_revision_prompt_is_refused(scorer: TokenScorer, prompts: str
 
 def test_real_revisions_are_the_same_for_a_seed(scorer: TokenScorer, prompts: str) -> None:
     samples = [Sample(CAT, "the dog sat on"), Sample(DOG, "a mat")]
-    settings = ScorerConfig(chains=2, revision_temperature=1.0, max_new_tokens=8, prompts=prompts)
+    settings = ScorerConfig(revision_temperature=1.0, max_new_tokens=8, prompts=prompts)
     one, two = (discrepancies(scorer, samples, settings, seed=3) for _ in range(2))
     assert one == two
     assert one != discrepancies(scorer, samples, settings, seed=4)

@@ -11,7 +11,6 @@ import pytest
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.errors import ConfigError
-from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
 from judgetrain.scorers.rewards import ScorerReward
@@ -50,10 +49,10 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
 
 
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
-    reward = ScorerReward("softmax_ent", scorer, settings=ScorerConfig(calibration=True), missing=-99.0)
+    reward = ScorerReward("softmax_ent+calibration", scorer, missing=-99.0)
     found = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
-    expected = score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent",), ScorerConfig(calibration=True))
-    assert found == [pytest.approx(expected["softmax_ent"].oriented[0]), -99.0]
+    (expected,) = score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent+calibration",)).values()
+    assert found == [pytest.approx(expected.oriented[0]), -99.0]
 
 
 def test_a_scorer_of_prompts_is_no_reward(scorer: TokenScorer) -> None:

@@ -20,8 +20,8 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from judgetrain.scorers import discrepancy, stage
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.scorers import discrepancy, ensembles, stage
+from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.methods import score
@@ -40,8 +40,13 @@ def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
     config = Config(selfeval=SelfEvalConfig(methods=METHODS))
     config.train.base = ModelConfig(path="world")
     config.selfeval.sampling.max_new_tokens = 10
-    config.scorer.max_new_tokens, config.scorer.shard_size, config.scorer.passes = 10, 3, 2
+    config.scorer.max_new_tokens, config.scorer.shard_size = 10, 3
     return config, {"dialogues": tmp_path / "dialogues"}, dialogues
+
+
+@pytest.fixture(autouse=True)
+def two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensembles, "PASSES", {"paper": 2})
 
 
 def out(directory: Path) -> StageRun:
@@ -68,7 +73,7 @@ def test_the_table_by_category_equals_a_recount(
     d = [a["scores"]["probdiff"] for a in answers]
     assert d == [row["probdiff"] for row in revised]
     for sample, row in zip(samples, revised, strict=True):
-        lengths = [t.mean_logprob for t in scorer.statistics([sample, replace(sample, response=row["revisions"][0])])]  # type: ignore[union-attr]
+        lengths = [t.mean_logprob for t in scorer.statistics([sample, replace(sample, response=row["revision"])])]  # type: ignore[union-attr]
         assert row["probdiff"] == pytest.approx(lengths[1] - lengths[0], abs=1e-4)
     rows = {(r["category"], r["method"]): r for r in json.loads((directory / "metrics.json").read_text())}
     categories = {x.category or "(none)" for x in dialogues}
@@ -181,8 +186,7 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
     prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, dialogues = prepared
-    config.selfeval.methods = ["sentprob_mean", "softmax_ent"]
-    config.scorer.calibration = True
+    config.selfeval.methods = ["sentprob_mean+calibration", "softmax_ent+calibration"]
     two = (Message("user", "which colour ?"), Message("user", "and which shape ?"))
     mute = (Message("user", "say nothing"), Message("user", "and now ?"))
     several = [
@@ -208,10 +212,11 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
     assert list(answers) == ["mt:95#1", "mt:95", "mt:96#1", several[2].id]
     chat = [{"role": "user", "content": "which colour ?"}, {"role": "assistant", "content": "good 1"}]
     sample = Sample((*chat, {"role": "user", "content": "and which shape ?"}), "good 3", "red , round")  # type: ignore[arg-type]
-    expected = score(TokenScorer.from_pretrained("world"), [sample], ("sentprob_mean",), ScorerConfig(calibration=True))
-    assert answers["mt:95"]["scores"]["sentprob_mean"] == pytest.approx(expected["sentprob_mean"].values[0], abs=1e-4)
-    assert answers["mt:95#1"]["scores"]["sentprob_mean"] == "no_reference", "a missing reference is counted, by row"
-    assert answers["mt:96#1"]["scores"]["sentprob_mean"] == "empty_response"
+    name = "sentprob_mean+calibration"
+    expected = score(TokenScorer.from_pretrained("world"), [sample], (name,))[name].values
+    assert answers["mt:95"]["scores"][name] == pytest.approx(expected[0], abs=1e-4)
+    assert answers["mt:95#1"]["scores"][name] == "no_reference", "a missing reference is counted, by row"
+    assert answers["mt:96#1"]["scores"][name] == "empty_response"
     (row,) = [r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())
-              if (r["category"], r["method"]) == ("all", "softmax_ent")]  # fmt: skip
+              if (r["category"], r["method"]) == ("all", "softmax_ent+calibration")]  # fmt: skip
     assert row["unscored"]["empty_response"] == 1 and row["unscored"]["no_reference"] >= 1

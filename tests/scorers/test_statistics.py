@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
 from judgetrain.scorers import reduce as reduction
-from judgetrain.scorers.encode import Sample, Tokens, Unscored, turns
+from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
@@ -258,13 +258,6 @@ def test_a_token_that_would_span_the_boundary_belongs_to_neither_side() -> None:
     merging = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
     tested = TokenScorer(tiny_llama(5, eos_token_id=None), merging)
     assert tested.encode([Sample("ca", "bc"), Sample("c", "abc")]) == [Tokens((3, 1), (2, 3)), Tokens((3,), (4, 3))]
-
-
-def test_turns_of_a_conversation_are_scored_given_all_before_them() -> None:
-    chat = [
-        {"role": r, "content": c} for r, c in [("user", "q1"), ("assistant", "a1"), ("user", "q2"), ("assistant", "a2")]
-    ]
-    assert turns(chat) == [Sample(tuple(chat[:1]), "a1"), Sample(tuple(chat[:3]), "a2")]
 
 
 def test_logits_of_a_capped_head_are_never_held_for_more_steps_than_a_chunk() -> None:

@@ -100,7 +100,7 @@ def _means(means: Sequence[Mean]) -> Table:
     columns |= {"n": attrgetter("n"), **{name: _rated(name) for name in rated}}
     if any(mean.confidence is not None for mean in means):
         columns["confidence %"] = lambda mean: percent(mean.confidence)
-    note = "Means of the ratings; confidence: share of answers whose discrepancy is at least selfeval.delta."
+    note = "Means of the ratings; confidence: share of answers whose discrepancy is at least -0.05."
     return Table.of("Means by category", means if len(columns) > 4 else (), columns, note, names=3)
 
 

@@ -20,6 +20,7 @@ from judgetrain.evaluate.correlate.stages import CorrelateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
+from judgetrain.scorers.discrepancy import DELTA
 from judgetrain.scorers.finished import Finished, read_finished
 from judgetrain.scorers.respond import answered_dialogues
 
@@ -46,7 +47,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     found = correlate(chosen, [*scores, *beside], config.published, RESAMPLES, settings.seed)
     if not any(row.n for row in found):
         raise DataError(_no_pair(chosen, scores))
-    averages = list(means(ratings, _categories(runs, items), _confident(scores, settings.delta)))
+    averages = list(means(ratings, _categories(runs, items), _confident(scores, DELTA)))
     page = tables(found, averages)
     rows = {"correlations": [row.to_row() for row in found], "means": [vars(mean) for mean in averages]}
     out.write_json("correlations", rows)

@@ -20,7 +20,6 @@ class CorrelateSettings(ModelSettings):
     """Stage correlate."""
 
     correlate: CorrelateConfig = at("correlate")
-    delta: float = at("selfeval.delta")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:

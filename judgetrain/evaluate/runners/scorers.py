@@ -51,9 +51,7 @@ class ScorerRunner:
         model = scored_model(settings, whole.base)
         with lazy_scorer(settings, model, whole.seed, evaluation.out, evaluation.budget) as scorer:
             for group, members in groups(names).items():
-                # From which margin on one response wins is no part of what is computed.
-                computed = replace(settings, tie_threshold=0.0)
-                depends = {"members": list(members), "scorer": computed, "model": model}
+                depends = {"members": list(members), "scorer": settings, "model": model}
                 for benchmark in evaluation.benchmarks:
                     process = _scores(group, members, benchmark.name, scorer, settings)
                     shards, who = _shards(benchmark, group), ", ".join(members)
@@ -82,7 +80,7 @@ class ScorerRunner:
                 tokens, seconds = marker["tokens"], seconds + marker["seconds"]
                 usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
         scores = replace(assemble(found, method.target), method=method.name)
-        done = predictions(benchmark.comparisons, scores, method.name, settings.tie_threshold, usage)
+        done = predictions(benchmark.comparisons, scores, method.name, usage)
         return done, round(seconds / len(done), 6)
 
 

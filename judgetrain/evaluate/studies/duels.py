@@ -12,7 +12,7 @@ from judgetrain.evaluate.studies.models import groups_of
 from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
-from judgetrain.scorers.discrepancy import confidence
+from judgetrain.scorers.discrepancy import DELTA, confidence
 from judgetrain.scorers.finished import SelfEvaluated
 
 
@@ -56,7 +56,7 @@ def won(
         verdicts: dict[str, int | None] = {i: 0 for i, (a, b) in answers.items() if a and a == b}
         verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
         for group, ids in groups_of(own.d, own.categories).items():
-            result.append(_duel(name, other, group, own, theirs, ids, verdicts, settings.delta))
+            result.append(_duel(name, other, group, own, theirs, ids, verdicts, DELTA))
     return result
 
 

@@ -20,6 +20,7 @@ from judgetrain.evaluate.studies.report import Studies, html_page, markdown
 from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
+from judgetrain.scorers.discrepancy import DELTA, SWEEP
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.lazy import lazy_scorer
@@ -68,8 +69,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.verdicts:
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
-    deltas = settings.delta, settings.sweep
-    found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, *deltas, studied.official)
+    found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, DELTA, SWEEP, studied.official)
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))

@@ -24,8 +24,6 @@ class StudiesSettings(ModelSettings):
     """Stage studies."""
 
     studies: StudiesConfig = at("studies")
-    delta: float = at("selfeval.delta")
-    sweep: list[float] = at("selfeval.sweep")
     scorer: ScorerConfig = at("scorer")
     cluster: ClusterConfig | None = at("cluster", only=("encoder",))
     branches: list[int] | None = at("evaluate.branches")

@@ -27,7 +27,6 @@ class ScorerJudge(Judge):
     Args:
         scorer: the model whose probabilities are read.
         method: a scorer of given responses, as ``sentprob`` or ``probdiff``.
-        tie_threshold: scores that differ by at most this are a tie, in the score's own unit.
         settings: how the score is computed.
 
     Raises:
@@ -38,18 +37,17 @@ class ScorerJudge(Judge):
         self,
         scorer: TokenScorer,
         method: str = "sentprob",
-        tie_threshold: float = 0.0,
         settings: ScorerConfig | None = None,
     ) -> None:
         check_scorers([method], OF_RESPONSES)
         self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
-        self.tie_threshold, self.settings = tie_threshold, settings or ScorerConfig()
+        self.settings = settings or ScorerConfig()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
         before = self.scorer.usage
         scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]
-        return predictions(comparisons, scores, self.name, self.tie_threshold, self.scorer.usage - before)
+        return predictions(comparisons, scores, self.name, self.scorer.usage - before)
 
     def close(self) -> None:
         """Free the model."""
@@ -61,9 +59,7 @@ def samples_of(comparisons: Sequence[Comparison]) -> list[Sample]:
     return [sample_of(c.dialogue, response) for c in comparisons for response in (c.response_a, c.response_b)]
 
 
-def predictions(
-    comparisons: Sequence[Comparison], scores: Scores, name: str, tie_threshold: float, usage: Usage
-) -> list[Prediction]:
+def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, usage: Usage) -> list[Prediction]:
     """Predictions from the scores of :func:`samples_of`; ``usage`` is shared evenly among the comparisons."""
     oriented = scores.oriented
     share = max(1, len(comparisons))
@@ -72,7 +68,7 @@ def predictions(
     for i, comparison in enumerate(comparisons):
         a, b = oriented[2 * i : 2 * i + 2]
         margin = None if a is None or b is None else a - b
-        verdict = verdict_of(margin, tie_threshold)
+        verdict = verdict_of(margin)
         gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
         result.append(
             Prediction(
