@@ -150,7 +150,7 @@ class StageRun:
 
     def shard_seed(self, index: int) -> int:
         """The seed of one shard, the same in every run of the artifact."""
-        return ShardSeeds(self.directory, self.stage, self.seed, self.home).shard_seed(index)
+        return derive_seed(self.seed, "shard", index)
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -47,16 +47,18 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
-        return _local(WORLD_BASE, "the shipped base model")
+        return str(WORLD_BASE), None
     if path.startswith(PACKAGE):
         file = _assemble(path.removeprefix(PACKAGE))
         return str(file.parent), file.name
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".gguf":
         return str(local.parent), local.name
-    if local.exists() or looks_local(path):
-        return _local(local, f"model.path={path}")
-    return path, None
+    if not (local.exists() or looks_local(path)):
+        return path, None
+    if not local.is_dir():
+        raise EngineError(f"model.path={path}: {local} is not a directory; give a model directory or a Hub id")
+    return str(local), None
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
@@ -107,8 +109,13 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
                 found.append(GenerationConfig.from_pretrained(path, revision=config.revision or "main").eos_token_id)
             except OSError:
                 found.append(load_config(config, path).get_text_config().eos_token_id)
-    ids = (each if isinstance(each, list) else [each] for each in found)
-    return frozenset(token for each in ids for token in each if token is not None)
+    return flat_ids(found)
+
+
+def flat_ids(found: Iterable[Any]) -> frozenset[int]:
+    """The token ids that settings name, each an id, a list of ids or None."""
+    lists = (each if isinstance(each, (list, tuple)) else [each] for each in found)
+    return frozenset(token for each in lists for token in each if token is not None)
 
 
 def load_model(
@@ -255,12 +262,6 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
         why = "no network, no access or no such model"
         return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"
     return f"cannot load a model from {config.path}: {text[:300]}"
-
-
-def _local(path: Path, what: str) -> tuple[str, str | None]:
-    if not path.is_dir():
-        raise EngineError(f"{what}: {path} is not a directory; give a model directory or a Hub id")
-    return str(path), None
 
 
 def _assemble(name: str) -> Path:

@@ -104,16 +104,12 @@ def test_refused_key_or_model_ends_the_run(server, engine, status):
     assert KEY not in str(caught.value)
 
 
-def test_server_that_never_answered_is_said_at_once(engine, config):
-    config.base_url = "http://127.0.0.1:9/v1"
-    with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.* base_url is its address"):
-        engine.generate([ask("q")], seed=1)
-
-
 def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine, config):
     engine.generate([ask("q")], seed=1)
     config.base_url = "http://127.0.0.1:9/v1"
-    with pytest.raises(EngineError, match="cannot reach.*4 times.*run the same command again"):
+    with pytest.raises(
+        EngineError, match="cannot reach http://127.0.0.1:9/v1.*4 times.*base_url is its address.*same command"
+    ):
         engine.generate([ask("q")], seed=1)
 
 

@@ -19,7 +19,7 @@ from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.address import Address
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
 from judgetrain.engines.openai.refusals import is_empty_account, words_of
-from judgetrain.errors import ConfigError, EngineError, UnansweredError
+from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
 from tests.builders.paid import stage, started
@@ -180,14 +180,6 @@ def test_a_killed_runs_requests_under_way_count(tmp_path: Path) -> None:
     again.send(ask("x"))
     with pytest.raises(EngineError, match=rf"{held} are spent \({held} of them by estimate"):
         again.send(ask("x"))
-
-
-@pytest.mark.parametrize("fault", ["not json", "{}", '{"choices": []}', '{"choices": [{"mess'])
-def test_broken_answers_are_paid_a_stated_number_of_times(fault: str, server: FaultyServer, tmp_path: Path) -> None:
-    server.faults["question 1"] = [fault] * 99
-    with pytest.raises(UnansweredError, match="1 requests were given up"):
-        paid(server, tmp_path, number=8, retries=6)
-    assert server.tries["question 1"] == BROKEN == 3
 
 
 def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer) -> None:

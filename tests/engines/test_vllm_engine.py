@@ -29,30 +29,47 @@ def test_missing_package_names_the_extra(monkeypatch):
         make_engine(VllmEngineConfig())
 
 
-def test_requests_and_outputs(model_dir, monkeypatch):
-    calls = {}
+class Recorded:
+    """An ``LLM`` that keeps what it was made with and asked, answers as it was told to, and is ended once."""
 
-    class LLM:
-        def __init__(self, **settings):
-            calls["settings"] = settings
-            config = SimpleNamespace(max_position_embeddings=64)
-            config.get_text_config = lambda: config
-            self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+    made: ClassVar[list[dict]] = []
+    asked: ClassVar[list[tuple]] = []
+    outputs: ClassVar[list[SimpleNamespace]] = []
 
-        def generate(self, prompts, sampling_params, use_tqdm, lora_request):
-            calls["prompts"], calls["params"] = prompts, sampling_params
-            reasons = ["stop", "length"]
-            return [
-                SimpleNamespace(
-                    outputs=[SimpleNamespace(text=f"t{i}", token_ids=[1] * (i + 1), finish_reason=reasons[i])]
-                )
-                for i in range(2)
-            ]
+    def __init__(self, **settings):
+        self.made.append(settings)
+        config = SimpleNamespace(max_position_embeddings=64)
+        config.get_text_config = lambda: config
+        self.ended = []
+        core = SimpleNamespace(shutdown=lambda: self.ended.append(True))
+        self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config), engine_core=core)
 
-    fake = ModuleType("vllm")
-    fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
-    monkeypatch.setitem(sys.modules, "vllm", fake)
+    def generate(self, prompts, sampling_params, use_tqdm, lora_request):
+        self.asked.append((prompts, sampling_params))
+        return [SimpleNamespace(outputs=[output]) for output in self.outputs]
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    fake, params = ModuleType("vllm"), ModuleType("vllm.sampling_params")
+    fake.LLM, fake.SamplingParams = Recorded, lambda **settings: settings
+    params.StructuredOutputsParams = lambda regex: ("regex", regex)
+    lora, request = ModuleType("vllm.config.lora"), ModuleType("vllm.lora.request")
+    lora.MaxLoRARanks = Literal[1, 8, 16]
+    request.LoRARequest = lambda name, number, path: (name, number, path)
+    for module in (fake, params, lora, request):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("made", "asked", "outputs"):
+        monkeypatch.setattr(Recorded, name, [])
+    return Recorded.made
+
+
+def test_requests_and_outputs(model_dir, recorded):
     engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir)), max_context=40))
+    Recorded.outputs += [
+        SimpleNamespace(text="t0", token_ids=[1], finish_reason="stop"),
+        SimpleNamespace(text="t1", token_ids=[1, 1], finish_reason="length"),
+    ]
     ask = [
         Request(
             messages=({"role": "user", "content": " ".join(["cat"] * n)},),
@@ -66,41 +83,26 @@ def test_requests_and_outputs(model_dir, monkeypatch):
         ("", 62, 0, "too_long"),
         ("t1", 6, 2, "length"),
     ]
-    assert calls["settings"]["max_model_len"] == 40
-    assert [len(p["prompt_token_ids"]) for p in calls["prompts"]] == [5, 6]
-    assert calls["params"][1] == {
+    assert recorded[0]["max_model_len"] == 40
+    [(prompts, params)] = Recorded.asked
+    assert [len(p["prompt_token_ids"]) for p in prompts] == [5, 6]
+    assert params[1] == {
         "temperature": 0.5, "top_p": 0.9, "max_tokens": 8, "stop": ["\n"], "stop_token_ids": [2], "seed": 12,
     }  # fmt: skip
 
 
-def test_patterns_and_probabilities(model_dir, monkeypatch):
+def test_patterns_and_probabilities(model_dir, recorded):
     def token(text, logprob):
         return SimpleNamespace(decoded_token=text, logprob=logprob)
 
-    asked = {}
-
-    class LLM:
-        def __init__(self, **settings):
-            config = SimpleNamespace(max_position_embeddings=64)
-            config.get_text_config = lambda: config
-            self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-
-        def generate(self, prompts, sampling_params, use_tqdm, lora_request):
-            asked.update(sampling_params[0])
-            logprobs = [{5: token("at", 0.0)}, {7: token(" 1", -0.5), 8: token(" 2", -0.5), 9: token(" no", -2.0)}]
-            output = SimpleNamespace(text="at 1", token_ids=[5, 7], finish_reason="stop", logprobs=logprobs)
-            return [SimpleNamespace(outputs=[output])]
-
-    fake, params = ModuleType("vllm"), ModuleType("vllm.sampling_params")
-    fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
-    params.StructuredOutputsParams = lambda regex: ("regex", regex)
-    monkeypatch.setitem(sys.modules, "vllm", fake)
-    monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
+    logprobs = [{5: token("at", 0.0)}, {7: token(" 1", -0.5), 8: token(" 2", -0.5), 9: token(" no", -2.0)}]
+    Recorded.outputs += [SimpleNamespace(text="at 1", token_ids=[5, 7], finish_reason="stop", logprobs=logprobs)]
     engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir))))
     limits = Sampling(max_new_tokens=8, candidates=("1", "2"), pattern="at [12]")
     done = engine.generate([Request(messages=({"role": "user", "content": "cat"},), sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(3, (0.5, 0.5)),)
-    assert (asked["logprobs"], asked["structured_outputs"]) == (20, ("regex", "at [12]"))
+    [(_, [params])] = Recorded.asked
+    assert (params["logprobs"], params["structured_outputs"]) == (20, ("regex", "at [12]"))
 
 
 @pytest.mark.parametrize(("error", "told"), [("EngineDeadError", EngineLostError), ("ValueError", ValueError)])
@@ -137,33 +139,6 @@ def test_where_vllms_process_does_not_start_the_message_says_where_the_cause_sta
     monkeypatch.setitem(sys.modules, "vllm", fake)
     with pytest.raises(EngineError, match=told):
         make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={"gpu_memory_utilization": 0.4}))
-
-
-class Recorded:
-    """An ``LLM`` that keeps what it was made with, and whose processes are ended once."""
-
-    made: ClassVar[list[dict]] = []
-
-    def __init__(self, **settings):
-        self.made.append(settings)
-        config = SimpleNamespace(max_position_embeddings=64)
-        config.get_text_config = lambda: config
-        self.ended = []
-        core = SimpleNamespace(shutdown=lambda: self.ended.append(True))
-        self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config), engine_core=core)
-
-
-@pytest.fixture
-def recorded(monkeypatch):
-    fake = ModuleType("vllm")
-    fake.LLM, fake.SamplingParams = Recorded, lambda **settings: settings
-    lora, request = ModuleType("vllm.config.lora"), ModuleType("vllm.lora.request")
-    lora.MaxLoRARanks = Literal[1, 8, 16]
-    request.LoRARequest = lambda name, number, path: (name, number, path)
-    for module in (fake, lora, request):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(Recorded, "made", [])
-    return Recorded.made
 
 
 def test_keys_and_further_arguments_reach_vllm(model_dir, recorded):

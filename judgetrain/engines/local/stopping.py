@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,16 +11,7 @@ from judgetrain.engines.local.batch_state import ENDS, MAY_STOP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids that end a generation: those of the generation config, the model config and the tokenizer."""
-    found: set[int] = set()
-    generation: Any = model.generation_config
-    for value in (generation.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
-        found |= set(value) if isinstance(value, (list, tuple)) else {value} if value is not None else set()
-    return sorted(found)
+    from transformers import PreTrainedTokenizerBase
 
 
 class StopWatch:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
-from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
+from judgetrain.engines.loading import best_device, context_length, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder
-from judgetrain.engines.local.stopping import StopWatch, end_tokens
+from judgetrain.engines.local.stopping import StopWatch
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
 
@@ -52,7 +52,8 @@ class TransformersEngine:
         self._batch_size = config.batch_size
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
-        self._ends = set(end_tokens(self.model, self.tokenizer))
+        settings: tuple[Any, ...] = self.model.generation_config, self.model.config, self.tokenizer
+        self._ends = flat_ids(each.eos_token_id for each in settings)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
         self._decoder = BatchDecoder(self.model, int(self.tokenizer.pad_token_id), prefill)

@@ -104,7 +104,8 @@ class OpenAIEngine:
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
         self._in_row, self._served, self._fatal = 0, False, None
-        async with self._gate() as gate, self._client(gate) as client:
+        gate = GatedClient(self._config, self._secrets, self._clock, self._budget, verify=self._tls)
+        async with self._client(gate) as client:
             every = [Pending(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
             done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
         if self._fatal:
@@ -239,12 +240,6 @@ class OpenAIEngine:
             self._limit_key = "max_completion_tokens"
         passing = status >= 500 or status in (408, 409, 429)
         return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name)
-
-    def _gate(self) -> GatedClient:
-        config, secrets = self._config, self._secrets
-        return GatedClient(
-            self._address, secrets, config.concurrency, config.timeout, self._clock, self._budget, verify=self._tls
-        )
 
     def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
         """A client for one event loop; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS.

@@ -20,6 +20,7 @@ import httpx2
 from judgetrain.artifacts.console import duration
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address, redact
 from judgetrain.engines.openai.refusals import error_of, is_empty_account, words_of
 from judgetrain.errors import EngineError
@@ -87,28 +88,20 @@ class GatedClient(httpx2.AsyncClient):
     A request that pauses between tries leaves its slot and its claim.
 
     Args:
-        address: the server's.
+        config: the server, how many requests are under way at once, and how long one may take to its last byte.
         secrets: what no message may hold.
-        slots: how many requests are under way at once.
-        timeout: seconds from sending a request to the last byte of its answer.
         clock: the time that the gate waits by.
         budget: what may be sent.
         options: of the client.
     """
 
     def __init__(
-        self,
-        address: Address,
-        secrets: Sequence[str],
-        slots: int,
-        timeout: float,
-        clock: Clock,
-        budget: Budget | None,
-        **options: Any,
+        self, config: OpenAIEngineConfig, secrets: Sequence[str], clock: Clock, budget: Budget | None, **options: Any
     ) -> None:
+        address, slots = Address.parse(config.base_url), config.concurrency
         auth = httpx2.BasicAuth(address.user, address.password) if address.user else None
         super().__init__(limits=httpx2.Limits(max_connections=slots), auth=auth, **options)
-        self._address, self._secrets, self._longest = address.shown, secrets, timeout
+        self._address, self._secrets, self._longest = address.shown, secrets, config.timeout
         self.clock, self._budget = clock, budget
         self._slots, self._one_by_one, self.ended = asyncio.Semaphore(slots), asyncio.Lock(), asyncio.Event()
         self._refusals = 0
