@@ -69,7 +69,7 @@ class Prediction:
     first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
     nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
-    ``summed``: the side of the margin, where that is the judge's verdict (``judge.verdict=summed``) and both orders
+    ``summed``: the side of the margin, where that is the judge's verdict (``dpo+summed``) and both orders
     could be read; else None.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
@@ -19,22 +20,19 @@ if TYPE_CHECKING:
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
-BESIDES = ("branches", "aggregation", "early_stop", "prompts", "engine", "model", "progress")
+WAYS = {"plan": ("shared", "independent"), "layout": ("shown", "plain"), "verdict": ("strict", "summed")}
+"""Options of a judge that no key sets: they stand behind its name (``dpo+independent``), or are arguments in Python."""
+BESIDES = ("branches", "aggregation", "early_stop", *WAYS, "prompts", "engine", "model", "progress")
 """What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
-READOUTS, PLANS, LAYOUTS = ("parsed", "expected"), ("shared", "independent"), ("shown", "plain")
-RULES = ("strict", "summed")
+READOUTS = ("parsed", "expected")
 _READOUT = (
     "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
 )
 _CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
 _TIE = "scores at most so far apart are a tie"
-_LAYOUT = (
-    "responses as they are (shown), or their headings and lists as running text (plain), so that what is only set "
-    "otherwise is judged alike"
-)
 _RETRIES = (
     "times that a comparison is asked about again where its first branch cannot be read in some order; what was greedy "
     "is then sampled at temperature 1"
@@ -42,10 +40,6 @@ _RETRIES = (
 _OFFSET = (
     "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
     "scores (reports measure it: position offset)"
-)
-_VERDICT = (
-    "of both orders: what each of them says (strict), or the side of their mean margin (summed), in which a preference "
-    "for a position cancels"
 )
 
 Aggregation = Literal["vote", "margin", "ranked", "clear"]
@@ -97,14 +91,6 @@ class JudgeConfig(ReadingConfig):
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
     position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
     retries: int = key(1, _RETRIES, low=0, high=10)
-    layout: str = key("shown", _LAYOUT, choices=LAYOUTS)
-    verdict: str = key("strict", _VERDICT, choices=RULES)
-    plan: str = key(
-        "shared",
-        "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
-        "by its own (independent), as when two strangers ask",
-        choices=PLANS,
-    )
 
     def asking(self, criteria: int) -> StepsConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
@@ -135,7 +121,7 @@ class JudgeConfig(ReadingConfig):
         write_json_atomic(directory / SETTINGS, {"criteria": criteria, "aggregation": aggregation, **asdict(self)})
 
     @classmethod
-    def load(cls, directory: Path) -> Self:
+    def load(cls, directory: Path | None) -> Self:
         """What ``judge.json`` says of asking; the defaults where there is none."""
         raw = _saved(directory)
         return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
@@ -201,12 +187,24 @@ class JudgeOptions:
         if self.aggregation not in get_args(Aggregation):
             allowed = ", ".join(get_args(Aggregation))
             raise ConfigError(f"aggregation={self.aggregation!r}: allowed are {allowed}")
+        for name, choices in WAYS.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(choices)}")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
-        own = ("plan", "position_offset", "retries", "layout", "verdict")
-        return cls(steps=judge.asking(criteria), **{name: getattr(judge, name) for name in own}, **more)
+        own = {"position_offset": judge.position_offset, "retries": judge.retries}
+        return cls(steps=judge.asking(criteria), **own, **more)  # type: ignore[arg-type]
+
+    @classmethod
+    def of_directory(
+        cls, directory: Path | None, asked: Mapping[str, Any], aggregation: Aggregation | None = None, **more: Any
+    ) -> Self:
+        """As a trained judge's directory says, or the defaults where there is none, but for what is ``asked``."""
+        judge = JudgeConfig.load(directory).changed(**{k: v for k, v in asked.items() if k not in WAYS})
+        more |= {"aggregation": aggregation or aggregation_of(directory)}
+        return cls.of(judge, criteria_of(directory), **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property
     def shown(self) -> str:
@@ -222,21 +220,20 @@ def check_branches(branches: int, criteria: int) -> None:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
 
 
-def criteria_of(directory: Path, otherwise: int = StepsConfig.criteria) -> int:
+def criteria_of(directory: Path | None, otherwise: int = StepsConfig.criteria) -> int:
     """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
     return int(_saved(directory).get("criteria", otherwise))
 
 
-def aggregation_of(directory: Path) -> Aggregation:
+def aggregation_of(directory: Path | None) -> Aggregation:
     """How the branches of a directory's judge become a verdict unless one says otherwise; ``vote`` where it does not
     say."""
     found: Aggregation = _saved(directory).get("aggregation", "vote")
     return found
 
 
-def _saved(directory: Path) -> dict[str, Any]:
-    path = directory / SETTINGS
-    if not path.is_file():
+def _saved(directory: Path | None) -> dict[str, Any]:
+    if directory is None or not (path := directory / SETTINGS).is_file():
         return {}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

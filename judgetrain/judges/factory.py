@@ -16,8 +16,6 @@ from judgetrain.judges.config import (
     JudgeConfig,
     JudgeOptions,
     OnceConfig,
-    StepsConfig,
-    aggregation_of,
     criteria_of,
 )
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
@@ -119,7 +117,7 @@ class Models:
         directory, criteria = self.directory(method), settings.criteria
         if directory is not None:
             criteria = criteria_of(directory, criteria)
-        how = {"aggregation": asks.aggregation or "vote", "early_stop": bool(asks.early_stop)}
+        how = {"aggregation": asks.aggregation or "vote", "early_stop": bool(asks.early_stop), **method.ways}
         return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
 
     def asking(self, method: Method) -> JudgeConfig:
@@ -252,7 +250,8 @@ def load_judge(
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
         progress: show the libraries' bars while a model is loaded.
-        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), of one that is asked
+        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan``, ``layout``
+            and ``verdict``, of one that is asked
             once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
 
     Raises:
@@ -279,7 +278,7 @@ def load_judge(
             options = JudgeOptions(once=_once_options(method, source, asked))
         elif method.kind == BRANCHING:
             how = {"branches": branches if method.most is None else method.most, "early_stop": early_stop}
-            options = _branching_options(place, aggregation, {**method.asking, **asked}, how)
+            options = JudgeOptions.of_directory(place, {**method.ways, **method.asking, **asked}, aggregation, **how)
         else:
             options = JudgeOptions()
         return make_judge(method, options, source)
@@ -338,16 +337,6 @@ class _Named:
             raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
         self.given.check("engine")
         return self.given
-
-
-def _branching_options(
-    directory: Path | None, aggregation: Aggregation | None, asked: Mapping[str, Any], how: Mapping[str, Any]
-) -> JudgeOptions:
-    if directory is None:
-        judge = JudgeConfig().changed(**asked)
-        return JudgeOptions.of(judge, StepsConfig.criteria, aggregation=aggregation or "vote", **how)
-    judge, aggregation = JudgeConfig.load(directory).changed(**asked), aggregation or aggregation_of(directory)
-    return JudgeOptions.of(judge, criteria_of(directory), aggregation=aggregation, **how)
 
 
 def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> OnceConfig:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.engines.config import looks_local
+from judgetrain.judges.config import WAYS
 from judgetrain.keys import did_you_mean
 
 TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo", "rl")
@@ -153,14 +154,15 @@ class Method:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """What the options change in how a branching judge is asked (:class:`~judgetrain.judges.config.JudgeConfig`).
+        """What the options change of ``judge.*``: so one judge can be evaluated in several ways side by side."""
+        changes = {name: value for option in self.options for name, value in OPTIONS[option].items()}
+        return {name: value for name, value in changes.items() if name not in WAYS}
 
-        So one judge can be evaluated in several ways side by side.
-        """
-        changes: dict[str, Any] = {}
-        for option in self.options:
-            changes |= OPTIONS[option]
-        return changes
+    @property
+    def ways(self) -> dict[str, Any]:
+        """What the options say that no key does (:data:`~judgetrain.judges.config.WAYS`)."""
+        changes = {name: value for option in self.options for name, value in OPTIONS[option].items()}
+        return {name: value for name, value in changes.items() if name in WAYS}
 
 
 def method_directory(text: str, owner: object = None) -> str | None:

@@ -18,7 +18,7 @@ class Summary:
     """Numbers of rows by verdict, and by the reason where there is none.
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
-    (``judge.verdict``); None where there is none. ``failures``
+    (``dpo+summed``); None where there is none. ``failures``
     counts rows by their ``failure``, ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all
     rows, both orders; ``position_offset`` is by how much the response shown first is ahead
     (:func:`~judgetrain.judges.position.position_offset`), None where scores were not read as ``expected``; ``spent`` is

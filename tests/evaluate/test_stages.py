@@ -61,11 +61,11 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
 def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independent_plans() -> None:
     config = configured("recipe=quickstart")
     ways = [Method.parse(text) for text in config.evaluate.methods if Method.parse(text).kind == BRANCHING]
-    asked = [config.judge.changed(**method.asking) for method in ways]
     assert [method.target for method in ways] == ["initial", "sft", "dpo"] * 3
-    assert [(judge.temperature, judge.plan) for judge in asked[::3]] == [
-        (0.0, "shared"),
-        (1.0, "shared"),
-        (1.0, "independent"),
+    assert [(method.asking, method.ways) for method in ways[::3]] == [
+        ({}, {}),
+        ({"temperature": 1.0}, {}),
+        ({"temperature": 1.0}, {"plan": "independent"}),
     ]
+    assert config.judge.temperature == 0.0
     assert config.tree.judgment_sampling.temperature > 0, "trees are sampled"

@@ -110,17 +110,9 @@ def test_the_strict_rule_is_untouched(ab: Verdict | None, ba: Verdict | None, ma
 def test_it_is_an_option_of_a_method_that_asks_nothing_else() -> None:
     method = Method.parse("./mine+sampled+summed@3")
     assert method.options == ("sampled", "summed") and method.name == "mine+sampled+summed"
-    assert method.asking == {"temperature": 1.0, "verdict": "summed"}
+    assert (method.asking, method.ways) == ({"temperature": 1.0}, {"verdict": "summed"})
     assert method.asked.name == "mine+sampled" and method.asked.most == 3
     assert Method.parse("dpo").asked == Method.parse("dpo")
-
-
-def test_a_judge_s_directory_may_carry_it(tmp_path: Path) -> None:
-    JudgeConfig(verdict="summed").save(tmp_path, 4)
-    assert JudgeConfig.load(tmp_path).verdict == "summed"
-    assert JudgeConfig.load(tmp_path).changed(verdict="strict") == JudgeConfig()
-    (tmp_path / "judge.json").write_text(json.dumps({"criteria": 4}))
-    assert JudgeConfig.load(tmp_path).verdict == "strict", "judges of earlier versions"
 
 
 def benchmark(rows: int = 24) -> Benchmark:

@@ -49,7 +49,7 @@ class BranchingRunner:
         """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
         branches, about = max(method.branches(asked.branches)), benchmark.name
-        how = evaluation.models.asking(method).changed(verdict="strict")  # which is for reading, not asking
+        how = evaluation.models.asking(method)
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
             trees, others = judge().ask(items, derive_seed(seed, about, method.asked.name), branches)

@@ -14,14 +14,7 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
-from judgetrain.judges.config import (
-    Aggregation,
-    JudgeConfig,
-    JudgeOptions,
-    aggregation_of,
-    check_branches,
-    criteria_of,
-)
+from judgetrain.judges.config import Aggregation, JudgeOptions, check_branches
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
 from judgetrain.judges.prompting.layout import plain
@@ -71,8 +64,8 @@ class BranchingJudge(Judge):
 
         ``prompts``: another prompt set than its own, a name or a YAML file. ``aggregation``: None is the judge's own
         (``judge.json``). ``asked``: keys of
-        :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in ``temperature=1.0``. A judge is
-        asked greedily unless it or they say otherwise.
+        :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in ``temperature=1.0``, and
+        ``plan``, ``layout`` and ``verdict``. A judge is asked greedily unless it or they say otherwise.
 
         Raises:
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
@@ -83,10 +76,8 @@ class BranchingJudge(Judge):
         directory = Path(path)
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
-        judge, name = JudgeConfig.load(directory).changed(**asked), name or directory.name
-        how: dict[str, Any] = {"branches": branches, "early_stop": early_stop}
-        how["aggregation"] = aggregation or aggregation_of(directory)
-        options = JudgeOptions.of(judge, criteria_of(directory), **how)
+        name, how = name or directory.name, {"branches": branches, "early_stop": early_stop}
+        options = JudgeOptions.of_directory(directory, asked, aggregation, **how)
         config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
         made = make_engine(config, model_path=str(directory), name=name)
         return cls(made, load_prompt_set(prompts or directory / FILE), options, name)
