@@ -13,7 +13,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.readers import parquet
-from judgetrain.engines.openai import rate_limit
+from judgetrain.engines.openai import gate
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
 from judgetrain.judges.views import viewer
@@ -27,22 +27,8 @@ from tests.builders.pipeline import configured, judgetrain
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
 FIELDS = (
     *("id", "dialogue_id", "messages", "response_a", "response_b", "model_a", "model_b", "verdict", "verdict_ab"),
-    *(
-        "verdict_ba",
-        "margin",
-        "margin_ab",
-        "margin_ba",
-        "spread",
-        "reasons",
-        "failures",
-        "judge",
-        "asked",
-        "plan",
-        "branches",
-        "cost",
-        "group",
-    ),
-    *("label", "failure"),
+    *("verdict_ba", "margin", "margin_ab", "margin_ba", "spread", "reasons", "failures", "judge", "asked", "plan"),
+    *("branches", "cost", "group", "label", "failure"),
 )
 
 
@@ -118,12 +104,9 @@ def test_arena_hard_s_judgments(tmp_path: Path) -> None:
     assert {path.name for path in place.iterdir()} == {"large.jsonl", "small.jsonl"}
     rows = [json.loads(line) for line in (place / "large.jsonl").read_text().splitlines()]
     assert [row["uid"] for row in rows] == ["a1", "b2"]
-    assert {name: rows[0][name] for name in ("category", "judge", "model", "baseline")} == {
-        "category": "hard_prompt",
-        "judge": "longer",
-        "model": "large",
-        "baseline": "o3-mini",
-    }
+    assert [rows[0][n] for n in ("category", "judge", "model", "baseline")] == [
+        *("hard_prompt", "longer", "large", "o3-mini")
+    ]
     # show_result.py: the baseline is A in the first game, the model in the second.
     assert [game["score"] for game in rows[0]["games"]] == ["B>A", "A>B"]
     small = [json.loads(line) for line in (place / "small.jsonl").read_text().splitlines()]
@@ -162,7 +145,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     async def at_once(self: object, ended: object, seconds: float) -> None:
         return None
 
-    monkeypatch.setattr(rate_limit.Clock, "wait", at_once)
+    monkeypatch.setattr(gate.Clock, "wait", at_once)
     with serving() as found:
         yield found
 

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
-from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
@@ -94,16 +93,18 @@ def test_verdicts_follow_the_intervals() -> None:
     def estimate(low: float, high: float) -> Estimate:
         return Estimate(mean=(low + high) / 2, interval=(low, high))
 
-    assert told(estimate(0.1, 1), estimate(0.2, 2), 8, 256, 8) == "over-optimised after n = 8"
-    assert told(estimate(0.1, 1), estimate(-2, -1), 8, 256, 8) == "over-optimised after n = 8, below the writer"
-    assert told(estimate(0.1, 1), estimate(-2, 1), 8, 256, 8) == "over-optimised after n = 8: in the end nothing is won"
-    assert told(estimate(-0.1, 1), estimate(1, 2), 256, 256, 8) == "rises up to n = 256"
-    assert told(estimate(-0.1, 1), estimate(1, 2), 64, 256, 8) == "rises; no fall is shown up to n = 64".replace(
-        "64", "256"
-    )
-    assert told(estimate(-0.1, 1), estimate(-1, 1), 4, 256, 8) == "nothing is won"
-    assert told(estimate(-0.1, 1), estimate(-3, -1), 1, 256, 8) == "falls from the start"
-    assert told(estimate(0.1, 1), estimate(0.2, 2), 8, 256, 7) == "a first look: 7 prompts, words from 8 on"
+    over, no = estimate(0.1, 1), estimate(-0.1, 1)
+    for lost, rise, best, prompts, expected in (
+        (over, (0.2, 2), 8, 8, "over-optimised after n = 8"),
+        (over, (-2, -1), 8, 8, "over-optimised after n = 8, below the writer"),
+        (over, (-2, 1), 8, 8, "over-optimised after n = 8: in the end nothing is won"),
+        (no, (1, 2), 256, 8, "rises up to n = 256"),
+        (no, (1, 2), 64, 8, "rises; no fall is shown up to n = 256"),
+        (no, (-1, 1), 4, 8, "nothing is won"),
+        (no, (-3, -1), 1, 8, "falls from the start"),
+        (over, (0.2, 2), 8, 7, "a first look: 7 prompts, words from 8 on"),
+    ):
+        assert told(lost, estimate(*rise), best, 256, prompts) == expected
 
 
 def test_length_tells_nothing_of_the_worlds_writers_and_misleads_where_they_ramble() -> None:
@@ -119,14 +120,6 @@ def test_length_tells_nothing_of_the_worlds_writers_and_misleads_where_they_ramb
     # Each crucial property is 3 words; 4 and 2 are what they are worth.
     assert np.corrcoef(words[~long], truth[~long])[0, 1] > 0.6
     assert truth[~long].mean() == pytest.approx(3.0, abs=0.15)
-
-
-def test_a_writer_that_never_rambles_writes_what_it_wrote_before() -> None:
-    language, query = load_language(), queries("heldout")[0]
-    assert write_response(language, query, 0.7, random.Random(3)) == write_response(
-        language, query, 0.7, random.Random(3), 0.0
-    )
-    assert WorldEngineConfig(skill=0.7) == WorldEngineConfig(skill=0.7, rambling=0.0)
 
 
 def stressed(home: Path, *overrides: str) -> Path:

@@ -22,7 +22,8 @@ from judgetrain.judges.base import Cost
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
-from judgetrain.serving.server import service
+from judgetrain.serving.rewards.modes import MODES
+from judgetrain.serving.server import config, service
 from judgetrain.serving.server.app import create_app
 from judgetrain.serving.server.batches import QueueFullError
 from judgetrain.serving.server.config import Limits, ServeConfig
@@ -30,7 +31,8 @@ from judgetrain.serving.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.serving.server.service import Service
 from tests.builders.judges import SAMPLING
 
-ROW = {"prompt": "Why?", "response_a": "Because.", "response_b": "No."}
+BARE = {"response_a": "Because.", "response_b": "No."}
+ROW = {"prompt": "Why?", **BARE}
 
 
 class Recording(LongerJudge):
@@ -111,16 +113,12 @@ def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_wh
         ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
         ({**ROW, "sed": 3}, "sed", "not permitted"),
         ({**ROW, "seed": -1}, "seed", "greater than or equal to 0"),
-        ({"response_a": "a", "response_b": "b"}, "body", "either prompt or messages"),
+        (BARE, "body", "either prompt or messages"),
         ({**ROW, "messages": [{"role": "user", "content": "x"}]}, "body", "either prompt or messages"),
         ({"comparisons": []}, "comparisons", "at least 1"),
         ({"comparisons": [ROW] * 9}, "comparisons", "at most 8, found 9"),
-        (
-            {"messages": [{"role": "tool", "content": "x"}], "response_a": "a", "response_b": "b"},
-            "messages[0].role",
-            "",
-        ),
-        ({"messages": [{"role": "assistant", "content": "x"}], "response_a": "a", "response_b": "b"}, "messages", ""),
+        ({**BARE, "messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", ""),
+        ({**BARE, "messages": [{"role": "assistant", "content": "x"}]}, "messages", ""),
         ([1], "body", "dictionary"),
     ],
 )
@@ -162,12 +160,7 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording)
 
 def test_without_the_token_only_health_and_schema_are_open() -> None:
     with client_of(LongerJudge(), token="right") as client:
-        for headers in (
-            {},
-            {"Authorization": "Bearer wrong"},
-            {"Authorization": "right"},
-            {"Authorization": "Basic !"},
-        ):
+        for headers in ({}, *({"Authorization": value} for value in ("Bearer wrong", "right", "Basic !"))):
             for path in ("/v1/judge", "/get_reward", "/metrics", "/nothing"):
                 answer = client.post(path, json=ROW, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -252,19 +245,11 @@ def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
     assert (alone["rewards"], alone["extra_logs"]["judge_read"]) == ([0.5], [0.0]), "it had nothing to be compared with"
 
 
-def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded() -> None:
-    with client_of(LongerJudge(), queue=4, batch=4) as client, ThreadPoolExecutor(4) as clients:
-        texts = ["a" * i for i in range(9)]
-        body = {"query": ["p" + text for text in texts], "prompts": ["p"] * 9}
-        answers = list(clients.map(lambda i: client.post("/get_reward", json=body), range(2)))
-    taken = [answer.json()["rewards"] for answer in answers if answer.status_code == 200]
-    assert taken and all(rewards == [i / 8 for i in range(9)] for rewards in taken)
-
-
-def test_a_batch_larger_than_the_queue_rewards_a_group_in_parts_of_the_queue_s_size() -> None:
-    with client_of(LongerJudge(), queue=4, batch=64) as client:
-        body = {"query": ["p" + "a" * i for i in range(8)], "prompts": ["p"] * 8}
-        assert client.post("/get_reward", json=body).json()["rewards"] == [i / 7 for i in range(8)]
+@pytest.mark.parametrize("batch", [4, 64])
+def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded_in_parts(batch: int) -> None:
+    with client_of(LongerJudge(), queue=4, batch=batch) as client:
+        body = {"query": ["p" + "a" * i for i in range(9)], "prompts": ["p"] * 9}
+        assert client.post("/get_reward", json=body).json()["rewards"] == [i / 8 for i in range(9)]
 
 
 def test_a_group_that_has_begun_waits_for_room_and_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,28 +271,22 @@ def test_a_group_that_has_begun_waits_for_room_and_a_new_one_is_refused(monkeypa
     served.close()
 
 
-def test_a_verdict_that_cannot_be_read_is_neither_consistent_nor_not() -> None:
+def test_what_is_not_known_is_null_and_tokens_are_counted_as_often_as_orders_are_shown() -> None:
     class Mute(LongerJudge):
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            return [replace(p, verdict_ba=None) for p in super().compare_all(comparisons, seed)]
+            found = super().compare_all(comparisons, seed)
+            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2)) for p in found]
 
     with client_of(Mute()) as client:
         found = client.post("/v1/judge", json=ROW).json()
-    assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
-
-
-def test_metrics_count_no_tokens_twice_where_no_order_is_shown() -> None:
-    class Rating(LongerJudge):
-        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-            return [replace(p, cost=Cost(8, 6, 2)) for p in super().compare_all(comparisons, seed)]
-
-    with client_of(Rating()) as client:
-        client.post("/v1/judge", json=ROW)
         lines = client.get("/metrics").text.splitlines()
-    assert 'judgetrain_tokens_total{kind="generated"} 6.0' in lines
+    assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
+    assert found["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
+    assert 'judgetrain_tokens_total{kind="generated"} 6.0' in lines, "once: no order is shown"
 
 
 def test_mode_anchor_compares_with_the_label() -> None:
+    assert (*MODES,) == config.MODES
     with client_of(LongerJudge(), reward="anchor") as client:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert client.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0]
