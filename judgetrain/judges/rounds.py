@@ -15,7 +15,7 @@ from judgetrain.schema import Comparison
 class RoundsConfig:
     """Rounds of the stages tree, label, sft, dpo and rl (docs/training.md)."""
 
-    count: int = key(1, "how many; above 1 each gets its own part of the comparisons, and anchors are set aside", low=1)
+    count: int = key(1, "how many; above 1 each gets its own part of the comparisons, and some are held out", low=1)
     round: int | None = key(None, "the round whose tree, label, sft, dpo and rl are meant; None: the last", low=1)
     judge: str = key("dpo", "a round's result, which grows the next round's trees", choices=("sft", "dpo", "rl"))
     start: str = key(
@@ -23,10 +23,12 @@ class RoundsConfig:
         "what sft goes on from in every round: the Initial judge (seed), or the result of the round before (last)",
         choices=("seed", "last"),
     )
-    anchors: int = key(100, "comparisons that no round trains on, by which the gates measure every round", low=1)
-    anchor_labels: str = key(
+    holdout_comparisons: int = key(
+        100, "comparisons that no round trains on, by which the gates measure every round", low=1
+    )
+    holdout_labels: str = key(
         "ensemble",
-        "the anchors' labels: the vote of the Initial judge's trees, or those of the data and of constructed pairs",
+        "their labels: the vote of the Initial judge's trees, or those of the data and of constructed pairs",
         choices=("ensemble", "given"),
     )
     branches: int = key(1, "branches with which the gates ask a judge, as judge.* says", low=1)
@@ -48,16 +50,16 @@ class RoundsConfig:
         return "initial" if self.start == "seed" else self.grower
 
 
-def with_anchors(
+def with_holdout(
     comparisons: Sequence[Comparison], number: int, labels: str, seed: int
 ) -> tuple[list[Comparison], list[Comparison]]:
     """The first ``number`` comparisons of a seeded shuffle (with labels ``given``: of those that have one), which are
-    the anchors; and all others, in the order in which rounds get them. It is the same for every stage and round.
+    those held out; and all others, in the order in which rounds get them. It is the same for every stage and round.
     """
     shuffled = sorted(comparisons, key=lambda c: derive_seed(seed, "rounds", c.id))
-    anchors = [c for c in shuffled if labels != "given" or c.label is not None][:number]
-    ids = {c.id for c in anchors}
-    return anchors, [c for c in shuffled if c.id not in ids]
+    held = [c for c in shuffled if labels != "given" or c.label is not None][:number]
+    ids = {c.id for c in held}
+    return held, [c for c in shuffled if c.id not in ids]
 
 
 def part_of(
@@ -74,8 +76,8 @@ def part_of(
     found = list(comparisons[(number - 1) * size : number * size])
     if not found:
         raise DataError(
-            f"round {number} has no comparisons: of those that the teacher left, {len(comparisons)} are no anchors, "
-            "and earlier rounds have them all; give more dialogues, or lower rounds.anchors, rounds.count or "
-            "tree.max_comparisons"
+            f"round {number} has no comparisons: of those that the teacher left, {len(comparisons)} are not held out, "
+            "and earlier rounds have them all; give more dialogues, or lower rounds.holdout_comparisons, rounds.count "
+            "or tree.max_comparisons"
         )
     return found

@@ -14,10 +14,10 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.rounds import part_of, with_anchors
+from judgetrain.judges.rounds import part_of, with_holdout
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import shard_of
-from judgetrain.label.stages import AnchorsSettings, TreeSettings
+from judgetrain.label.stages import HoldoutSettings, TreeSettings
 from judgetrain.schema import Comparison
 
 
@@ -25,14 +25,14 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
     """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
     if settings.round is not None:
-        anchors = settings.anchors or 0, settings.anchor_labels or "", settings.seed
-        _, others = with_anchors(comparisons, *anchors)
+        held = settings.holdout_comparisons or 0, settings.holdout_labels or "", settings.seed
+        _, others = with_holdout(comparisons, *held)
         comparisons = part_of(others, settings.round, settings.tree.max_comparisons, settings.count)
     grow_complete(comparisons[: settings.tree.max_comparisons], judge_among(inputs), settings, out)
 
 
 def grow_complete(
-    comparisons: Sequence[Comparison], judge: Path, settings: TreeSettings | AnchorsSettings, out: StageRun
+    comparisons: Sequence[Comparison], judge: Path, settings: TreeSettings | HoldoutSettings, out: StageRun
 ) -> None:
     """Write ``trees`` shards: the complete trees that a judge, by its artifact, grows over the comparisons."""
     config, engine_config = settings.tree, settings.engine

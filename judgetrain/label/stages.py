@@ -60,23 +60,23 @@ class TreeSettings(StageSettings):
     engine: EngineConfig = at("engine")
     round: int | None = at("rounds.number")
     count: int | None = at("rounds.count")
-    anchors: int | None = at("rounds.anchors")
-    anchor_labels: str | None = at("rounds.anchor_labels")
+    holdout_comparisons: int | None = at("rounds.holdout_comparisons")
+    holdout_labels: str | None = at("rounds.holdout_labels")
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """What says which comparisons are a round's, where there is one round."""
         if config.rounds.count == 1:
-            return "round", "count", "anchors", "anchor_labels"
+            return "round", "count", "holdout_comparisons", "holdout_labels"
         return ("count",) if config.tree.max_comparisons else ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorsSettings(StageSettings):
-    """Stage anchors."""
+class HoldoutSettings(StageSettings):
+    """Stage holdout_comparisons."""
 
-    anchors: int = at("rounds.anchors")
-    anchor_labels: str = at("rounds.anchor_labels")
+    holdout_comparisons: int = at("rounds.holdout_comparisons")
+    holdout_labels: str = at("rounds.holdout_labels")
     tree: TreeConfig | None = at("tree")
     engine: EngineConfig | None = at("engine")
     label: LabelConfig | None = at("label", only=("vote",))
@@ -84,7 +84,7 @@ class AnchorsSettings(StageSettings):
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """How trees are grown and labelled, where labels are given."""
-        return ("tree", "engine", "label") if config.rounds.anchor_labels == "given" else ()
+        return ("tree", "engine", "label") if config.rounds.holdout_labels == "given" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +204,11 @@ TREE = Stage(
     check=check_tree,
 )
 
-ANCHORS = Stage(
-    name="anchors",
-    settings=AnchorsSettings,
-    code="judgetrain.label.anchors:run",
-    inputs=lambda config: ("teacher", *(("initial",) if config.rounds.anchor_labels == "ensemble" else ())),
+HOLDOUT_COMPARISONS = Stage(
+    name="holdout_comparisons",
+    settings=HoldoutSettings,
+    code="judgetrain.label.holdout_comparisons:run",
+    inputs=lambda config: ("teacher", *(("initial",) if config.rounds.holdout_labels == "ensemble" else ())),
     check=check_tree,
 )
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 OF_A_ROUND = ("tree", "label", "sft", "reference", "dpo", "rl", "gate")
 """Stages of which every round has its own."""
-OF_ROUNDS = ("anchors", "gate")
+OF_ROUNDS = ("holdout_comparisons", "gate")
 """Stages that one round alone has no use for."""
 
 

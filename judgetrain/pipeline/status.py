@@ -34,7 +34,7 @@ def rows(pipeline: Pipeline) -> list[dict[str, str]]:
         shown = [(name, name, pipeline) for name in STAGES if name not in OF_ROUNDS]
     else:
         shown = [(name, name, pipeline) for name in STAGES if name not in OF_A_ROUND]
-        place = [name for name, _, _ in shown].index("anchors") + 1
+        place = [name for name, _, _ in shown].index("holdout_comparisons") + 1
         shown[place:place] = [(f"{name} {i}", name, each) for i, each in enumerate(rounds, 1) for name in OF_A_ROUND]
     return [
         {"stage": label} | _row(each, name, {target: _wanted(pipeline, each, target) for target in TARGETS})

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.builders.debug_run import finish, start
 
-ROUNDS = ("stage=rounds", "rounds.count=2", "rounds.anchors=4", "track.tracker=none")
+ROUNDS = ("stage=rounds", "rounds.count=2", "rounds.holdout_comparisons=4", "track.tracker=none")
 OPEN = "rounds.gates=false"
-"""Four anchors tell nothing."""
+"""Four held-out comparisons tell nothing."""
 
 
 def manifests(output: Path, stage: str) -> list[Path]:
@@ -35,7 +35,7 @@ def test_rounds_that_were_killed_go_on_where_they_were(tmp_path: Path) -> None:
     assert json.loads(trees[1].read_text())["upstream"]["dpo"] == judges[0].parent.name
     taught = [
         {json.loads(line)["comparison"]["id"] for shard in path.parent.glob("trees-*.jsonl") for line in shard.open()}
-        for path in [*trees, *manifests(output, "anchors")]
+        for path in [*trees, *manifests(output, "holdout_comparisons")]
     ]
     assert [*map(len, taught)] == [6, 6, 4] and len(set.union(*taught)) == 16, "no comparison serves twice"
     found = json.loads((manifests(output, "gate")[-1].parent / "rounds.json").read_text())

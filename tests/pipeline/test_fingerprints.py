@@ -77,7 +77,7 @@ OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "top_p=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
-GROWN = {"anchors", "tree"}
+GROWN = {"holdout_comparisons", "tree"}
 """The stages that grow complete trees."""
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
@@ -138,8 +138,8 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([f"evaluate.scenarios.path={VOCABULARY}"], "evaluate.scenarios.format=turns", {"evaluate", "scenarios"}),
     ([], "label.external.sampling.top_p=0.5", set()),
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
-    ([], "label.vote=plurality", {"label", "anchors"}),
-    (["rounds.anchor_labels=given"], "label.vote=plurality", {"label"}),
+    ([], "label.vote=plurality", {"label", "holdout_comparisons"}),
+    (["rounds.holdout_labels=given"], "label.vote=plurality", {"label"}),
     ([], SIGNALS, {"label"}),
     ([], "train.dpo.f_alpha_divergence_coef=0.3", set()),
     ([], "train.distributed=ddp", set()),

@@ -22,7 +22,7 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.rounds import part_of, with_anchors
+from judgetrain.judges.rounds import part_of, with_holdout
 from judgetrain.pipeline.clean import leftovers
 from judgetrain.pipeline.rounds import OF_A_ROUND, make
 from judgetrain.pipeline.run import Pipeline
@@ -33,7 +33,7 @@ from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 
 RECIPE = ("recipe=debug", "track.tracker=none")
 # The right response says so; half of the right ones are the longer ones.
-ANCHORS = [
+HELD = [
     comparison(i, *(("good", "poor, and goes on") if i % 2 else ("good, and goes on", "poor")), label="A")
     for i in range(12)
 ] + [
@@ -56,8 +56,8 @@ def steps(judgment: Callable[[dict[str, Any]], str]) -> Answer:
 
 
 def fair(wrong: int = 0) -> Answer:
-    """Prefers what is good, but in the first ``wrong`` of the anchors, where it sees a tie."""
-    ties = {side for c in ANCHORS[:wrong] for side in (c.response_a, c.response_b)}
+    """Prefers what is good, but in the first ``wrong`` of the held-out comparisons, where it sees a tie."""
+    ties = {side for c in HELD[:wrong] for side in (c.response_a, c.response_b)}
 
     def judgment(slots: dict[str, Any]) -> str:
         if slots["response_a"] in ties:
@@ -80,7 +80,7 @@ def judge_of(answer: Answer) -> BranchingJudge:
 
 
 def figures(answer: Answer) -> Figures:
-    return Figures.of([row_of(p) for p in judge_of(answer).compare_all(ANCHORS)], ANCHORS)
+    return Figures.of([row_of(p) for p in judge_of(answer).compare_all(HELD)], HELD)
 
 
 def test_figures_of_scripted_judges() -> None:
@@ -105,7 +105,7 @@ def test_figures_of_scripted_judges() -> None:
         (SILENT, {"agreement", "unreadable"}),
         (EQUAL, {"agreement", "ties", "alike"}),
         (GENEROUS, {"agreement", "score", "ties", "alike"}),
-        (fair(7), set()),  # a little worse than round 1, within what chance does on 24 anchors
+        (fair(7), set()),  # a little worse than round 1, within what chance does on 24 comparisons
         (fair(2), set()),
         (fair(9), {"agreement"}),
     ],
@@ -119,14 +119,14 @@ def test_a_collapse_is_stopped_and_a_sound_judge_is_not(answer: Answer, stopped:
 
 
 def read_as(verdicts: Sequence[tuple[str | None, str | None]], labels: Sequence[str]) -> Figures:
-    """The figures of verdicts in both orders, in each comparison's own order, on the anchors with other labels."""
+    """The figures of verdicts in both orders, in each comparison's own order, with other labels."""
     rows = [{"verdict_ab": ab, "verdict_ba": ba, "score": 3.0 if ab or ba else None} for ab, ba in verdicts]
-    return Figures.of(rows, [replace(c, label=y) for c, y in zip(ANCHORS, labels, strict=True)])  # type: ignore[arg-type]
+    return Figures.of(rows, [replace(c, label=y) for c, y in zip(HELD, labels, strict=True)])  # type: ignore[arg-type]
 
 
-LABELS = ["tie" if i in (0, 1, 12, 13) else str(c.label) for i, c in enumerate(ANCHORS)]
+LABELS = ["tie" if i in (0, 1, 12, 13) else str(c.label) for i, c in enumerate(HELD)]
 """Four of the 24 are ties; of the others the longer response is the right one in half."""
-LONGER = [c.longer for c in ANCHORS]
+LONGER = [c.longer for c in HELD]
 COLLAPSES: dict[str, list[tuple[str | None, str | None]]] = {
     "alike": [("A", "B")] * 24,
     "ties": [("tie", "tie")] * 24,
@@ -152,7 +152,7 @@ def test_a_plain_collapse_is_stopped_whatever_the_initial_judge_is(
 
 def test_a_judge_that_begins_as_badly_as_it_ends_is_stopped() -> None:
     """What the gates that look at changes alone let pass: nothing here moves by more than their limits."""
-    labels = [str(c.label) for c in ANCHORS]
+    labels = [str(c.label) for c in HELD]
     mostly = {
         "alike": [("A", "B")] * 20 + [("A", "A")] * 4,
         "ties": [("tie", "tie")] * 20 + [("A", "A")] * 4,
@@ -177,7 +177,7 @@ def test_a_judge_that_begins_as_badly_as_it_ends_is_stopped() -> None:
 def test_an_honest_judge_that_changes_a_little_is_not_stopped(
     kept: list[bool], start: list[tuple[str | None, str | None]]
 ) -> None:
-    """It gives the label but in two anchors, where it now says another verdict; whatever the Initial judge was."""
+    """It gives the label but in two of them, where it now says another verdict; whatever the Initial judge was."""
     labels = ["A", "B", "B", "A", "tie", "A"] * 4
     wrong = [i for i, keep in enumerate(kept) if not keep][:2]
     said = [("tie", "tie") if i in wrong else (y, y) for i, y in enumerate(labels)]
@@ -207,17 +207,19 @@ def test_a_drift_in_small_steps_is_held_against_the_first_judge() -> None:
     assert [*failures(steps_[1], before)] == ["position_bias 0.30 after 0.00 (allowed: 0.2)"]
 
 
-def test_no_comparison_is_in_two_rounds_or_among_the_anchors() -> None:
+def test_no_comparison_is_in_two_rounds_or_held_out() -> None:
     everyone = [comparison(i, label="A" if i % 3 else None) for i in range(30)]
-    anchors, others = with_anchors(everyone, 6, "ensemble", 3)
+    held, others = with_holdout(everyone, 6, "ensemble", 3)
     parts = [part_of(others, number, None, 3) for number in (1, 2, 3)]
-    ids = [c.id for part in (anchors, *parts) for c in part]
+    ids = [c.id for part in (held, *parts) for c in part]
     assert len(ids) == len(set(ids)) == 30 and [*map(len, parts)] == [8, 8, 8]
     assert {c.id for c in everyone[:8]} != {c.id for c in parts[0]}, "whatever order the sources had"
     assert part_of(others, 1, 5) == others[:5] and part_of(others, 5, 5) == others[20:]
-    given, rest = with_anchors(everyone, 6, "given", 3)
+    given, rest = with_holdout(everyone, 6, "given", 3)
     assert len(given) == 6 and all(c.label for c in given) and len(rest) == 24
-    with pytest.raises(DataError, match=r"round 6 has no comparisons: .* lower rounds\.anchors, rounds\.count"):
+    with pytest.raises(
+        DataError, match=r"round 6 has no comparisons: .* lower rounds\.holdout_comparisons, rounds\.count"
+    ):
         part_of(others, 6, 5)
 
 
@@ -231,9 +233,9 @@ def test_what_a_round_is_made_from() -> None:
     }
     assert first.plan("tree").inputs["initial"] == third.plan("initial"), "one Initial judge for all rounds"
     assert second.plan("sft").inputs["initial"] == third.plan("initial"), "each goes on from the same seed"
-    assert {p.plan(name).fingerprint for p in (first, second, third) for name in ("anchors", "initial")} == {
-        third.plan(name).fingerprint for name in ("anchors", "initial")
-    }
+    assert {
+        p.plan(name).fingerprint for p in (first, second, third) for name in ("holdout_comparisons", "initial")
+    } == {third.plan(name).fingerprint for name in ("holdout_comparisons", "initial")}
     for name in OF_A_ROUND:
         assert len({p.plan(name).fingerprint for p in (first, second, third)}) == 3
     last = Pipeline(configured(*RECIPE, "rounds={count: 2, start: last, judge: rl}", "label.signals=[softmax_var]"))
@@ -252,7 +254,7 @@ def test_what_a_round_does_not_depend_on() -> None:
     assert more == marks(configured(*fixed, "rounds.count=2")), "of rounds of a given size, further ones are added"
     beta = marks(configured(*fixed, "rounds.count=2", "train.dpo.beta=0.7"))
     assert more["tree"] != beta["tree"], "the last round's judge has grown it"
-    assert marks(configured(*RECIPE))["tree"] == marks(configured(*RECIPE, "rounds.anchors=7"))["tree"]
+    assert marks(configured(*RECIPE))["tree"] == marks(configured(*RECIPE, "rounds.holdout_comparisons=7"))["tree"]
 
 
 def finished(pipeline: Pipeline, name: str) -> Path:
@@ -269,7 +271,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """Three rounds, of which the second's judge always says A; nothing is there that the third could be made with."""
     pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", "rounds.count=3"))
     first, second = pipeline.in_round(1), pipeline.in_round(2)
-    write_rows_atomic(finished(first, "anchors") / "comparisons.jsonl", [c.to_row() for c in ANCHORS])
+    write_rows_atomic(finished(first, "holdout_comparisons") / "comparisons.jsonl", [c.to_row() for c in HELD])
     said = {finished(p, n): a for p, n, a in ((first, "initial", fair(12)), (first, "dpo", fair(4)))}
     said[finished(second, "dpo")] = ALWAYS_A
     for name in ("tree", "label", "sft", "reference"):
@@ -297,7 +299,11 @@ def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Pipeline, capsy
     with pytest.raises(TrainingError, match=r"round 2 was stopped by its gates: .*; the best is round 1\. Set rounds"):
         planted.run("tree")
     manifest = json.loads((second.plan("gate").directory / "manifest.json").read_text())
-    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {"anchors", "gate", "dpo"}
+    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {
+        "holdout_comparisons",
+        "gate",
+        "dpo",
+    }
 
 
 def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Pipeline) -> None:
@@ -318,11 +324,11 @@ def test_status_has_the_rounds_and_clean_leaves_them(planted: Pipeline) -> None:
     make(planted)
     shown = {row["stage"]: row for row in rows(planted)}
     assert [f"{name} {i}" for i in (1, 2, 3) for name in OF_A_ROUND] == [s for s in shown if s[-1].isdigit()]
-    assert shown["gate 2"]["state"] == shown["dpo 1"]["state"] == shown["anchors"]["state"] == "done"
+    assert shown["gate 2"]["state"] == shown["dpo 1"]["state"] == shown["holdout_comparisons"]["state"] == "done"
     assert shown["dpo 2"]["stage=dpo"] == "reuse" and shown["dpo 3"]["stage=dpo"] == "make"
     assert not leftovers(planted)
     alone = Pipeline(replace(planted.config, rounds=replace(planted.config.rounds, count=1)))
-    assert not {"anchors", "gate"} & {row["stage"] for row in rows(alone)}
+    assert not {"holdout_comparisons", "gate"} & {row["stage"] for row in rows(alone)}
     assert not leftovers(alone), "the gates keep what they have measured, whatever the present settings are"
     assert {entry.directory.parent.name for entry in leftovers(alone, evaluations=True)} >= {"gate", "dpo"}
 
@@ -347,22 +353,22 @@ def test_rounds_that_cannot_be_are_refused(overrides: list[str], stage: str, mes
         make(Pipeline(configured(*RECIPE, f"output_dir={tmp_path}")))
 
 
-def test_given_anchors_are_labelled_by_the_data(tmp_path: Path) -> None:
+def test_given_holdout_comparisons_are_labelled_by_the_data(tmp_path: Path) -> None:
     from judgetrain.artifacts.console import Console
     from judgetrain.artifacts.stage_run import StageRun
-    from judgetrain.label import anchors
-    from judgetrain.label.stages import ANCHORS as STAGE
-    from judgetrain.label.stages import AnchorsSettings
+    from judgetrain.label import holdout_comparisons
+    from judgetrain.label.stages import HOLDOUT_COMPARISONS as STAGE
+    from judgetrain.label.stages import HoldoutSettings
 
-    config = configured(*RECIPE, "rounds={count: 2, anchors: 5, anchor_labels: given}")
+    config = configured(*RECIPE, "rounds={count: 2, holdout_comparisons: 5, holdout_labels: given}")
     assert [*STAGE.inputs(config)] == ["teacher"]
     teacher = StageRun(tmp_path / "teacher", "teacher", 0, Console())
-    everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(ANCHORS)]
+    everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(HELD)]
     teacher.write_rows("remaining", (c.to_row() for c in everyone))
-    out = StageRun(tmp_path / "anchors", "anchors", 0, Console())
-    anchors.run(AnchorsSettings.of(config), {"teacher": teacher.directory}, out)
+    out = StageRun(tmp_path / "holdout_comparisons", "holdout_comparisons", 0, Console())
+    holdout_comparisons.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
     found = [Comparison.from_row(json.loads(line)) for line in out.path("comparisons.jsonl").open()]
     assert len(found) == 5 and all(int(c.id[1:]) % 2 and c.label for c in found)
     teacher.write_rows("remaining", (replace(c, label=None).to_row() for c in everyone))
-    with pytest.raises(DataError, match=r"no comparison has a label: set rounds\.anchor_labels=ensemble"):
-        anchors.run(AnchorsSettings.of(config), {"teacher": teacher.directory}, out)
+    with pytest.raises(DataError, match=r"no comparison has a label: set rounds\.holdout_labels=ensemble"):
+        holdout_comparisons.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)

@@ -1,7 +1,7 @@
-"""Stage ``gate``: a round's judge on the anchors; whether another round may follow, and which round is the best.
+"""Stage ``gate``: a round's judge on held-out comparisons; whether another round may follow, and which is the best.
 
 A judge that is trained on its own trees can run away: it says A whatever is shown first, or the longer response wins,
-and its trees then teach the next round the same. The anchors' labels stay what they were before the first round.
+and its trees then teach the next round the same. Their labels stay what they were before the first round.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
 def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``rounds.json``: the Initial judge as round 0, every round so far, the best, and whether to go on.
 
-    What judges said of the anchors is kept in ``verdicts-JUDGE`` shards.
+    What judges said of the held-out comparisons is kept in ``verdicts-JUDGE`` shards.
     """
-    anchors = [Comparison.from_row(row) for row in read_rows(inputs["anchors"], "comparisons")]
+    held = [Comparison.from_row(row) for row in read_rows(inputs["holdout_comparisons"], "comparisons")]
     rounds: list[Round] = []
     if earlier := inputs.get("gate"):
         rounds = [Round.from_row(row) for row in read_rounds(earlier)["rounds"]]
     for name in (name for name in JUDGE_STAGES if name in inputs):
-        found = Figures.of(_asked(name, anchors, settings, inputs, out), anchors)
+        found = Figures.of(_asked(name, held, settings, inputs, out), held)
         failed = tuple(failures(found, rounds)) if rounds and settings.gates else ()
         judge = f"{name}/{inputs[name].name}"
         rounds.append(Round(round=len(rounds), judge=judge, figures=found, stopped=failed))
@@ -66,7 +66,7 @@ def read_rounds(directory: Path) -> dict[str, Any]:
 
 
 def _asked(
-    name: str, anchors: Sequence[Comparison], settings: GateSettings, inputs: Mapping[str, Path], out: StageRun
+    name: str, held: Sequence[Comparison], settings: GateSettings, inputs: Mapping[str, Path], out: StageRun
 ) -> list[dict[str, Any]]:
     models = Models(settings, inputs, out)
     with loaded_once(lambda: models.judge(Method.parse(name), settings.branches)) as judge:
@@ -78,7 +78,7 @@ def _asked(
             )
             return ShardResult([row_of(p) for p in said], len(said), prompt_tokens=prompt, generated_tokens=generated)
 
-        out.sharded(f"verdicts-{name}", anchors, settings.shard_size, process, "comparisons", judge, spread=True)
+        out.sharded(f"verdicts-{name}", held, settings.shard_size, process, "comparisons", judge, spread=True)
     return list(read_rows(out.directory, f"verdicts-{name}"))
 
 
@@ -87,7 +87,7 @@ def _table(rounds: Sequence[Round], best: int) -> Any:
     from rich.table import Table
 
     shown = ("agreement", "consistency", "position_bias", "unreadable", "ties", "length_bias", "score")
-    title = f"rounds on {rounds[0].figures.n} anchors (* the best)"
+    title = f"rounds on {rounds[0].figures.n} held-out comparisons (* the best)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("round", "judge", *shown, "stopped by"):
         table.add_column(column.replace("_", " "), justify="left" if column in ("judge", "stopped by") else "right")

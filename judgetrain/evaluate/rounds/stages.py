@@ -34,7 +34,7 @@ class GateSettings(ModelSettings):
 
 def _gate_inputs(config: Any) -> Sequence[str]:
     """The round's result, and what is known of the rounds before: in the first, of the Initial judge."""
-    return "anchors", ("initial" if config.rounds.number == 1 else "gate"), config.rounds.judge
+    return "holdout_comparisons", ("initial" if config.rounds.number == 1 else "gate"), config.rounds.judge
 
 
 def _check_gate(config: Any) -> None:
