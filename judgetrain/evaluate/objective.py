@@ -6,6 +6,7 @@ What is chosen by a number is flattered by it, so the number that hyperparameter
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,10 @@ def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
     Raises:
         ConfigError: not of that shape.
     """
-    benchmark, _, rest = objective.partition("/")
-    name, _, metric = rest.rpartition("/")
-    method, at, branches = name.rpartition("@")
-    if not at:
-        method, branches = name, ""
-    if not (benchmark and method and metric) or (at and not branches.isdigit()):
+    found = re.fullmatch(r"([^/]+)/(.+?)(?:@([^@/]*))?/([^/]+)", objective)
+    if found is None or (found[3] is not None and not found[3].isdigit()):
         raise ConfigError(f"objective={objective!r}: expected {SHAPE}")
-    return benchmark, method, int(branches) if at else None, metric
+    return found[1], found[2], None if found[3] is None else int(found[3]), found[4]
 
 
 def check_objective(objective: str, settings: EvaluateConfig, stage: str = "evaluate") -> None:
@@ -81,12 +78,15 @@ def check_search(objective: str | None, settings: EvaluateConfig) -> None:
 
 def described(objective: str, value: float, settings: EvaluateConfig) -> str:
     """The value in words, with what it was measured on."""
-    if settings.dev_share:
-        return f"objective: {objective} = {value:.4f} on the development split, of which the report has nothing"
-    return (
-        f"objective: {objective} = {value:.4f} on the comparisons that are reported: what is chosen by it is flattered "
-        "by it; evaluate.dev_share=0.3 sets others aside to choose by"
+    measured = (
+        "the development split, of which the report has nothing"
+        if settings.dev_share
+        else (
+            "the comparisons that are reported: what is chosen by it is flattered by it; evaluate.dev_share=0.3 sets "
+            "others aside to choose by"
+        )
     )
+    return f"objective: {objective} = {value:.4f} on {measured}"
 
 
 def objective_value(directory: Path, objective: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.statistics import Difference, paired_difference
 
 Key = tuple[str, int]

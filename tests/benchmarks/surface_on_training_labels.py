@@ -14,7 +14,7 @@ import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.judges.kinds.surface import differences, fitted
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.metrics.statistics import auc_interval, paired_difference

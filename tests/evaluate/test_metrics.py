@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.statistics import mcnemar, paired_difference
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from judgetrain.artifacts.pages import render
 from judgetrain.evaluate.correlate.correlation import KINDS, Correlated, Mean
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, percent, share
-from judgetrain.evaluate.report.text import table_lines
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
 
 TITLE = "Ratings against scores"
 NOTE = (
@@ -106,19 +104,3 @@ def _means(means: Sequence[Mean]) -> Table:
 
 def _rated(name: str) -> Callable[[Any], str]:
     return lambda mean: number(mean.ratings.get(name), 2)
-
-
-def markdown(found: Sequence[Table]) -> str:
-    """The tables as Markdown."""
-    return "\n".join(_lines(found))
-
-
-def _lines(found: Sequence[Table]) -> Iterator[str]:
-    yield from (f"# {TITLE}", "")
-    for table in found:
-        yield from table_lines(table)
-
-
-def html_page(found: Sequence[Table]) -> str:
-    """The tables as one page that needs nothing else."""
-    return render(TEMPLATES / "studies.html", title=TITLE, charts=(), tables=found, numbers="correlations.json")

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import spending
@@ -15,8 +14,9 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correlate.columns import Column, Item, items_of, merged, read_columns, scores_of
 from judgetrain.evaluate.correlate.correlation import correlate, means
-from judgetrain.evaluate.correlate.report import html_page, markdown, tables
+from judgetrain.evaluate.correlate.report import TITLE, tables
 from judgetrain.evaluate.correlate.stages import CorrelateSettings
+from judgetrain.evaluate.report.page import write_report
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
@@ -48,12 +48,9 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if not any(row.n for row in found):
         raise DataError(_no_pair(chosen, scores))
     averages = list(means(ratings, _categories(runs, items), _confident(scores, DELTA)))
-    page = tables(found, averages)
     rows = {"correlations": [row.to_row() for row in found], "means": [vars(mean) for mean in averages]}
     out.write_json("correlations", rows)
-    write_text_atomic(out.path("report.md"), markdown(page))
-    write_text_atomic(out.path("report.html"), html_page(page))
-    out.log(f"correlate: report: {out.path('report.html')}")
+    write_report(out, TITLE, tables(found, averages), "correlations.json")
 
 
 def _runs(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> list[Finished]:

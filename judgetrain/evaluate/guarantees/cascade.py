@@ -25,7 +25,7 @@ from judgetrain.evaluate.guarantees.selective import (
     thresholds,
     within_budget,
 )
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.judges.base import Prediction

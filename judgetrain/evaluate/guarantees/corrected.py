@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.guarantees.prediction_powered import LEAST, PoweredMean, labels_needed, powered_mean
-from judgetrain.evaluate.metrics.bootstrap import unseen
+from judgetrain.evaluate.metrics.intervals import unseen
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.verdicts import merged
 from judgetrain.judges.base import SHARES, Prediction

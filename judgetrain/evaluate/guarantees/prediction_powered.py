@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics.bootstrap import Clusters, cluster_index
-from judgetrain.evaluate.metrics.wilson import score_interval
+from judgetrain.evaluate.metrics.intervals import Clusters, cluster_index, score_interval
 
 LEAST = 30
 """Labels, or prompts that share them: an interval of fewer covers less than it says."""

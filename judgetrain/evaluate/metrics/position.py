@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgetrain.evaluate.metrics import verdicts
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.registry import Interval, mean
 from judgetrain.evaluate.metrics.verdicts import Verdicts
 from judgetrain.judges.base import verdict_of

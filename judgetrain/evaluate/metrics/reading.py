@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -12,12 +12,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 def read_record(kind: Any, value: Any) -> Any:
     """A dataclass, or a tuple, list or mapping of some, out of plain data.
 
-    Names that the dataclass does not have are left out, and those that the data does not have keep their defaults.
+    Names that the dataclass does not have are left out; those that the data does not have keep their defaults, or are
+    None.
     """
     if value is None:
         return None
     if isinstance(kind, type) and is_dataclass(kind):
-        return kind(**{name: read_record(hint, value[name]) for name, hint in _hints(kind).items() if name in value})
+        needed = {f.name: None for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+        found = {name: read_record(hint, value[name]) for name, hint in _hints(kind).items() if name in value}
+        return kind(**needed | found)
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return read_record(next(part for part in parts if part is not NoneType), value)

@@ -12,9 +12,9 @@ import numpy as np
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import verdicts
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.position import Balanced, balanced
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric

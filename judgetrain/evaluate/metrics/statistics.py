@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics.bootstrap import ENDS, Clusters, cluster_index, resampled_means, unseen
+from judgetrain.evaluate.metrics.intervals import ENDS, Clusters, cluster_index, resampled_means, unseen
 from judgetrain.evaluate.metrics.verdicts import auc, correlations
 
 SLOW_RESAMPLES = 200
@@ -113,32 +113,31 @@ def paired_difference(
     Raises:
         ValueError: arrays of unequal length.
     """
-    a, b = _pair(first, second)
-    differences = a.astype(float) - b.astype(float)
+    differences = _differences(first, second)
     if not len(differences):
         return None
     mean = float(differences.mean())
     found = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
     if found is None:
-        return Difference(mean, None, mcnemar(a, b), None)
+        return Difference(mean, None, mcnemar(first, second), None)
     # One is added to each count, so that p is never below what the number of resamples can tell; nor is it below what
     # the clusters can tell, all of which favour one method by chance as often as coins fall alike.
     far = min((found.means <= 0).sum(), (found.means >= 0).sum()) + 1
     p = float(min(1.0, max(2 * far / (resamples + 1), 2.0 ** (1 - found.clusters))))
-    return Difference(mean, found.interval, mcnemar(a, b), p)
+    return Difference(mean, found.interval, mcnemar(first, second), p)
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
     """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
     from scipy import stats
 
-    a, b = _pair(first, second)
-    only_a, only_b = int(np.count_nonzero(a & ~b)), int(np.count_nonzero(~a & b))
-    return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
+    differences = _differences(first, second)
+    only_first, differ = int((differences > 0).sum()), int(np.count_nonzero(differences))
+    return float(stats.binomtest(only_first, differ).pvalue) if differ else 1.0
 
 
-def _pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _differences(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
-    return a, b
+    return a.astype(float) - b.astype(float)

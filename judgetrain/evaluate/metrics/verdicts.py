@@ -21,6 +21,13 @@ from judgetrain.judges.base import verdict_of
 from judgetrain.schema import Verdict, mirror
 from judgetrain.scorers import association
 
+# fmt: off
+__all__ = [
+    "accuracy", "agreement", "auc", "cohens_kappa", "conflict_as_tie", "consistency", "correlations", "decided",
+    "length_bias", "longer_preference", "merged", "position_bias", "single_order_accuracy", "summed", "unreadable",
+    "without_ties",
+]
+# fmt: on
 Bools = NDArray[np.bool_]
 Verdicts = Sequence[str | None]
 

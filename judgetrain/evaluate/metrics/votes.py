@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.registry import Interval, mean
 from judgetrain.evaluate.metrics.verdicts import agreement, conflict_as_tie, decided
 from judgetrain.judges.base import Prediction

@@ -6,12 +6,15 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
 from judgetrain.artifacts.chart import Chart, Point
+from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import SHARED, render
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.swept import swept_charts
-from judgetrain.evaluate.report.table import TEMPLATES, percent
+from judgetrain.evaluate.report.table import TEMPLATES, Table, percent
+from judgetrain.evaluate.report.text import table_lines
 
 
 def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
@@ -25,6 +28,20 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         figures=figures,
         swept_charts=swept_charts,
     )
+
+
+def write_report(
+    out: StageRun, title: str, tables: Sequence[Table], numbers: str, charts: Sequence[Chart] = ()
+) -> None:
+    """A stage's tables and charts as ``report.md``, and as ``report.html``, which needs nothing else.
+
+    ``numbers``: the file beside them that has what they show.
+    """
+    lines = [f"# {title}", "", *(line for table in tables for line in table_lines(table))]
+    write_text_atomic(out.path("report.md"), "\n".join(lines))
+    page = render(TEMPLATES / "studies.html", title=title, charts=charts, tables=tables, numbers=numbers)
+    write_text_atomic(out.path("report.html"), page)
+    out.log(f"{out.stage}: report: {out.path('report.html')}")
 
 
 def figure_pages(rows: Sequence[MetricRow]) -> dict[str, str]:

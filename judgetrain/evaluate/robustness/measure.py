@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from judgetrain.evaluate.hooks import Measured, Predicted
+from judgetrain.evaluate.metrics.intervals import wilson_interval
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import mirrored
-from judgetrain.evaluate.metrics.wilson import wilson_interval
 from judgetrain.evaluate.robustness.attack_suite import AttackSuite, Case
 from judgetrain.evaluate.robustness.record import Attacked, Attacks
 from judgetrain.judges.base import Prediction

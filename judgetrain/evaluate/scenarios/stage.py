@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.chart import Chart, Point
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
-from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.adapter import load_adapter
@@ -22,12 +20,11 @@ from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, percent
-from judgetrain.evaluate.report.text import table_lines
+from judgetrain.evaluate.report.page import write_report
+from judgetrain.evaluate.report.table import Columns, Table, percent
 from judgetrain.evaluate.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
-TITLE = "Scenarios"
 REST = "Others"
 """The group of what is in no group, where a benchmark has one of that name."""
 
@@ -70,15 +67,9 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
         named = [c.group if c.group in domains else p for c, p in zip(benchmark.comparisons, predicted, strict=True)]
         found.append(_distribution(benchmark.name, named, domains))
     out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": classifier.facts()})
-    table = _table(found)
-    write_text_atomic(out.path("report.md"), "\n".join([f"# {TITLE}", "", *table_lines(table)]))
-    page = render(
-        TEMPLATES / "studies.html", title=TITLE, charts=[_chart(found)], tables=[table], numbers="metrics.json"
-    )
-    write_text_atomic(out.path("report.html"), page)
+    write_report(out, "Scenarios", [_table(found)], "metrics.json", [_chart(found)])
     out.note("scenarios", classifier.facts())
     out.count(in_=len(dialogues), out=len(dialogues))
-    out.log(f"scenarios: report: {out.path('report.html')}")
 
 
 def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) -> dict[str, str]:

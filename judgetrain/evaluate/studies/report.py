@@ -12,10 +12,8 @@ from typing import Any, Self
 import numpy as np
 
 from judgetrain.artifacts.chart import Chart, Point
-from judgetrain.artifacts.pages import render
 from judgetrain.evaluate.metrics import correlations
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, percent, share
-from judgetrain.evaluate.report.text import table_lines
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
 from judgetrain.evaluate.studies.conflicts import Verdicts, kappas
 from judgetrain.evaluate.studies.duels import Duel
 from judgetrain.evaluate.studies.models import ALL, groups_of
@@ -277,17 +275,9 @@ def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conf
     return Conflict(discrepancy.conflict_degree(d, verdicts), found, len(there) - found)
 
 
-def markdown(found: Studies) -> str:
-    """The tables as Markdown."""
-    lines = [f"# ProbDiff studies: {found.model}", ""]
-    return "\n".join([*lines, *(line for table in found.tables() for line in table_lines(table))])
-
-
-def html_page(found: Studies) -> str:
-    """The tables and plots as one page that needs nothing else."""
-    charts = [chart for chart in (_confidence(found), _spread(found)) if any(chart.series.values())]
-    title = f"ProbDiff studies: {found.model}"
-    return render(TEMPLATES / "studies.html", title=title, charts=charts, tables=found.tables(), numbers="studies.json")
+def charts(found: Studies) -> list[Chart]:
+    """The plots that have anything to show."""
+    return [chart for chart in (_confidence(found), _spread(found)) if any(chart.series.values())]
 
 
 def _confidence(found: Studies) -> Chart:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
 from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
+from judgetrain.evaluate.report.page import write_report
 from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
 from judgetrain.evaluate.studies.duels import won
 from judgetrain.evaluate.studies.models import read_models
-from judgetrain.evaluate.studies.report import Studies, html_page, markdown
+from judgetrain.evaluate.studies.report import Studies, charts
 from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
@@ -71,9 +71,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
     found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, DELTA, SWEEP, studied.official)
     out.write_json("studies", found.to_json())
-    write_text_atomic(out.path("report.md"), markdown(found))
-    write_text_atomic(out.path("report.html"), html_page(found))
-    out.log(f"studies: report: {out.path('report.html')}")
+    write_report(out, f"ProbDiff studies: {found.model}", found.tables(), "studies.json", charts(found))
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:

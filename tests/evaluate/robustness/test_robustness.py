@@ -18,8 +18,8 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.intervals import wilson_interval
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
-from judgetrain.evaluate.metrics.wilson import wilson_interval
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
 from judgetrain.evaluate.robustness.attack_suite import AttackSuite, attack_suite
