@@ -6,13 +6,13 @@ import importlib.util
 import ipaddress
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
-from judgetrain.artifacts.fingerprint import counted
+from judgetrain.artifacts.ready import parts_of
 from judgetrain.engines.openai.address import Address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
@@ -185,25 +185,13 @@ def engine_type(name: str) -> Callable[[C], C]:
 
 def engines_in(settings: Any) -> Iterator[EngineConfig]:
     """The engines in a stage's settings that it has a use for."""
-    if isinstance(settings, EngineConfig):
-        yield settings
-    elif isinstance(settings, (list, tuple)):
-        for entry in settings:
-            yield from engines_in(entry)
-    elif is_dataclass(settings) and not isinstance(settings, type):
-        for _, value in counted(settings):
-            yield from engines_in(value)
+    return (part for _, part in parts_of(settings) if isinstance(part, EngineConfig))
 
 
 def gpus_of(settings: Any) -> int:
     """How many GPUs the largest model in a stage's settings runs on, where there are any; at least 1."""
-    if isinstance(settings, (EngineConfig, ModelConfig)):
-        return settings.gpus
-    if isinstance(settings, (list, tuple)):
-        return max(map(gpus_of, settings), default=1)
-    if is_dataclass(settings) and not isinstance(settings, type):
-        return max((gpus_of(getattr(settings, field.name)) for field in fields(settings)), default=1)
-    return 1
+    models = (part for _, part in parts_of(settings) if isinstance(part, (EngineConfig, ModelConfig)))
+    return max((model.gpus for model in models), default=1)
 
 
 if TYPE_CHECKING:

@@ -159,5 +159,5 @@ def test_the_package_openai_lists_what_is_withdrawn() -> None:
     "overrides", [*([f"recipe={name}"] for name in recipes()), ["teacher=openai", "external=openai"]]
 )
 def test_no_recipe_or_group_asks_a_model_that_is_gone_or_will_be(overrides: list[str]) -> None:
-    asked = {engine.model for _, engine in engines_in(configured(*overrides)) if isinstance(engine, OpenAIEngineConfig)}
+    asked = {engine.model for engine in engines_in(configured(*overrides)) if isinstance(engine, OpenAIEngineConfig)}
     assert not asked & withdrawn()
