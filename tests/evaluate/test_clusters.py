@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
@@ -23,10 +20,9 @@ from judgetrain.evaluate.metrics.statistics import auc_interval, paired_differen
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.base import Prediction
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message
 from judgetrain.train.card import add_results
-from tests.builders.evaluate import LABELS, answers, benchmark, run, write_rows
+from tests.builders.evaluate import LABELS, answers, benchmark
 
 COPIES = 4
 
@@ -185,39 +181,3 @@ def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:
     found = metric_row(named, judged(named, COPIES, "m", 0, 1), 0.1, 200, 1)
     assert (found.n, found.n_prompts, expected.n_prompts) == (120, 30, 30)
     assert found.agreement_ci == pytest.approx(expected.agreement_ci)
-
-
-def evaluated(directory: Path, copies: int, dev_share: float = 0.0) -> Path:
-    """What the stage makes of a file with 40 queries and so many copies of the comparison on each."""
-    rng = np.random.default_rng(5)
-    lengths = rng.integers(1, 6, size=(40, 2)).tolist()
-    labels = rng.choice(["A", "B"], size=40).tolist()
-    rows = [
-        {"id": f"{i}-{j}", "query": f"q{i}", "response_a": "x" * a, "response_b": "x" * b, "label": label}
-        for i, ((a, b), label) in enumerate(zip(lengths, labels, strict=True))
-        for j in range(copies)
-    ]
-    path = write_rows(directory / "pairs.jsonl", rows)
-    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
-    evaluate = EvaluateConfig([entry], ["longer", "first"], bootstrap=300, dev_share=dev_share)
-    return run("evaluate", Config(evaluate=evaluate), {}, directory / "out").directory
-
-
-@pytest.mark.parametrize("dev_share", [0.0, 0.25])
-def test_copies_of_comparisons_in_a_file_change_no_interval_that_the_stage_writes(
-    tmp_path: Path, dev_share: float
-) -> None:
-    written = [evaluated(tmp_path / str(copies), copies, dev_share) for copies in (1, COPIES)]
-    names = ["metrics", "paired", *(["development"] if dev_share else [])]
-    for name in names:
-        one, many = (json.loads((out / f"{name}.json").read_text()) for out in written)
-        for single, several in zip(one, many, strict=True):
-            expected = dict(intervals(single))
-            assert expected.get("agreement_ci") or expected.get("agreement_difference_ci")
-            assert dict(intervals(several)) == {k: pytest.approx(v) for k, v in expected.items()}
-            assert single.get("bootstrap_p") == several.get("bootstrap_p")
-    texts = [(out / "report.md").read_text() for out in written]
-    lines = [next(line for line in text.splitlines() if line.startswith("| longer | – |")) for text in texts]
-    assert lines[0] == lines[1] and "[" in lines[0]
-    queries = 30 if dev_share else 40
-    assert f"over the {queries} prompts that the {COPIES * queries} comparisons share" in texts[1]

@@ -1,4 +1,4 @@
-"""Rows of metrics: what is written is read back, also from older files; how metrics are registered and shown."""
+"""Rows of metrics: what is written is read back; how metrics are registered and shown."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
+from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.registry import Column, metric
 from judgetrain.evaluate.metrics.rows import METRICS, MetricRow, metric_row
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.report import sections
-from judgetrain.evaluate.report.page import figure_pages, figures, html_page
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import SeedMeans
-from judgetrain.evaluate.report.text import console_tables, markdown
+from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -76,49 +75,13 @@ def test_a_row_is_read_back_as_it_was_written() -> None:
     assert {"pearson", "pearson_ci"} < set(row.to_row()) and "correlations" not in row.to_row()
 
 
-def test_a_paired_comparison_is_read_back_also_from_before_bootstrap_p() -> None:
+def test_a_paired_comparison_is_read_back() -> None:
     whole = voted()
     other = [replace(p, method="first", verdict_ab="A", verdict_ba="A") for p in scored(whole)]
     (pair,) = paired_comparisons(whole, [scored(whole), other], 50, 1)
     written = json.loads(json.dumps(pair.to_row()))
     assert written["first"] == {"method": "scorer:x", "branches": 0}
-    assert json.dumps(PairedComparison.from_row(written).to_row()) == json.dumps(pair.to_row())
-    del written["bootstrap_p"]
-    assert PairedComparison.from_row(written).bootstrap_p is None
-
-
-def test_a_row_of_an_older_version_has_no_value_for_what_it_did_not_know() -> None:
-    row = metric_row(voted(), scored(voted()), 0.5, 50, 1).to_row()
-    for name in ("spread", "length_bias", "domains", "calls", "calibration", "pearson_ci", "n_prompts"):
-        del row[name]
-    del row["votes"]["between_people_decided"]
-    found = MetricRow.from_row(row | {"a_metric_that_is_no_more": 1.0})
-    assert (found.spread, found.length_bias, found.calls, found.calibration) == (None,) * 4
-    assert found.correlations and found.correlations.pearson == row["pearson"]
-    assert found.votes and found.votes.between_people_decided is None
-    text = markdown(Report(recipe="r", seed=1, rows=[found]))
-    assert "| scorer:x | – | 3 | 2 | – |" in text, "calls: a dash"
-
-
-UNKNOWN = ("parse_failures", "unreadable_verdicts", "consistency", "consistency_ci", "judgments", "generated_tokens")
-
-
-@pytest.mark.parametrize("gone", [*((name,) for name in UNKNOWN), UNKNOWN])
-def test_a_report_shows_rows_of_an_older_version_with_dashes(gone: tuple[str, ...]) -> None:
-    whole = metric_row(voted(), [replace(p, branches=3) for p in scored(voted())], 0.5, 50, 1)
-    old = MetricRow.from_row({k: v for k, v in whole.to_row().items() if k not in gone} | {"method": "old"})
-    rows = [whole, old, replace(old, branches=5)]
-    report = Report(recipe="r", seed=1, rows=rows, seeds=[SeedMeans.of([whole, old], "x")])
-    assert markdown(report) and html_page(report) and figure_pages(rows)
-    text = [cell for table in console_tables(report)[:-1] for column in table.columns for cell in column.cells]
-    assert text and "nan" not in f"{text} {markdown(report)}"
-    drawn = {chart.title: chart for chart in figures(rows)}
-    assert [len(s) for s in drawn["Agreement by branches"].series.values()] == [1, 2]
-    shown = 0 if "consistency" in gone else 2
-    assert [len(s) for s in drawn["Consistency by branches"].series.values()] == [1, shown]
-    assert ("Consistency by branches" in {c.title for c in figures(rows[1:])}) == bool(shown)
-    assert (old.unreadable is None) == (old.parsed is None) == bool({"parse_failures", "judgments"} & {*gone})
-    assert (old.no_verdict is None) == ("unreadable_verdicts" in gone)
+    assert json.dumps(read_record(PairedComparison, written).to_row()) == json.dumps(pair.to_row())
 
 
 def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
@@ -159,7 +122,7 @@ def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refuse
     fields = set(MetricRow.__dataclass_fields__)
     assert fields - set(METRICS) == {
         *("method", "benchmark", "split", "branches", "n"),
-        *("asked", "plan", "overlap", "guarantees", "robustness", "chosen", "run"),
+        *("asked", "plan", "overlap", "extras", "chosen", "run"),
     }
 
 

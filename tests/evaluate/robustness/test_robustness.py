@@ -13,7 +13,6 @@ import pytest
 from scipy.stats import binomtest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.attacks.attack import Attack
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.engines.base import Request
@@ -272,11 +271,3 @@ def test_what_cannot_be_attacked_is_refused(changes: dict[str, object], message:
     settings = EvaluateConfig([BenchmarkConfig("w", source)], ["sft", "random", "longer"], [1])
     attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
     assert re.search(message, refused(Config(evaluate=settings, robustness=attacks), "evaluate"))
-
-
-def test_an_attack_is_on_one_side_of_one_place() -> None:
-    attack = Attack(name="x", kind="edit", text="t", place="query")
-    (comparison,) = benchmark(1).comparisons
-    attacked = attack.into(comparison)
-    assert attacked is not None
-    assert (attacked.dialogue.query, attacked.response_a) == ("query 0\nt", comparison.response_a)
