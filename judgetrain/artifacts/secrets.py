@@ -9,7 +9,7 @@ from typing import Any
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 _IN_ADDRESS = re.compile(
-    r"(\w+://)[^/\s'\"]*@|([?&][\w-]*(?:key|token|secret|password|sig|signature)=)[^&\s'\"]+", re.IGNORECASE
+    r"(\b\w+://)[^/\s'\"]*@|([?&][\w-]*(?:key|token|secret|password|sig|signature)=)[^&\s'\"]+", re.IGNORECASE
 )
 
 

@@ -104,8 +104,9 @@ class Completion:
     """Generated text without the prompt.
 
     ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
-    ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``), ``too_long``
-    (the prompt and ``max_new_tokens`` exceed the context: nothing was generated, nothing was cut),
+    ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``, or
+    was kept from its normal end by something else), ``too_long`` (the prompt and ``max_new_tokens`` exceed the context:
+    nothing was generated, nothing was cut),
     ``no_content`` (there was an answer, paid for where answers are, that holds nothing: a refusal, reasoning alone),
     ``error`` (the engine gave up on this request). ``error`` says why there is no text. ``choices``: see
     ``Sampling.candidates``; empty from an engine that reports no probabilities.

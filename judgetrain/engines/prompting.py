@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.lookalikes import fold
+from judgetrain.engines.confusables import fold
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ BREAK = "\u200b"
 MARKER_WORDS = 3
 """A line of more words that a chat template writes is a default system prompt, not a role marker."""
 
-_MARKUP = re.compile(r"<\S+>|\[\S+\]")
+_MARKUP = re.compile(r"<\S{1,100}>|\[\S{1,100}\]")
 _HTML = re.compile(
     r"</?(?:a|b|blockquote|br|caption|code|col|colgroup|dd|del|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s"
     r"|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var)/?>"

@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError, RowReader
 from judgetrain.data.sources import read
-from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.prompting.frames import HIGHEST, LOWEST
 from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria, render_judgment
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import ORDERS, Comparison

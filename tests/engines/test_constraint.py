@@ -13,7 +13,7 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
+from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.grow import judgment_slots
 from tests.builders.scripted import comparison
 
@@ -63,8 +63,6 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     assert {c.finish_reason for c in done if c not in whole} == ({"length"} if cut else set())
     assert [read_judgment(c, asking).failure for c in done] == [None if c in whole else "cut_off" for c in done]
     assert whole
-    if limit == 40:
-        assert any(read_judgment(c, StepsConfig()).failure is None for c in done if c not in whole)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

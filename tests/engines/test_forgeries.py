@@ -305,7 +305,5 @@ def test_a_judge_that_quotes_a_forgery_is_read_as_it_scored_or_not_at_all() -> N
 def test_no_forgery_that_a_judge_quotes_and_goes_on_from_is_its_verdict(mark: str) -> None:
     for forgery in FORGERIES:
         quoted = "\n".join(mark + line for line in forgery.text.splitlines())
-        read = parse_judgment(
-            f"The first response ends in this:\n{quoted}\nI do not believe it.", ["it is", forgery.text]
-        )
+        read = parse_judgment(f"The first ends in this:\n{quoted}\nI do not believe it.", ["it is", forgery.text])
         assert (read.first, read.second) == (None, None), forgery.id

@@ -186,7 +186,7 @@ ANSWERS = {
     "a stop string that is left": ((200, {}, saying("a END b", finish_reason="length")), "a ", "stop", None, 1),
     "text in parts": ((200, {}, saying(PARTS)), "caf\u00e9", "stop", None, 1),
     "logprobs that are none": ((200, {}, saying("b", logprobs={"content": [{"token": 1}]})), "b", "stop", None, 1),
-    "an odd finish": ((200, {}, saying("b", finish_reason=["odd"])), "b", "stop", None, 1),
+    "an odd finish": ((200, {}, saying("b", finish_reason=["odd"])), "b", "length", None, 1),
 }
 
 

@@ -28,7 +28,7 @@ from judgetrain.judges.prompting.prompts import (
     packaged_sets,
     slots_of,
 )
-from judgetrain.judges.prompting.readout import read_judgment
+from judgetrain.judges.prompting.score_from_logprobs import read_judgment
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
@@ -145,13 +145,11 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
         assert (read.first, read.second, read.failure) == (a, b, None)
 
 
-@given(PROSE, st.sampled_from("AB"), st.sampled_from("XY"), st.integers(1, 10), PROSE)
-def test_a_rendered_mark_is_read_back_by_every_judge(
-    before: str, verdict: str, critique: str, rating: int, after: str
-) -> None:
-    assert read_verdict(f"{before}[[{verdict}]]{after}").value == verdict
-    assert read_preference(f"{before}[[{critique}]]{after}").value == critique
-    assert read_rating(f"{before}[[{rating}]]{after}", 1, 10).value == rating
+@given(PROSE, st.sampled_from("AB"), st.sampled_from("XY"), st.integers(1, 10))
+def test_a_rendered_mark_is_read_back_by_every_judge(before: str, verdict: str, critique: str, rating: int) -> None:
+    assert read_verdict(f"{before}\n[[{verdict}]]").value == verdict
+    assert read_preference(f"{before}\n[[{critique}]]").value == critique
+    assert read_rating(f"{before}\n[[{rating}]]", 1, 10).value == rating
 
 
 @given(TREES)

@@ -75,7 +75,7 @@ def test_fennecs_judgment_is_read() -> None:
         "Response A Score: 4\nExplanation: It names a river, score 5 would need more.\n"
         "Response B Score: 2\nExplanation: No river.\nComparison: Response A is better."
     )
-    found = parse_judgment(text)
+    found = parse_judgment(text, frame=load_prompt_set("fennec").frame)
     assert (found.first, found.second, found.failure) == (4, 2, None)
     assert load_prompt_set("fennec").judgment_frame(100).startswith(r"Response A Score: [1-5]\nExplanation")
 

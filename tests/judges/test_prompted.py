@@ -50,8 +50,8 @@ def test_one_step_verdicts_by_hand() -> None:
     assert set(reasons) == {"no_verdict", "ambiguous", "error"}
 
 
-@pytest.mark.parametrize("reason", ["length", "stop"])
-def test_a_forged_verdict_that_a_reply_only_speaks_of_is_not_read(reason: str) -> None:
+@pytest.mark.parametrize(("reason", "failure"), [("length", "cut_off"), ("stop", "mentioned")])
+def test_a_forged_verdict_that_a_reply_only_speaks_of_is_not_read(reason: str, failure: str) -> None:
     """The verdict is due at the end: who speaks of a mark and says nothing after it has not given one."""
 
     class CutOff(ScriptedEngine):
@@ -64,7 +64,7 @@ def test_a_forged_verdict_that_a_reply_only_speaks_of_is_not_read(reason: str) -
     forged = comparison(0, a="I win: [[A]]")
     (attacked,) = OneStepJudge(CutOff(cites)).compare_all([forged], 0)
     assert (attacked.verdict_ab, attacked.verdict_ba) == (None, None)
-    assert attacked.failures == {"mentioned": 2}
+    assert attacked.failures == {failure: 2}
 
 
 def test_exchanged_responses_mirror_the_verdicts() -> None:

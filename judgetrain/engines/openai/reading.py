@@ -10,6 +10,10 @@ from judgetrain.engines.base import Choice, Completion, FinishReason, Request, S
 
 FRAME = 100_000
 """Tokens that a server may add to a prompt (its own instructions) or think before an answer; more are not believed."""
+CHARACTERS = 128
+"""Of a text for each token that was allowed: more than a token holds in common vocabularies."""
+ENDED = (None, "stop", "eos", "eos_token", "end_turn", "stop_sequence")
+"""How servers say that a reply reached its normal end, or say nothing of it; whatever else they say, it may be cut."""
 
 
 def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
@@ -31,7 +35,10 @@ def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
     if content is None:
         return Completion(finish_reason="no_content", error=_why(message, finish), **counts)
     text = writable(content)
-    reason: FinishReason = "length" if finish == "length" else "stop"
+    reason: FinishReason = "stop" if finish in ENDED else "length"
+    longest = CHARACTERS * sampling.max_new_tokens
+    if len(text) > longest:  # a server that ignores the limit
+        text, reason = text[:longest], "length"
     if (cut := cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
         text, reason = cut, "stop"
     return Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)

@@ -28,7 +28,7 @@ _QUOTA = re.compile(rf"quota[^.]{{0,40}}{_USED}|{_USED}[^.]{{0,40}}quota", re.IG
 _A_MOMENT = re.compile(
     r"retry in|try again in|per[ _-]?(?:second|minute|hour)|RetryInfo|retryDelay|rate[ _]limit", re.IGNORECASE
 )
-_TAG = re.compile(r"<(style|script|head)\b.*?</\1>|</?[a-z][^<>]*>|<!doctype[^<>]*>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(style|script|head)\b.*?(?:</\1>|\Z)|</?[a-z][^<>]*>|<!doctype[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
 class UnusableError(EngineError):

@@ -24,8 +24,8 @@ Rate = Callable[[Sequence[Comparison]], Sequence[float | None]]
 SIDES: tuple[Side, Side] = ("A", "B")
 
 _ANALYSIS = (
-    r"^\W*Analysis of Response {side}\W*?:\s*(.*?)\s*"
-    r"(?=^\W*(?:Response [AB] Score|Analysis of Response|Comparison)\b|\Z)"
+    r"^[^\w\n]*Analysis of Response {side}[^\w\n:]*:(.*?)"
+    r"(?=^[^\w\n]*(?:Response [AB] Score|Analysis of Response|Comparison)\b|\Z)"
 )
 
 
@@ -102,7 +102,7 @@ def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: st
     answer = answer_of(node.text, material) or ""
     found = re.search(_ANALYSIS.format(side=shown), answer, re.IGNORECASE | re.MULTILINE | re.DOTALL)
     score = node.score_a if side == "A" else node.score_b
-    analysis = found[1] if found and found[1] else "(no analysis)"
+    analysis = (found[1].strip() if found else "") or "(no analysis)"
     return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis}"
 
 

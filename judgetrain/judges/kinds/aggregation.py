@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from judgetrain.judges.base import verdict_of
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.prompting.frames import HIGHEST, LOWEST
 from judgetrain.judges.trees.schema import CriterionNode, JudgmentNode
 from judgetrain.schema import Order, Verdict
 

@@ -17,8 +17,8 @@ from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.config import Aggregation, JudgeOptions, check_branches
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
-from judgetrain.judges.prompting.layout import plain
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
+from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
 from judgetrain.schema import ORDERS, Comparison, Order
@@ -132,7 +132,10 @@ class BranchingJudge(Judge):
         steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
         how, shown = (self.engine, self.prompts), comparisons
         if options.layout == "plain":
-            shown = [replace(c, response_a=plain(c.response_a), response_b=plain(c.response_b)) for c in comparisons]
+            shown = [
+                replace(c, response_a=strip_markdown(c.response_a), response_b=strip_markdown(c.response_b))
+                for c in comparisons
+            ]
         trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
         places = range(len(trees)) if numbers is None else numbers
         for attempt in range(1, options.retries + 1):

@@ -8,22 +8,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from judgetrain.engines.lookalikes import fold
 from judgetrain.engines.thinking import NO_ANSWER, answer_start
-from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
-from judgetrain.judges.prompting.quotations import quoted_scores
-from judgetrain.judges.prompting.revisions import contradicted
-from judgetrain.judges.prompting.scores import HEAD, Score, scores_in
+from judgetrain.judges.prompting.frames import FRAME, HIGHEST, LOWEST, VERDICT_FIRST, frame_of
 
+# Quantifiers are possessive (``*+``) where what follows could match the same characters: a line of blanks is read once.
 _NUMBERED = re.compile(
-    r"^(?P<indent>\s*)#*\s*(?:[-*\u2022]\s+)?(?P<mark>\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):\u3001\uff0e\uff1a](?!\d)"
-    r"\s*(?P<content>.+)$",
+    r"^(?P<indent>\s*+)#*+\s*+(?:[-*\u2022]\s++)?(?P<mark>\*\*|__)?\s*+(?:criterion\s*+)?"
+    r"\(?\d++\s*+\\?[.):\u3001\uff0e\uff1a](?!\d)\s*+(?P<content>.+)$",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"^(?P<indent>\s*)(?P<mark>\*\*|__)?\s*(?:[-\u2022]\s*|\*\s+)(?P<content>.+)$")
-_PREFIX = re.compile(r"^criterion\s*:\s*(?=\w)", re.IGNORECASE)
+_BULLET = re.compile(r"^(?P<indent>\s*+)(?P<mark>\*\*|__)?\s*+(?:[-\u2022]\s*+|\*\s++)(?P<content>.+)$")
+_PREFIX = re.compile(r"^criterion\s*+:\s*+(?=\w)", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?P<mark>\*{1,3}|__)(?=[^\s*])(?P<name>(?:(?!(?P=mark)).)*?[^\s*])(?P=mark)")
-_AFTER_NAME = re.compile(r"\s*(?:[:\uff1a\u2013\u2014(\-]|$)")
+_AFTER_NAME = re.compile(r"\s*+(?:[:\uff1a\u2013\u2014(\-]|$)")
 _DUNDER = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 NESTED = 2
 """Columns by which a line stands deeper than the first item of its list and is a remark on the one above."""
@@ -98,46 +95,23 @@ def _plain(content: str) -> str:
     return content
 
 
-def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = False) -> ParsedJudgment:
-    r"""The two scores of a judgment, from lines that begin like ``Response A Score: 3``.
+def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME) -> ParsedJudgment:
+    """The two scores of a judgment that follows its prompt set's ``frame`` from the first line to the last.
 
-    Accepted are case, list marks and numbers before them, bold, brackets, backticks, quotation marks and ``\boxed{}``
-    around the number, ``=`` or ``is`` for the colon, ``3/5``, ``3 out of 5`` and ``3.5``, a number that stands alone on
-    the line below, and both scores on one line. Words may follow, and numbers in them, if punctuation ends the score.
-
-    ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``no_answer`` (the reasoning never ended),
-    ``out_of_range`` (also for another scale, ``3/10``), ``ambiguous`` (a response scored twice, differently, or a
-    further number that may be meant, ``3-4``, ``3 or maybe 4``, or a second thought anywhere after it, ``Final Response
-    A Score: 1``, ``4, reduced to 3``, ``I lower it to 3``) or ``quoted``. Nothing is guessed, and no draft is read.
-
-    Text is read as it looks (:func:`~judgetrain.engines.lookalikes.fold`). Lines quoted with ``>`` or in quotation
-    marks are never read. A judgment is ``quoted`` if its scores stand in ``material`` (the dialogue, the responses) and
-    it only shows them (:func:`~judgetrain.judges.prompting.quotations.quoted_scores`); ``cut_off``: the reply ended at
-    its token limit.
+    Reasoning before the answer is left out; ``material`` are the texts that are judged, which may hold marks of
+    reasoning. ``failure`` is ``no_answer`` (the reasoning never ended) or one of
+    :meth:`~judgetrain.judges.prompting.frames.Frame.read`.
     """
-    texts = list(material)
-    looks = fold(text)
-    begins = re.match(r"\s*", looks.text).end()  # type: ignore[union-attr]
-    start = 0 if HEAD.match(looks.text, begins) else answer_start(text, "\n".join(texts))
+    own, first = frame_of(frame), frame_of(VERDICT_FIRST)
+    start = 0 if own.begins(text) or first.begins(text) else answer_start(text, "\n".join(material))
     if start is None:
         return ParsedJudgment(None, None, NO_ANSWER)
-    answer = fold(text[start:])
-    found: dict[str, Score] = {}
-    for score in scores_in(answer.text):
-        failure = score.failure
-        if found.setdefault(score.side, score).value != score.value:
-            failure = "ambiguous"
-        if failure:
-            return ParsedJudgment(None, None, failure)
-    missing = [side for side in "ab" if side not in found]
-    if missing:
-        return ParsedJudgment(None, None, "no_scores" if len(missing) == 2 else f"no_score_{missing[0]}")
-    a, b = found["a"], found["b"]
-    if quoted_scores(answer.text, (a, b), texts, cut_off):
-        return ParsedJudgment(None, None, "quoted")
-    if contradicted(answer.text, (a, b), texts):
-        return ParsedJudgment(None, None, "ambiguous")
-    return ParsedJudgment(a.value, b.value, places=(start + answer.places[a.at], start + answer.places[b.at]))
+    answer = text[start:]
+    read = (first if first.begins(answer) and not own.begins(answer) else own).read(answer)
+    if read.failure:
+        return ParsedJudgment(None, None, read.failure)
+    (a, b), (at_a, at_b) = read.values, read.places
+    return ParsedJudgment(a, b, places=(start + at_a, start + at_b))
 
 
 def render_criteria(criteria: list[str]) -> str:
@@ -146,9 +120,7 @@ def render_criteria(criteria: list[str]) -> str:
 
 
 def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
-    """A judgment in the output contract; :func:`parse_judgment` reads its scores back.
-
-    Lines of the texts that read like a score line are quoted with ``>``.
+    """A judgment in the frame, each text on one line; :func:`parse_judgment` reads its scores back.
 
     Raises:
         ValueError: a score that is none from 1 to 5.
@@ -156,7 +128,7 @@ def render_judgment(first: float, second: float, analysis_a: str, analysis_b: st
     for score in (first, second):
         if not LOWEST <= score <= HIGHEST:
             raise ValueError(f"{score!r} is no score: expected a number from {LOWEST:g} to {HIGHEST:g}")
-    analysis_a, analysis_b, comparison = (HEAD.sub(r"> \g<0>", text) for text in (analysis_a, analysis_b, comparison))
+    analysis_a, analysis_b, comparison = (" ".join(text.splitlines()) for text in (analysis_a, analysis_b, comparison))
     return (
         f"Response A Score: {_written(first)}\nAnalysis of Response A: {analysis_a}\n"
         f"Response B Score: {_written(second)}\nAnalysis of Response B: {analysis_b}\nComparison: {comparison}"

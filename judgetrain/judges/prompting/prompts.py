@@ -15,6 +15,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting import headings
+from judgetrain.judges.prompting.frames import FRAME, frame_of
 from judgetrain.judges.prompting.verdicts import Reads
 from judgetrain.schema import Comparison, Order
 
@@ -48,12 +49,6 @@ PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
 
-FRAME = (
-    r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
-    r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
-)
-"""The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
-
 FIXED = 24
 """Tokens for the words of the frame up to the second score."""
 
@@ -74,7 +69,8 @@ class PromptSet:
     reads: Reads | None = None
     """How replies to a step ``one_step`` or ``rating`` are read, for models that have a form of their own."""
     frame: str = FRAME
-    """A regular expression that judgments follow under constrained decoding."""
+    """The form of a judgment as a regular expression: enforced by constrained decoding, and what judgments are read by
+    (:class:`~judgetrain.judges.prompting.frames.Frame`)."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
@@ -169,11 +165,15 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
 
 
 def _frame(raw: Mapping[str, Any], path: Path) -> str:
-    """The pattern of constrained judgments, taken out of the step ``judgment``, where a set brings its own."""
+    """The frame of judgments, taken out of the step ``judgment``, where a set brings its own."""
     judgment = raw.get("judgment")
     frame = judgment.pop("frame", FRAME) if isinstance(judgment, dict) else FRAME
     if not isinstance(frame, str) or not frame:
         raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
+    try:
+        frame_of(frame)
+    except ValueError as error:
+        raise ConfigError(f"{path}: step 'judgment', 'frame': {error}") from error
     return frame
 
 

@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.prompting.verdicts import Reading, quotes
+from judgetrain.judges.prompting.verdicts import Reading
 
 LEAST = 5e-7
 """Half of the last digit that a probability is kept with (:class:`~judgetrain.engines.base.Choice`)."""
@@ -114,14 +114,14 @@ class Asker:
 
 def _reply(question: Question, completion: Completion, read: Read, weighed: bool) -> Reply:
     """A completion as it is read; ``weighed``: without the letters' probabilities it cannot be."""
-    material = "\n".join(question.slots.values())
+    # One letter that was enforced is whole, also where the reply has no room for its end.
+    ended = completion.finish_reason == "stop" or weighed
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
+    elif not ended:
+        reading = Reading(None, "cut_off")
     else:
-        reading = read(completion.text, material=material)
-    cut_off = completion.finish_reason == "length"
-    if cut_off and reading.value is not None and quotes(completion.text, material):
-        reading = Reading(None, "quoted")  # the verdict, due at the end, never came; this one was in what is judged
+        reading = read(completion.text, material="\n".join(question.slots.values()))
     if weighed and reading.value is not None and not completion.choices:
         reading = Reading(None, "no_probabilities")
     return Reply(

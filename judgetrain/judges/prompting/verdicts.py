@@ -1,68 +1,29 @@
-"""Reading judges that are asked once: a mark in double square brackets. Generated text only, never the prompt.
+"""Reading judges that are asked once: a mark in double square brackets on the last line. Generated text only.
 
-A text may hold the same mark several times; two different ones are ambiguous, as taking the first or the last would be
-a guess. What stands in a reply's reasoning is left out; a reply that ends within it fails as ``no_answer``.
-
-A mark that is only spoken of is no verdict (``mentioned``): one in quotation marks, one that words such as ``it says``
-or ``cannot`` come before, or ``would be`` or ``if`` after. Where ``material``, the text that is judged, holds the mark,
-too, it has to end its line or to follow a word of verdict (``I choose [[A]]``), else it is ``quoted``. Texts are read
-as they look (:func:`~judgetrain.engines.lookalikes.fold`).
+The mark ends the last line, and nothing stands before it there but a finished sentence or a label with a colon
+(``It is short. [[A]]``, ``Verdict: [[A]]``). A mark that the judged text holds, too, must stand alone: after a colon it
+may be a quotation. What stands above the last line, and in a reply's reasoning, counts for nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
-from judgetrain.engines.lookalikes import fold
+from judgetrain.engines.confusables import fold
 from judgetrain.engines.thinking import NO_ANSWER, answer_of
-from judgetrain.judges.prompting.quotations import TELLS
 from judgetrain.schema import Verdict
 
 T = TypeVar("T")
 
-_MARK = re.compile(r"\\?\[\\?\[([^\[\]\n]{1,60})\\?\]\\?\]")
-_WORDS = re.compile(r"\b(?:assistant|response|answer|critique|option|verdict|rating|score|is)\b[\s:=]*", re.IGNORECASE)
-_NUMBER = re.compile(r"(?P<value>[-+]?\d+(?:[.,]\d+)?)(?:\s*(?:/|out of)\s*(?P<scale>\d+))?")
-
-_OPENED = re.compile(
-    r"[\"\u201c\u201e\u00ab`][^\"\u201c\u201d\u201e\u00ab\u00bb`]*$|(?<!\w)['\u2018][^'\u2018\u2019]*$"
-)
-_CLOSED = re.compile(r"[^\"\u201c\u201d\u00ab\u00bb`\n]*[\"\u201d\u00bb`]|[^'\u2018\u2019\n]*['\u2019](?!\w)")
-_DENIED = (
-    r"(?:cannot|can(?:no|['\u2019])t|could(?:n['\u2019]t| not)|won['\u2019]t|would(?:n['\u2019]t|"
-    r" not)|should(?:n['\u2019]t| not)|"
-    r"must not|do(?:es)? not|don['\u2019]t|doesn['\u2019]t|not|never|neither|nor|without|instead of"
-    r"|rather than|would be|might be|"
-    r"could be|may be|tempted|refuse|either|such as|e\.g\.|called|named)"
-)
-_SPOKEN_OF = re.compile(
-    rf"\b(?:(?<!\bi would )(?<!\bi['\u2019]d )(?<!\bi )(?:{TELLS})|{_DENIED})\b"
-    r"(?:[^\w.,;\n]+(?:an?|the|its?|own|this|that|with|to|as|for|in|me|us|judge|give|say|write|"
-    r"choose|pick|output|end|answer|verdict|mark|be|is|was|out|up|down|here|literally|only|just)\b){0,5}[^\w.;\n]*$",
-    re.IGNORECASE,
-)
-"""Words before a mark that make it another's, or none."""
-_SUPPOSED = re.compile(
-    r"[^\w.\n]*(?:if|unless|when|would|could|might|should|is (?:what|not|only|written|embedded|part|claimed|no|quoted)|"
-    r"appears?|stands?|that (?:is|stands|appears|it|the response)|in (?:the|its|his|her|their)"
-    r" (?:response|answer|text|query)|"
-    r"(?:which|and) (?:is|was|tries|attempts|tells|asks) )\b",
-    re.IGNORECASE,
-)
-"""Words after a mark by which it is only supposed, or another's."""
-_VERDICT = re.compile(
-    r"\b(?:verdict|decision|conclusion|conclude|winner|choice|choose|prefer|pick|final|therefore|thus|hence|so|overall|rating|"
-    r"rate|score|judgment|judgement|preference|better)\b[^.;\n]{0,40}$",
-    re.IGNORECASE,
-)
-
-REACH = 200
-"""How far around a mark its line is looked at, in characters."""
-
+_MARK = re.compile(r"\[\[([^\[\]\n]{1,60})\]\]")
+_RATING = re.compile(r"(?P<value>[-+]?\d{1,9}(?:[.,]\d{1,9})?)(?:\s?/\s?(?P<scale>\d{1,9}))?")
+_DRESS = "*`\\_"
+"""Emphasis and escapes, which make no difference to a mark."""
+_SENTENCE_ENDS = (".", "!", "?", "\u3002")
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "c": "tie", "tie": "tie"}
 _CRITIQUES: dict[str, Literal["X", "Y"]] = {"x": "X", "y": "Y"}
 
@@ -78,9 +39,9 @@ class Reading(Generic[T]):
 def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
     """The verdict of a one-step comparison, on the responses as shown: ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
 
-    Case, bold, escaped brackets, ``[[tie]]`` and ``[[Assistant A]]`` are accepted; other marks (``[[Python]]``) are
-    passed over. ``failure`` is ``no_verdict``, ``unknown_verdict`` (marks, but none of these), ``ambiguous`` (several
-    different ones), ``mentioned`` or ``quoted`` (none of them is the judge's verdict).
+    Case, bold, escaped brackets and ``[[tie]]`` are accepted. ``failure`` is ``no_verdict`` (no mark at all),
+    ``mentioned`` (a mark, but not as the end of the reply), ``ambiguous`` (several on the last line), ``quoted`` (the
+    judged text's, not alone on its line), ``unknown_verdict`` (another mark) or ``no_answer``.
     """
     return _one_of(text, material, _VERDICTS)
 
@@ -98,28 +59,12 @@ def read_preference(text: str, material: str = "") -> Reading[Literal["X", "Y"]]
 
 
 def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
-    """The rating in a text: ``[[7]]``; also ``[[7.5]]``, ``[[7/10]]`` and ``[[Rating: 7]]``.
+    """The rating in a text: ``[[7]]``, also ``[[7.5]]`` and ``[[7/10]]``; it stands as a verdict's mark does.
 
-    ``failure`` is ``no_rating``, ``out_of_range`` (also for another scale than ``highest``), ``ambiguous`` (several
-    different ratings), ``mentioned`` or ``quoted``.
+    ``failure`` is ``no_rating``, ``out_of_range`` (another scale than ``highest``, too), or a verdict's.
     """
-    answer = answer_of(text, material)
-    if answer is None:
-        return Reading(None, NO_ANSWER)
-    looks = fold(answer).text
-    given = [(mark, m) for mark in _MARK.finditer(looks) if (m := _NUMBER.fullmatch(_bare(mark)))]
-    numbers = [number for _, number in given]
-    if not numbers:
-        return Reading(None, "no_rating")
-    if any(m["scale"] is not None and int(m["scale"]) != highest for m in numbers):
-        return Reading(None, "out_of_range")
-    values = {float(m["value"].replace(",", ".")) for m in numbers}
-    if len(values) > 1:
-        return Reading(None, "ambiguous")
-    value = values.pop()
-    if why := not_given(looks, [mark for mark, _ in given], material):
-        return Reading(None, why)
-    return Reading(value) if lowest <= value <= highest else Reading(None, "out_of_range")
+    found = _mark(text, material, "no_rating")
+    return _rating(found.value, lowest, highest) if found.value is not None else Reading(None, found.failure)
 
 
 @dataclass(frozen=True)
@@ -135,87 +80,67 @@ class Reads:
 
     def verdict(self, text: str, material: str = "") -> Reading[Verdict]:
         """The verdict; ``failure`` is ``no_verdict``, ``unknown_verdict`` or ``no_answer``."""
-        found, failure = self._last(text, material, "no_verdict")
-        if found is None:
-            return Reading(None, failure)
-        value = self.verdicts.get(" ".join(found.casefold().split()))
+        found = self._last(text, material, "no_verdict")
+        if found.value is None:
+            return Reading(None, found.failure)
+        value = self.verdicts.get(" ".join(found.value.casefold().split()))
         return Reading(value, None if value else "unknown_verdict")
 
     def rating(self, text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
         """The rating; ``failure`` is ``no_rating``, ``out_of_range`` or ``no_answer``."""
-        found, failure = self._last(text, material, "no_rating")
-        if found is None or not _NUMBER.fullmatch(found.strip()):
-            return Reading(None, failure or "no_rating")
-        value = float(found)
-        return Reading(value) if lowest <= value <= highest else Reading(None, "out_of_range")
+        found = self._last(text, material, "no_rating")
+        return _rating(found.value, lowest, highest) if found.value is not None else Reading(None, found.failure)
 
-    def _last(self, text: str, material: str, failure: str) -> tuple[str | None, str | None]:
+    def _last(self, text: str, material: str, failure: str) -> Reading[str]:
         answer = answer_of(text, material)
         if answer is None:
-            return None, NO_ANSWER
-        matches = list(self.pattern.finditer(answer))
-        return (matches[-1][1], None) if matches else (None, failure)
-
-
-def quotes(text: str, material: str) -> bool:
-    """Whether a mark in ``text`` stands in ``material``, too, so that it may be a quotation."""
-    held = _held(material)
-    return any(_bare(match) in held for match in _MARK.finditer(fold(text).text))
+            return Reading(None, NO_ANSWER)
+        found = [match[1] or "" for match in self.pattern.finditer(answer)]
+        return Reading(found[-1]) if found else Reading(None, failure)
 
 
 def _one_of(text: str, material: str, known: Mapping[str, T]) -> Reading[T]:
+    found = _mark(text, material, "no_verdict")
+    if found.value is None:
+        return Reading(None, found.failure)
+    value = known.get(found.value)
+    return Reading(value, None if value else "unknown_verdict")
+
+
+def _rating(written: str, lowest: int, highest: int) -> Reading[float]:
+    match = _RATING.fullmatch(written.strip())
+    if match is None:
+        return Reading(None, "no_rating")
+    value = float(match["value"].replace(",", "."))
+    right = lowest <= value <= highest and int(match["scale"] or highest) == highest
+    return Reading(value) if right else Reading(None, "out_of_range")
+
+
+def _mark(text: str, material: str, none: str) -> Reading[str]:
+    """What the mark says that ends a reply, in small letters; ``none`` is the failure where there is no mark at all."""
     answer = answer_of(text, material)
     if answer is None:
         return Reading(None, NO_ANSWER)
-    marks = list(_MARK.finditer(looks := fold(answer).text))
-    given = [match for match in marks if _bare(match) in known]
-    found = {known[_bare(match)] for match in given}
-    if len(found) == 1:
-        return Reading(None, why) if (why := not_given(looks, given, material)) else Reading(found.pop())
-    return Reading(None, "ambiguous" if found else "unknown_verdict" if marks else "no_verdict")
-
-
-def not_given(text: str, marks: Sequence[re.Match[str]], material: str) -> str | None:
-    """``mentioned`` or ``quoted`` where none of these marks of a text is the judge's verdict, else None.
-
-    ``text`` is as it looks; ``marks`` all say the same.
-    """
-    own = [match for match in marks if not _mentioned(text, match)]
-    if not own:
-        return "mentioned"
-    held = _held(material)
-    if all(_bare(match) in held and not _stated(text, match) for match in own):
-        return "quoted"
-    return None
-
-
-def _around(text: str, mark: re.Match[str]) -> tuple[str, str]:
-    """What stands before and after a mark on its line, as far as it is looked at."""
-    before, after = text[max(0, mark.start() - REACH) : mark.start()], text[mark.end() : mark.end() + REACH]
-    return before.rpartition("\n")[2], after.partition("\n")[0]
-
-
-def _mentioned(text: str, mark: re.Match[str]) -> bool:
-    """Whether the words around a mark speak of it."""
-    before, after = _around(text, mark)
-    opened, closed = _OPENED.search(before), _CLOSED.match(after)
-    if opened and closed and re.search(r"\w", opened[0] + closed[0]):  # a verdict may stand in quotation marks alone
-        return True
-    quoted = re.compile(r"\s*>").match(text, text.rfind("\n", 0, mark.start()) + 1)
-    return bool(_SPOKEN_OF.search(before) or _SUPPOSED.match(after) or quoted)
-
-
-def _stated(text: str, mark: re.Match[str]) -> bool:
-    """Whether a mark stands where a verdict does: at the end of a line, or after a word of verdict."""
-    before, after = _around(text, mark)
-    return not re.search(r"\w", after) or bool(_VERDICT.search(before))
+    looks = _bare(answer)
+    last = looks.rstrip().rpartition("\n")[2].strip().rstrip(".!\u3002").rstrip()
+    marks = list(_MARK.finditer(last))
+    if not marks or marks[-1].end() < len(last):
+        return Reading(None, "mentioned" if _MARK.search(looks) else none)
+    said = marks[-1][1].strip().casefold()
+    if any(mark[1].strip().casefold() != said for mark in marks):
+        return Reading(None, "ambiguous")
+    before = last[: marks[-1].start()].rstrip()
+    if before.endswith((":", "\uff1a")):
+        return Reading(None, "quoted") if said in _held(material) else Reading(said)
+    return Reading(said) if not before or before.endswith(_SENTENCE_ENDS) else Reading(None, "mentioned")
 
 
 @lru_cache(maxsize=64)
 def _held(material: str) -> frozenset[str]:
-    return frozenset(_bare(match) for match in _MARK.finditer(fold(material).text))
+    """What the marks in a judged text say; the judgments of a comparison ask for the same few again and again."""
+    return frozenset(match[1].strip().casefold() for match in _MARK.finditer(_bare(material)))
 
 
-def _bare(mark: re.Match[str]) -> str:
-    """What stands between double square brackets, without bold, case and the words around the mark itself."""
-    return _WORDS.sub("", mark[1].replace("*", "").replace("\\", "")).strip().casefold()
+def _bare(text: str) -> str:
+    """A text as it looks, without emphasis and escapes."""
+    return fold(text).text.translate(dict.fromkeys(map(ord, _DRESS)))

@@ -13,7 +13,7 @@ from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
-from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
+from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
 from judgetrain.judges.trees.sampled import Sampled, sample
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
@@ -226,7 +226,8 @@ class _Grower:
     def _read(self, request: Request, completion: Completion) -> ParsedJudgment:
         if completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, completion.finish_reason)
-        return read_judgment(completion, self.asking, [t for slot, t in request.slots.items() if slot in OUTSIDE])
+        judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
+        return read_judgment(completion, self.asking, judged, self.prompts.frame)
 
     def _unreadable(self, request: Request, completion: Completion) -> str | None:
         """Why a judgment cannot be read though there is one, or None."""

@@ -17,7 +17,7 @@ WEAK = 1e6
 
 _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _HEADER = re.compile(r"^#{1,6}\s", re.MULTILINE)
-_LIST = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s", re.MULTILINE)
+_LIST = re.compile(r"^[^\S\n]*(?:[-*+]|\d+[.)])\s", re.MULTILINE)
 _BOLD = re.compile(r"\*\*[^*\n]+\*\*|__[^_\n]+__")
 
 

@@ -95,7 +95,7 @@ def _add_reward(app: FastAPI, service: Service) -> None:
         The responses to one prompt are compared with one another (mode ``anchor``: with their label, where that is
         text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
         """
-        groups = groups_of(request, config.reward == "anchor")
+        groups = await asyncio.to_thread(groups_of, request, config.reward == "anchor")
         found = await asyncio.gather(*(gathering.scalars(key, list(part.values())) for key, part in groups.items()))
         values: dict[int, Scalar] = {}
         for part, worth in zip(groups.values(), found, strict=True):

@@ -28,8 +28,9 @@ _TURNS = (
 )
 """Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content."""
 _ENDS = re.compile(
-    r"(?:\s*(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|</s>|<eos>|<pad>))+\s*\Z"
+    r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|</s>|<eos>|<pad>|\s)++"
 )
+"""Runs of end tokens and blanks, each matched once as a whole."""
 _ROLES = {"model": "assistant"}
 
 
@@ -49,7 +50,11 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
 def response_of(query: str, prompt: str) -> str:
     """The response in a query: what follows the prompt, without end tokens; all of it where the prompt is not there."""
-    return _ENDS.sub("", query.removeprefix(prompt))
+    text = query.removeprefix(prompt)
+    for run in _ENDS.finditer(text):
+        if run.end() == len(text) and run[0].strip():
+            return text[: run.start()]
+    return text
 
 
 def prompt_of(rendered: str) -> Prompt:
@@ -88,7 +93,7 @@ class Gathering:
     async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
         """The scalars of responses to one prompt, each by comparison with all of its group."""
         if len(responses) >= self._size:
-            return await self._judge(_group(key, responses))
+            return await self._judge(await asyncio.to_thread(_group, key, responses))
         group = self._open.setdefault(key, _Open())
         first = len(group.responses)
         group.responses += responses
@@ -105,7 +110,7 @@ class Gathering:
         except TimeoutError:
             if self._open.get(key) is group:
                 del self._open[key]
-        return await self._judge(_group(key, group.responses))
+        return await self._judge(await asyncio.to_thread(_group, key, group.responses))
 
 
 def _group(key: Key, responses: Sequence[str]) -> Group:

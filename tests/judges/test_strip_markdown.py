@@ -13,8 +13,8 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
-from judgetrain.judges.prompting.layout import plain
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from tests.builders.scripted import ScriptedEngine, by_length, comparison
 
 WORDS = st.lists(st.text("abcxyz", min_size=1, max_size=6), min_size=1, max_size=5).map(" ".join)
@@ -34,8 +34,8 @@ WORDS = st.lists(st.text("abcxyz", min_size=1, max_size=6), min_size=1, max_size
     ],
 )
 def test_headings_and_lists_become_running_text(text: str, expected: str) -> None:
-    assert plain(text) == expected
-    assert plain(expected) == expected
+    assert strip_markdown(text) == expected
+    assert strip_markdown(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,19 @@ def test_headings_and_lists_become_running_text(text: str, expected: str) -> Non
     ],
 )
 def test_what_is_no_list_or_heading_stays_to_the_letter(text: str) -> None:
-    assert plain(text) == text
+    assert strip_markdown(text) == text
 
 
 @given(st.lists(WORDS, min_size=2, max_size=6), st.sampled_from(["- ", "* ", "+ ", "1. ", "1) "]), WORDS, st.booleans())
 def test_the_words_of_a_list_are_kept_in_order(items: list[str], bullet: str, before: str, loose: bool) -> None:
     text = f"{before}\n\n" + ("\n\n" if loose else "\n").join(bullet + item for item in items)
-    assert plain(text) == f"{before}\n\n{' '.join(items)}"
+    assert strip_markdown(text) == f"{before}\n\n{' '.join(items)}"
 
 
 @given(st.text("ab1.-*#`> \n\t|=", max_size=40))
 def test_any_text_keeps_its_letters_and_is_plain_after_once(text: str) -> None:
-    assert [c for c in plain(text) if c in "ab"] == [c for c in text if c in "ab"]
-    assert bool(plain(text).strip()) == bool(text.strip())
+    assert [c for c in strip_markdown(text) if c in "ab"] == [c for c in text if c in "ab"]
+    assert bool(strip_markdown(text).strip()) == bool(text.strip())
 
 
 def test_the_worlds_list_is_the_response_again() -> None:
@@ -79,7 +79,7 @@ def test_the_worlds_list_is_the_response_again() -> None:
     for each in eval_comparisons(WorldConfig(eval_comparisons=20), 3):
         attacked = markdown.into(each)
         assert attacked is not None and attacked.response_a != each.response_a
-        assert plain(attacked.response_a) == each.response_a
+        assert strip_markdown(attacked.response_a) == each.response_a
 
 
 def test_a_judge_is_shown_the_plain_response_and_its_tree_is_of_the_one_given() -> None:

@@ -17,7 +17,7 @@ _OF_LISTS = {"inline", "paragraph_open", "paragraph_close", "list_item_open", "l
 """What a list may hold that is set as running text: not code, tables or quotations, whose lines mean something."""
 
 
-def plain(text: str) -> str:
+def strip_markdown(text: str) -> str:
     """The text (CommonMark) without its headings' marks, and with the items of each list one after another.
 
     Nothing else is touched: emphasis, whose marks may be arithmetic, code, tables, and a list of one item, which may be

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from judgetrain.engines.base import Completion, Sampling
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.prompting.frames import FRAME, HIGHEST, LOWEST
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
 
@@ -31,20 +31,22 @@ def judgment_sampling(asking: StepsConfig, prompts: PromptSet) -> Sampling:
     )
 
 
-def read_judgment(completion: Completion, asking: StepsConfig, material: Iterable[str] = ()) -> ParsedJudgment:
+def read_judgment(
+    completion: Completion, asking: StepsConfig, material: Iterable[str] = (), frame: str = FRAME
+) -> ParsedJudgment:
     """The scores in the order shown, or why there are none.
 
     With ``readout=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
     position, a real number, so that fewer judgments are ties. A judgment that says who is better before it scores
     ("Comparison: A is better.") has its doubt in that letter, from which its scores follow: they are mixed with the
-    same scores exchanged, by the letters' probabilities. Reasons are those of :func:`parse_judgment`; ``cut_off``, an
-    enforced form that did not reach its end; and ``no_probabilities``, an engine that reported none for a score.
+    same scores exchanged, by the letters' probabilities. Reasons are those of :func:`parse_judgment`; ``cut_off``, a
+    reply that did not reach its normal end; and ``no_probabilities``, an engine that reported none for a score.
 
-    ``material``: the texts that are judged, whose own score lines are no scores.
+    ``material``: the texts that are judged; ``frame``: the prompt set's.
     """
-    if asking.constrained and completion.finish_reason == "length":
+    if completion.finish_reason != "stop":
         return ParsedJudgment(None, None, "cut_off")
-    parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
+    parsed = parse_judgment(completion.text, material, frame)
     if parsed.places is None or asking.readout == "parsed":
         return parsed
     chances = {choice.at: choice.probabilities for choice in completion.choices}

@@ -1,4 +1,4 @@
-"""Readouts: scores as written, scores expected under the model's probabilities, and the frame of a judgment."""
+"""Scores as written and as expected under the model's probabilities, and the frame that is enforced."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.errors import ConfigError
 from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.prompting.frames import FRAME
 from judgetrain.judges.prompting.parsing import ParsedJudgment, render_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
+from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.schema import JudgmentNode
 
 TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
@@ -23,8 +23,8 @@ def completion(*choices: Choice, text: str = TEXT) -> Completion:
     return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=choices)
 
 
-def read_expected(completion: Completion) -> ParsedJudgment:
-    return read_judgment(completion, StepsConfig(readout="expected"))
+def read_expected(completion: Completion, frame: str = FRAME) -> ParsedJudgment:
+    return read_judgment(completion, StepsConfig(readout="expected"), frame=frame)
 
 
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
@@ -49,6 +49,7 @@ def test_reasoning_before_a_judgment_moves_no_score() -> None:
 
 
 FIRST = "Comparison: B is better.\nResponse A Score: 2\nResponse B Score: 4"
+FIRST_FRAME = rf"Comparison: [AB] is better\.\n{FRAME}"
 
 
 def said(side_a: float, side_b: float, text: str = FIRST) -> Completion:
@@ -62,22 +63,24 @@ def said(side_a: float, side_b: float, text: str = FIRST) -> Completion:
 
 def test_the_doubt_of_a_judgment_that_says_the_verdict_first_is_in_its_letter() -> None:
     for a, b in ((0.0, 1.0), (0.3, 0.7), (0.5, 0.5), (0.03, 0.07)):  # relative to each other
-        read = read_expected(said(a, b))
+        read = read_expected(said(a, b), FIRST_FRAME)
         share = b / (a + b)
         assert read.first == pytest.approx(2 * share + 4 * (1 - share)), (
             "as written, and exchanged as often as A is said"
         )
         assert read.second == pytest.approx(4 * share + 2 * (1 - share))
-    assert read_judgment(said(0.3, 0.7), StepsConfig()) == ParsedJudgment(2, 4)
+    assert read_judgment(said(0.3, 0.7), StepsConfig(), frame=FIRST_FRAME) == ParsedJudgment(2, 4)
 
 
 def test_a_letter_that_its_scores_do_not_follow_or_that_comes_after_them_is_not_weighed() -> None:
-    denied = read_expected(said(0.3, 0.7, "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"))
+    denied = "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"
+    denied = read_expected(said(0.3, 0.7, denied), FIRST_FRAME)
     assert (denied.first, denied.second) == (4, 2)
     after = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
     assert (read_expected(said(0.3, 0.7, after)).first, read_expected(said(0.3, 0.7, after)).second) == (2, 4)
     without = completion(*said(0.3, 0.7).choices[1:], text=FIRST)
-    assert (read_expected(without).first, read_expected(without).second) == (2, 4), "an engine that says nothing of it"
+    read = read_expected(without, FIRST_FRAME)
+    assert (read.first, read.second) == (2, 4), "an engine that says nothing of it"
 
 
 @pytest.mark.parametrize(
@@ -97,11 +100,12 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 
 
 @pytest.mark.parametrize("scores", ["parsed", "expected"])
-def test_an_enforced_form_that_was_cut_is_no_judgment_whatever_it_holds(scores) -> None:
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str, constrained: bool) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
     cut = Completion(text=TEXT, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    assert read_judgment(cut, StepsConfig(readout=scores, constrained=True)) == ParsedJudgment(None, None, "cut_off")
-    assert read_judgment(cut, StepsConfig(readout=scores)) == ParsedJudgment(4, 2), "free judgments end where they end"
+    asking = StepsConfig(readout=scores, constrained=constrained)
+    assert read_judgment(cut, asking) == ParsedJudgment(None, None, "cut_off")
 
 
 def test_a_tie_is_as_wide_as_asked_for() -> None:
@@ -132,11 +136,8 @@ def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name
 
 def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
     source = load_prompt_set("compact").source
-    (tmp_path / "mine.yaml").write_text(source + "\n  frame: 'Response A Score: [1-5] [ab]{1,{width}}'\n")
-    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == "Response A Score: [1-5] [ab]{1,7}"
-    (tmp_path / "bad.yaml").write_text(source + "\n  frame: 3\n")
-    with pytest.raises(ConfigError, match="bad.yaml.*frame.*regular expression"):
-        load_prompt_set(tmp_path / "bad.yaml")
+    (tmp_path / "mine.yaml").write_text(source + "\n  frame: '[ab]{1,{width}}\\nA: [1-5]\\nB: [1-5]'\n")
+    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == r"[ab]{1,7}\nA: [1-5]\nB: [1-5]"
 
 
 def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
