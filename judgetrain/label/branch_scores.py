@@ -17,6 +17,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
+from judgetrain.label.grow import grower
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
@@ -63,7 +64,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     if settings is None or base is None:
         return Rewards()
     judge = ModelConfig(
-        path=str(judge_among(inputs) / "model"),
+        path=str(grower(stage.grower, inputs)),
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
@@ -100,7 +101,7 @@ def _key(method: str, settings: ScorerConfig, stage: LabelSettings, inputs: Mapp
             "format": FORMAT,
             "scores": _names(method),
             "trees": inputs["tree"].name,
-            "judge": judge_among(inputs).name,
+            "judge": stage.grower or judge_among(inputs).name,
             "prompts": asdict(load_scorer_prompts(settings.prompts)),
             "shard_size": SHARD,
             "seed": seed,

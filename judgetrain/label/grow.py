@@ -1,42 +1,41 @@
-"""Stage ``tree``: the Initial judge grows complete evaluation trees (branching paper, section 4.3).
-
-In later rounds (``rounds.count``) the judge that the round before made grows them, over comparisons of their own.
-"""
+"""Stage ``tree``: the Initial judge grows complete evaluation trees (branching paper, section 4.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.shards import read_files, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
+from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.rounds import part_of, with_holdout
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import shard_of
-from judgetrain.label.stages import HoldoutSettings, TreeSettings
+from judgetrain.label.stages import TreeSettings
 from judgetrain.schema import Comparison
 
 
 def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
-    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
-    if settings.round is not None:
-        held = settings.holdout_comparisons or 0, settings.holdout_labels or "", settings.seed
-        _, others = with_holdout(comparisons, *held)
-        comparisons = part_of(others, settings.round, settings.tree.max_comparisons, settings.count)
-    grow_complete(comparisons[: settings.tree.max_comparisons], judge_among(inputs), settings, out)
+    given = settings.tree.comparisons
+    rows = read_rows(inputs["teacher"], "remaining") if given is None else read_files(given)
+    comparisons = [Comparison.from_row(row) for row in rows][: settings.tree.max_comparisons]
+    grow_complete(comparisons, grower(settings.tree.judge, inputs), settings.tree, settings.engine, out)
+
+
+def grower(given: str | None, inputs: Mapping[str, Path]) -> Path:
+    """The directory of the judge that grows trees: the one that is given, or the Initial judge's."""
+    return judge_among(inputs) / "model" if given is None else Path(given).expanduser()
 
 
 def grow_complete(
-    comparisons: Sequence[Comparison], judge: Path, settings: TreeSettings | HoldoutSettings, out: StageRun
+    comparisons: Sequence[Comparison], model: Path, config: TreeConfig, engine_config: EngineConfig, out: StageRun
 ) -> None:
-    """Write ``trees`` shards: the complete trees that a judge, by its artifact, grows over the comparisons."""
-    config, engine_config = settings.tree, settings.engine
-    assert config is not None and engine_config is not None
+    """Write ``trees`` shards: the complete trees that the judge of a directory grows over the comparisons."""
     shape = Shape(
         count=config.criteria,
         criteria=config.criteria,
@@ -45,9 +44,8 @@ def grow_complete(
         top_up=True,
         retries=config.retries,
     )
-    model = judge / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
-    name = judge.parent.name
+    name = model.parent.parent.name
     with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=name)) as engine:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
@@ -12,7 +13,7 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.judges.prompting.prompts import FILE, load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
@@ -58,33 +59,6 @@ class TreeSettings(StageSettings):
 
     tree: TreeConfig = at("tree")
     engine: EngineConfig = at("engine")
-    round: int | None = at("rounds.number")
-    count: int | None = at("rounds.count")
-    holdout_comparisons: int | None = at("rounds.holdout_comparisons")
-    holdout_labels: str | None = at("rounds.holdout_labels")
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What says which comparisons are a round's, where there is one round."""
-        if config.rounds.count == 1:
-            return "round", "count", "holdout_comparisons", "holdout_labels"
-        return ("count",) if config.tree.max_comparisons else ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoldoutSettings(StageSettings):
-    """Stage holdout_comparisons."""
-
-    holdout_comparisons: int = at("rounds.holdout_comparisons")
-    holdout_labels: str = at("rounds.holdout_labels")
-    tree: TreeConfig | None = at("tree")
-    engine: EngineConfig | None = at("engine")
-    label: LabelConfig | None = at("label", only=("vote",))
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """How trees are grown and labelled, where labels are given."""
-        return ("tree", "engine", "label") if config.rounds.holdout_labels == "given" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +71,7 @@ class LabelSettings(StageSettings):
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
     correction_prompts: str | None = at("correct.prompts", content=in_place(prompt_path))
     dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
+    grower: str | None = at("tree.judge", in_fingerprint=False)
     base: ModelConfig | None = at("train.base", in_fingerprint=False)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
 
@@ -149,8 +124,8 @@ def check_tree(config: Any) -> None:
     """
     load_prompt_set(config.prompts)
     check_asking(config, "tree.constrained=true" if config.tree.constrained else "")
-    if config.rounds.number > config.rounds.count:
-        raise ConfigError(f"rounds.round={config.rounds.round}: there are rounds.count={config.rounds.count}; raise it")
+    if config.tree.judge and not (Path(config.tree.judge) / FILE).is_file():
+        raise ConfigError(f"tree.judge={config.tree.judge!r}: it holds no {FILE}, so that it is no trained judge")
 
 
 def _check_label(config: Any) -> None:
@@ -185,6 +160,11 @@ def _check_label(config: Any) -> None:
         check_revision_prompt(config)
 
 
+def _grower(config: Any) -> Sequence[str]:
+    """The stage whose judge grows the trees, where none is given."""
+    return () if config.tree.judge else ("initial",)
+
+
 TEACHER = Stage(
     name="teacher",
     settings=TeacherSettings,
@@ -200,15 +180,7 @@ TREE = Stage(
     name="tree",
     settings=TreeSettings,
     code="judgetrain.label.grow:run",
-    inputs=lambda config: ("teacher", config.rounds.grower),
-    check=check_tree,
-)
-
-HOLDOUT_COMPARISONS = Stage(
-    name="holdout_comparisons",
-    settings=HoldoutSettings,
-    code="judgetrain.label.holdout_comparisons:run",
-    inputs=lambda config: ("teacher", *(("initial",) if config.rounds.holdout_labels == "ensemble" else ())),
+    inputs=lambda config: ("teacher", *_grower(config)),
     check=check_tree,
 )
 
@@ -216,7 +188,7 @@ LABEL = Stage(
     name="label",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
-    inputs=lambda config: ("tree", *((config.rounds.grower,) if config.label.signals else ())),
+    inputs=lambda config: ("tree", *(_grower(config) if config.label.signals else ())),
     check=_check_label,
     estimate="judgetrain.label.estimate:external",
 )

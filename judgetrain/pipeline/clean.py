@@ -10,32 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from judgetrain import rooms
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.integrity import MANIFEST, damage, made_from
 from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by_others
 from judgetrain.engines.answers import ANSWERS, broken_answers
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import size_of
 from judgetrain.pipeline.sweeps import JOB
-
-RESULTS = (
-    "evaluate",
-    "gate",
-    "judge",
-    "leaderboard",
-    "stress",
-    "label_queue",
-    "correct",
-    "selfeval",
-    "studies",
-    "correlate",
-    "scenarios",
-)
-"""Stages whose results are kept, with all that they were made from, whatever the present settings are: what was asked
-for, and no step on the way to a judge."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,7 @@ class Leftover:
 def clean(pipeline: Pipeline) -> None:
     """Print what nothing refers to, or with ``clean.damaged`` what is damaged; with ``clean.yes`` remove it.
 
-    Kept is: whatever the present settings would use or resume, results (:data:`RESULTS`; with ``clean.evaluations``
+    Kept is: whatever the present settings would use or resume, results (with ``clean.evaluations``
     only those of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, what other
     processes make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
     """
@@ -116,9 +100,10 @@ def _artifacts(pipeline: Pipeline) -> Iterator[Path]:
 
 def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
     output = Path(pipeline.config.output_dir)
-    roots = [each.plan(name).directory for each in each_round(pipeline) for name in STAGES]
+    roots = [pipeline.plan(name).directory for name in STAGES]
+    results = [name for name, stage in rooms.stages().items() if stage.result]
     if not evaluations:
-        roots += [path.parent for stage in RESULTS for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
+        roots += [path.parent for stage in results for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
     for job in output.glob(f"sweeps/*/*/*/{JOB}"):
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))

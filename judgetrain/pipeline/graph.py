@@ -32,8 +32,3 @@ def _stage(code: str) -> Stage[Any]:
 
 STAGES = Stages()
 """Every stage by name."""
-
-
-def of_round_before(stage: str, needed: str) -> bool:
-    """Whether what a stage needs is the round before's: it comes after the stage in the graph, or is the stage."""
-    return rooms.stages()[needed].order >= rooms.stages()[stage].order

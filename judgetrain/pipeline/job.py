@@ -98,8 +98,7 @@ def _run(config: Config) -> Outcome | None:
     if not command and (finished := STAGES[config.stage].finished):
         resolve_name(finished)(directory)
     push_last(pipeline, judges)
-    last = "gate" if command else config.stage
-    reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
+    reused = [] if command else [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
 
 

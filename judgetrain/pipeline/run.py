@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
@@ -26,9 +26,8 @@ from judgetrain.artifacts.tracker import tracked
 from judgetrain.engines.config import check_package
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES, of_round_before
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
-from judgetrain.pipeline.rounds import check_passed
 from judgetrain.train import distributed
 
 
@@ -89,15 +88,9 @@ class Pipeline:
         self._plans: dict[str, Plan] = {}
         self.made: list[str] = []
 
-    @cached_property
-    def before(self) -> Pipeline | None:
-        """The pipeline of the round before, whose judge grows this round's trees; None in the first round."""
-        number = self.config.rounds.number
-        return self.in_round(number - 1) if number > 1 else None
-
-    def in_round(self, number: int) -> Pipeline:
-        """A pipeline whose tree, label, sft, dpo and rl are those of another round."""
-        other = Pipeline(self.config.changed(rounds=replace(self.config.rounds, round=number)), self.console)
+    def of(self, config: Config) -> Pipeline:
+        """A pipeline for another configuration, which adds to what this one has made."""
+        other = Pipeline(config, self.console)
         other.made = self.made
         return other
 
@@ -109,7 +102,7 @@ class Pipeline:
         """
         if name not in self._plans:
             stage = STAGES[name]
-            inputs = {i: self._at(name, i).plan(i) for i in stage.inputs(self.config)}
+            inputs = {i: self.plan(i) for i in stage.inputs(self.config)}
             upstream = {i: plan.fingerprint for i, plan in inputs.items()}
             settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
 
@@ -121,10 +114,6 @@ class Pipeline:
             mark = fingerprint(parts)
             self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, inputs)
         return self._plans[name]
-
-    def _at(self, stage: str, needed: str) -> Pipeline:
-        """Where what a stage needs is made: in this round, or in the one before."""
-        return self.before if self.before and of_round_before(stage, needed) else self
 
     def _content(self, key: str, path: str) -> dict[str, str]:
         try:
@@ -141,7 +130,7 @@ class Pipeline:
         return found
 
     def needed(self, name: str) -> Iterator[str]:
-        """The stage and everything of its round (and from before the first) that it needs, inputs first."""
+        """The stage and everything that it needs, inputs first."""
         return self._inputs_first(name, lambda stage: False)
 
     def missing(self, name: str) -> Iterator[str]:
@@ -155,8 +144,7 @@ class Pipeline:
             if stage in seen or finished(stage):
                 return
             for upstream in STAGES[stage].inputs(self.config):
-                if self._at(stage, upstream) is self:
-                    visit(upstream)
+                visit(upstream)
             seen[stage] = None
 
         visit(name)
@@ -172,7 +160,6 @@ class Pipeline:
         plans = [plan for stage in self.needed(name) for plan in (self.plan(stage), *self.plan(stage).inputs.values())]
         directories = [*dict.fromkeys(plan.directory for plan in plans)]
         with nullcontext() if self.plan(name).finished else using(home, directories):
-            self._pass_gate(name)
             self.verify(name)
             for stage in self.missing(name):
                 try:
@@ -202,20 +189,6 @@ class Pipeline:
         if config:
             self.config, self._plans = config, {}
         return bool(config)
-
-    def _pass_gate(self, name: str) -> None:
-        """Make the rounds before, where the stage needs their judge.
-
-        Raises:
-            TrainingError: the gates have stopped one of them.
-        """
-        needs = ((stage, needed) for stage in self.missing(name) for needed in STAGES[stage].inputs(self.config))
-        if self.before and any(self._at(*pair) is self.before for pair in needs):
-            if (gate := self.before.plan("gate")).finished:
-                self.before.verify("gate")
-            else:
-                self.before.run("gate")
-            check_passed(gate.directory)
 
     def _tell_again(self, plan: Plan) -> None:
         """Print what a finished stage printed at its end."""

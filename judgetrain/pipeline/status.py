@@ -15,7 +15,6 @@ from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.rounds import OF_A_ROUND, OF_ROUNDS, each_round
 from judgetrain.pipeline.run import Pipeline, Plan
 
 TARGETS = ("dpo", "evaluate")
@@ -26,33 +25,19 @@ NO_INPUT = "no input"
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
 
-    Of several rounds each has rows of its own, as ``tree 2``; the targets are of the round that is meant. A stage that
-    lacks an input file has no fingerprint: its row names the file's key.
+    A stage that lacks an input file has no fingerprint: its row names the file's key.
     """
-    rounds = each_round(pipeline)
-    if len(rounds) == 1:
-        shown = [(name, name, pipeline) for name in STAGES if name not in OF_ROUNDS]
-    else:
-        shown = [(name, name, pipeline) for name in STAGES if name not in OF_A_ROUND]
-        place = [name for name, _, _ in shown].index("holdout_comparisons") + 1
-        shown[place:place] = [(f"{name} {i}", name, each) for i, each in enumerate(rounds, 1) for name in OF_A_ROUND]
-    return [
-        {"stage": label} | _row(each, name, {target: _wanted(pipeline, each, target) for target in TARGETS})
-        for label, name, each in shown
-    ]
+    wanted = {target: _wanted(pipeline, target) for target in TARGETS}
+    return [{"stage": name} | _row(pipeline, name, wanted) for name in STAGES]
 
 
-def _wanted(pipeline: Pipeline, each: Pipeline, target: str) -> set[str]:
-    """The stages of a round that a run of the target would make or reuse: of rounds before, what their gate needs."""
-    number, meant = each.config.rounds.number, pipeline.config.rounds.number
-    if number > meant:
-        return set()
-    stage = target if number == meant else "gate"
+def _wanted(pipeline: Pipeline, target: str) -> set[str]:
+    """The stages that a run of the target would make or reuse."""
     try:
-        missing = {*each.missing(stage)}
+        missing = {*pipeline.missing(target)}
     except ConfigError:  # a run would stop before its first stage
-        return {*each.needed(stage)}
-    return {*missing, *(name for name in each.needed(stage) if each.plan(name).finished)}
+        return {*pipeline.needed(target)}
+    return {*missing, *(name for name in pipeline.needed(target) if pipeline.plan(name).finished)}
 
 
 def show(pipeline: Pipeline) -> None:
@@ -77,12 +62,11 @@ def show(pipeline: Pipeline) -> None:
 
 def _lacking(pipeline: Pipeline) -> Iterator[str]:
     """What is said of each stage that has no plan, since a file of its own or of a stage before it is missing."""
-    for each in each_round(pipeline):
-        for name in STAGES:
-            try:
-                each.plan(name)
-            except ConfigError as error:
-                yield str(error)
+    for name in STAGES:
+        try:
+            pipeline.plan(name)
+        except ConfigError as error:
+            yield str(error)
 
 
 def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:

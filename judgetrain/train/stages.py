@@ -137,8 +137,7 @@ def _check_initial(config: Any) -> None:
 
 
 def _check_sft(config: Any) -> None:
-    for before in dict.fromkeys(("initial", config.rounds.seed)):
-        _check_training(config, "sft", after=before)
+    _check_training(config, "sft", after="initial")
 
 
 def _check_dpo(config: Any) -> None:
@@ -160,11 +159,6 @@ def _check_dpo(config: Any) -> None:
 def _check_rl(config: Any) -> None:
     settings: RlConfig = config.train.rl
     _check_training(config, "rl", after=settings.start)
-    if settings.start == "initial" and config.rounds.start == "last":
-        raise ConfigError(
-            "rounds.start=last: sft goes on from the last round, and train.rl.start=initial leaves sft out; set "
-            "train.rl.start=sft or dpo"
-        )
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"train.rl.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if settings.labels == "start" and settings.label_branches > config.tree.criteria:
@@ -198,8 +192,8 @@ def _dpo_inputs(config: Any) -> Sequence[str]:
 
 def _rl_inputs(config: Any) -> Sequence[str]:
     own = config.train.rl.labels == "start"
-    # A round's gate is of comparisons that are not to be trained on, and its trees have none of them.
-    comparisons = ("responses", "teacher") if own and config.rounds.count == 1 else ("tree",)
+    # Comparisons that are given are those of the trees, and none of the others is to be trained on.
+    comparisons = ("responses", "teacher") if own and not config.tree.comparisons else ("tree",)
     return (config.train.rl.start, *(() if own else ("label",)), *comparisons)
 
 
@@ -222,7 +216,7 @@ INITIAL = _stage(
     inputs=needs("teacher"),
     check=_check_initial,
 )
-SFT = _stage("sft", settings=SftSettings, inputs=lambda config: (config.rounds.seed, "label"), check=_check_sft)
+SFT = _stage("sft", settings=SftSettings, inputs=needs("initial", "label"), check=_check_sft)
 REFERENCE = _stage(
     "reference",
     artifact="dataset",

@@ -25,7 +25,6 @@ from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.rounds import OF_ROUNDS
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import rows, show
 from judgetrain.train.config import TrainStages
@@ -340,7 +339,7 @@ def test_status_of_a_finished_run_fits_a_screen_of_80_columns(
     pipeline.console.terminal = True
     show(pipeline)
     lines = capsys.readouterr().out.splitlines()
-    shown = [name for name in STAGES if name not in OF_ROUNDS]
+    shown = [*STAGES]
     assert len(lines) <= len(shown) + 5 and max(map(len, lines)) <= 80
     assert all(any(line.startswith(name) for line in lines) for name in shown)
     assert "status.detail=true" in " ".join(lines)

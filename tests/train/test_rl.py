@@ -413,7 +413,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
 
 
-def test_so_many_comparisons_are_labelled_as_are_asked_for_and_in_rounds_those_of_the_trees(tmp_path: Path) -> None:
+def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_were_given(tmp_path: Path) -> None:
     few = [*RL, "train.rl.labels=start", "train.rl.label_branches=1", "train.rl.max_comparisons=7"]
     pipeline = plant(composed(tmp_path, *few, "train.rl.max_steps=1", "train.rl.keep_best=false"))
     pipeline.run("rl")
@@ -423,7 +423,8 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_and_in_rounds_those_o
     everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     assert len(rows) == 7 and rows == [each for each in everyone if each in rows] != everyone[:7]
     assert json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]["in"] == 7
-    plan = Pipeline(composed(tmp_path, *few, "rounds.count=2")).plan("rl")
+    given = pipeline.plan("responses").directory / "comparisons.jsonl"
+    plan = Pipeline(composed(tmp_path, *few, f"tree.comparisons={given}")).plan("rl")
     assert "tree" in plan.inputs and "responses" not in plan.inputs
 
 

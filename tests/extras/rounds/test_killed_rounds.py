@@ -32,7 +32,8 @@ def test_rounds_that_were_killed_go_on_where_they_were(tmp_path: Path) -> None:
     printed = finish(output, log, *ROUNDS, OPEN)
     assert done == {path: path.stat().st_mtime_ns for path in done}, "what was finished is reused"
     trees, judges = manifests(output, "tree"), manifests(output, "dpo")
-    assert json.loads(trees[1].read_text())["upstream"]["dpo"] == judges[0].parent.name
+    tree = json.loads(trees[1].read_text())
+    assert set(tree["upstream"]) == {"teacher"} and judges[0].parent.name in tree["config"]["tree"]["judge"]
     taught = [
         {json.loads(line)["comparison"]["id"] for shard in path.parent.glob("trees-*.jsonl") for line in shard.open()}
         for path in [*trees, *manifests(output, "holdout_comparisons")]

@@ -1,7 +1,7 @@
-"""Stage ``gate``: a round's judge on held-out comparisons; whether another round may follow, and which is the best.
+"""Stage ``gate``: a round's judge on the held; whether another round may follow, and which round is the best.
 
 A judge that is trained on its own trees can run away: it says A whatever is shown first, or the longer response wins,
-and its trees then teach the next round the same. Their labels stay what they were before the first round.
+and its trees then teach the next round the same. The held' labels stay what they were before the first round.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.evaluate.rounds.collapse import Figures, Round, best_of, failures
-from judgetrain.evaluate.rounds.stages import GateSettings
+from judgetrain.extras.rounds.collapse import Figures, Round, best_of, failures
+from judgetrain.extras.rounds.stages import GateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method
@@ -40,12 +40,12 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
 def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``rounds.json``: the Initial judge as round 0, every round so far, the best, and whether to go on.
 
-    What judges said of the held-out comparisons is kept in ``verdicts-JUDGE`` shards.
+    What judges said of the held is kept in ``verdicts-JUDGE`` shards.
     """
     held = [Comparison.from_row(row) for row in read_rows(inputs["holdout_comparisons"], "comparisons")]
     rounds: list[Round] = []
-    if earlier := inputs.get("gate"):
-        rounds = [Round.from_row(row) for row in read_rounds(earlier)["rounds"]]
+    if settings.earlier:
+        rounds = [Round.from_row(row) for row in read_rounds(Path(settings.earlier).parent)["rounds"]]
     for name in (name for name in JUDGE_STAGES if name in inputs):
         found = Figures.of(_asked(name, held, settings, inputs, out), held)
         failed = tuple(failures(found, rounds)) if rounds and settings.gates else ()
@@ -87,7 +87,7 @@ def _table(rounds: Sequence[Round], best: int) -> Any:
     from rich.table import Table
 
     shown = ("agreement", "consistency", "position_bias", "unreadable", "ties", "length_bias", "score")
-    title = f"rounds on {rounds[0].figures.n} held-out comparisons (* the best)"
+    title = f"rounds on {rounds[0].figures.n} held (* the best)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("round", "judge", *shown, "stopped by"):
         table.add_column(column.replace("_", " "), justify="left" if column in ("judge", "stopped by") else "right")

@@ -22,8 +22,8 @@ from judgetrain.schema import ORDERS, Comparison, mirror
 class Limits:
     """How far a round's judge may be from those before it, and caps that hold whatever came before; None: no limit.
 
-    They let pass what chance does on 100 of them (a standard error of up to 5 points of agreement) and what training on
-    its own trees usually moves, and stop every collapse that was seen (docs/training.md).
+    They let pass what chance does on 100 comparisons (a standard error of up to 5 points of agreement) and what
+    training on its own trees usually moves, and stop every collapse that was seen (docs/training.md).
     """
 
     agreement: float | None = 0.1
@@ -54,7 +54,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """A judge on ``n`` held-out comparisons: shares from 0 to 1, but for ``score``, the mean of all that were read.
+    """A judge on the ``n`` held-out comparisons: shares from 0 to 1, but ``score`` is the mean of all scores.
 
     ``position_bias``: comparisons in which the response shown first wins in both orders, less those in which the
     second does; ``unreadable`` and ``ties``: of the verdicts, two a comparison; ``alike``: of them, the most that are
@@ -75,24 +75,24 @@ class Figures:
     length_bias: float
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], held: Sequence[Comparison]) -> Self:
+    def of(cls, rows: Sequence[Mapping[str, Any]], comparisons: Sequence[Comparison]) -> Self:
         """The figures of what :func:`row_of` kept of the predictions, in the held-out comparisons' order."""
         ab, ba = ([row[f"verdict_{order.lower()}"] for row in rows] for order in ORDERS)
-        labels = [str(c.label) for c in held]
+        labels = [str(c.label) for c in comparisons]
         scores = [row["score"] for row in rows if row["score"] is not None]
         first = [(a == "A" and b == "B") - (a == "B" and b == "A") for a, b in zip(ab, ba, strict=True)]
         shown = Counter((*(v for v in ab if v), *(mirror(v) for v in ba if v)))
         return cls(
-            n=len(held),
+            n=len(comparisons),
             agreement=float(np.mean(verdicts.agreement(ab, ba, labels))),
             consistency=float(np.mean(verdicts.consistency(ab, ba))),
             position_bias=fmean(first),
             unreadable=fmean(verdict is None for verdict in (*ab, *ba)),
-            ties=shown["tie"] / (2 * len(held)),
-            alike=max(shown.values(), default=0) / (2 * len(held)),
+            ties=shown["tie"] / (2 * len(comparisons)),
+            alike=max(shown.values(), default=0) / (2 * len(comparisons)),
             tie_labels=fmean(label == "tie" for label in labels),
             score=fmean(scores) if scores else None,
-            length_bias=verdicts.length_bias(ab, ba, [c.longer for c in held], labels) or 0.0,
+            length_bias=verdicts.length_bias(ab, ba, [c.longer for c in comparisons], labels) or 0.0,
         )
 
 

@@ -12,21 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import counted
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Request
-from judgetrain.errors import ConfigError, DataError, TrainingError
-from judgetrain.evaluate.rounds.collapse import Figures, Limits, Round, failures
-from judgetrain.evaluate.rounds.stage import read_rounds, row_of
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.rounds import holdout
+from judgetrain.extras.rounds.collapse import Figures, Limits, Round, failures
+from judgetrain.extras.rounds.command import make
+from judgetrain.extras.rounds.holdout import held_out, part_of
+from judgetrain.extras.rounds.stage import read_rounds, row_of
+from judgetrain.extras.rounds.stages import HOLDOUT, HoldoutSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.rounds import part_of, with_holdout
 from judgetrain.pipeline.clean import leftovers
-from judgetrain.pipeline.rounds import OF_A_ROUND, make
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows
 from judgetrain.schema import Comparison
 from tests.builders.pipeline import configured, marks
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
@@ -209,52 +212,18 @@ def test_a_drift_in_small_steps_is_held_against_the_first_judge() -> None:
 
 def test_no_comparison_is_in_two_rounds_or_held_out() -> None:
     everyone = [comparison(i, label="A" if i % 3 else None) for i in range(30)]
-    held, others = with_holdout(everyone, 6, "ensemble", 3)
+    held, others = held_out(everyone, 6, "ensemble", 3)
     parts = [part_of(others, number, None, 3) for number in (1, 2, 3)]
     ids = [c.id for part in (held, *parts) for c in part]
     assert len(ids) == len(set(ids)) == 30 and [*map(len, parts)] == [8, 8, 8]
     assert {c.id for c in everyone[:8]} != {c.id for c in parts[0]}, "whatever order the sources had"
     assert part_of(others, 1, 5) == others[:5] and part_of(others, 5, 5) == others[20:]
-    given, rest = with_holdout(everyone, 6, "given", 3)
+    given, rest = held_out(everyone, 6, "given", 3)
     assert len(given) == 6 and all(c.label for c in given) and len(rest) == 24
     with pytest.raises(
         DataError, match=r"round 6 has no comparisons: .* lower rounds\.holdout_comparisons, rounds\.count"
     ):
         part_of(others, 6, 5)
-
-
-def test_what_a_round_is_made_from() -> None:
-    third = Pipeline(configured(*RECIPE, "rounds.count=3"))
-    first, second = third.in_round(1), third.in_round(2)
-    assert third.before is not None and third.before.plan("dpo") == second.plan("dpo")
-    assert second.plan("tree").upstream == {
-        "teacher": first.plan("teacher").fingerprint,
-        "dpo": first.plan("dpo").fingerprint,
-    }
-    assert first.plan("tree").inputs["initial"] == third.plan("initial"), "one Initial judge for all rounds"
-    assert second.plan("sft").inputs["initial"] == third.plan("initial"), "each goes on from the same seed"
-    assert {
-        p.plan(name).fingerprint for p in (first, second, third) for name in ("holdout_comparisons", "initial")
-    } == {third.plan(name).fingerprint for name in ("holdout_comparisons", "initial")}
-    for name in OF_A_ROUND:
-        assert len({p.plan(name).fingerprint for p in (first, second, third)}) == 3
-    last = Pipeline(configured(*RECIPE, "rounds={count: 2, start: last, judge: rl}", "label.signals=[softmax_var]"))
-    before = last.in_round(1)
-    assert last.plan("sft").inputs["rl"] == last.plan("tree").inputs["rl"] == before.plan("rl")
-    assert last.plan("label").inputs["rl"] == before.plan("rl"), "branches are scored by the judge that wrote them"
-    assert "initial" in before.plan("sft").inputs
-    assert last.plan("rl").inputs["dpo"] == last.plan("dpo"), "rl goes on from its own round's"
-
-
-def test_what_a_round_does_not_depend_on() -> None:
-    two, moved = (marks(configured(*RECIPE, "rounds.count=2", f"rounds.gates={on}")) for on in ("true", "false"))
-    assert [n for n in two if moved[n] != two[n]] == ["gate"], "opening the gates has nothing trained anew"
-    fixed = (*RECIPE, "tree.max_comparisons=4", "rounds.round=2")
-    more = marks(configured(*fixed, "rounds.count=5"))
-    assert more == marks(configured(*fixed, "rounds.count=2")), "of rounds of a given size, further ones are added"
-    beta = marks(configured(*fixed, "rounds.count=2", "train.dpo.beta=0.7"))
-    assert more["tree"] != beta["tree"], "the last round's judge has grown it"
-    assert marks(configured(*RECIPE))["tree"] == marks(configured(*RECIPE, "rounds.holdout_comparisons=7"))["tree"]
 
 
 def finished(pipeline: Pipeline, name: str) -> Path:
@@ -266,109 +235,100 @@ def finished(pipeline: Pipeline, name: str) -> Path:
     return directory
 
 
+Planted = tuple[Pipeline, list[tuple[str | None, str]], list[Answer]]
+
+
 @pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """Three rounds, of which the second's judge always says A; nothing is there that the third could be made with."""
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    """Three rounds of planted judges, of which the second always says A; and what each round's trees were given."""
     pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", "rounds.count=3"))
-    first, second = pipeline.in_round(1), pipeline.in_round(2)
-    write_rows_atomic(finished(first, "holdout_comparisons") / "comparisons.jsonl", [c.to_row() for c in HELD])
-    said = {finished(p, n): a for p, n, a in ((first, "initial", fair(12)), (first, "dpo", fair(4)))}
-    said[finished(second, "dpo")] = ALWAYS_A
-    for name in ("tree", "label", "sft", "reference"):
-        finished(second, name)
+    held = finished(pipeline, "holdout_comparisons")
+    write_rows_atomic(held / "comparisons.jsonl", [c.to_row() for c in HELD])
+    write_rows_atomic(held / "others.jsonl", [comparison(i).to_row() for i in range(30, 42)])
+    said: dict[Path, Answer] = {finished(pipeline, "initial"): fair(12)}
+    given: list[tuple[str | None, str]] = []
+    answers = [fair(4), ALWAYS_A, fair(2)]
+    run = Pipeline.run
+
+    def made(self: Pipeline, name: str) -> Path:
+        if name == "gate" and not self.plan("dpo").finished:
+            given.append((self.config.tree.judge, str(self.config.tree.comparisons)))
+            directory = finished(self, "dpo")
+            said[directory] = answers[len(given) - 1]
+            (directory / "model").mkdir()
+            load_prompt_set("compact").save(directory / "model")
+        return run(self, name)
 
     def judge(models: Models, method: Method, *_: Any) -> BranchingJudge:
         return judge_of(said[models.inputs[method.target]])
 
+    monkeypatch.setattr(Pipeline, "run", made)
     monkeypatch.setattr(Models, "judge", judge)
-    return pipeline
+    return pipeline, given, answers
 
 
-def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = planted.in_round(1), planted.in_round(2)
-    assert make(planted) == first.plan("dpo").directory
-    found = read_rounds(second.plan("gate").directory)
-    assert [row["round"] for row in found["rounds"]] == [0, 1, 2] and found["best"] == 1 and not found["go_on"]
-    assert [row["judge"].partition("/")[0] for row in found["rounds"]] == ["initial", "dpo", "dpo"]
-    assert "position_bias 1.00 after 0.00" in " ".join(found["rounds"][2]["stopped"])
+def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Planted, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline, given, _ = planted
+    best = make(pipeline)
     printed = capsys.readouterr().out
     assert "round 2 is stopped" in printed and "rounds: the best is round 1: " in printed
-    assert not planted.plan("tree").directory.exists(), "nothing of round 3 is begun"
-    made = [*planted.made]
-    assert make(planted) == first.plan("dpo").directory and planted.made == made, "run again, all is there"
-    with pytest.raises(TrainingError, match=r"round 2 was stopped by its gates: .*; the best is round 1\. Set rounds"):
-        planted.run("tree")
-    manifest = json.loads((second.plan("gate").directory / "manifest.json").read_text())
-    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {
-        "holdout_comparisons",
-        "gate",
-        "dpo",
-    }
+    gates = sorted((pipeline.root / "gate").glob("*/rounds.json"), key=lambda p: p.stat().st_mtime_ns)
+    first, second = (read_rounds(path.parent) for path in gates)
+    assert [row["round"] for row in second["rounds"]] == [0, 1, 2] and second["best"] == 1 and not second["go_on"]
+    assert first["rounds"] == second["rounds"][:2], "what was measured stays"
+    assert "position_bias 1.00 after 0.00" in " ".join(second["rounds"][2]["stopped"])
+    assert second["rounds"][1]["judge"] == f"dpo/{best.name}"
+    (nobody, one), (judge, other) = given
+    assert nobody is None and judge == str(best / "model"), "round 2's trees are grown by round 1's judge"
+    ids = [[json.loads(line)["id"] for line in Path(file).read_text().splitlines()] for file in (one, other)]
+    assert [*map(len, ids)] == [4, 4] and not {*ids[0]} & {*ids[1]}
+    made = [*pipeline.made]
+    assert make(pipeline) == best and pipeline.made == made, "run again, all is there"
+    manifest = json.loads((gates[1].parent / "manifest.json").read_text())
+    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {"holdout_comparisons", "dpo"}
+    assert not leftovers(pipeline), "results keep what they were made from, whatever the present settings are"
 
 
-def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Pipeline) -> None:
-    longest = planted.in_round(1).plan("dpo").directory
-    answers: dict[Path, Answer] = {longest: LONGEST}
-    before = Models.judge
-
-    def judge(models: Models, method: Method, *how: Any) -> BranchingJudge:
-        answer = answers.get(models.inputs[method.target])
-        return judge_of(answer) if answer else before(models, method, *how)
-
-    Models.judge = judge  # type: ignore[method-assign]  # the fixture puts its own back
-    assert make(planted) == planted.plan("initial").directory
-    assert not planted.in_round(2).plan("gate").finished
+def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Planted) -> None:
+    pipeline, given, answers = planted
+    answers[0] = LONGEST
+    assert make(pipeline) == pipeline.plan("initial").directory
+    assert len(given) == 1
 
 
-def test_status_has_the_rounds_and_clean_leaves_them(planted: Pipeline) -> None:
-    make(planted)
-    shown = {row["stage"]: row for row in rows(planted)}
-    assert [f"{name} {i}" for i in (1, 2, 3) for name in OF_A_ROUND] == [s for s in shown if s[-1].isdigit()]
-    assert shown["gate 2"]["state"] == shown["dpo 1"]["state"] == shown["holdout_comparisons"]["state"] == "done"
-    assert shown["dpo 2"]["stage=dpo"] == "reuse" and shown["dpo 3"]["stage=dpo"] == "make"
-    assert not leftovers(planted)
-    alone = Pipeline(replace(planted.config, rounds=replace(planted.config.rounds, count=1)))
-    assert not {"holdout_comparisons", "gate"} & {row["stage"] for row in rows(alone)}
-    assert not leftovers(alone), "the gates keep what they have measured, whatever the present settings are"
-    assert {entry.directory.parent.name for entry in leftovers(alone, evaluations=True)} >= {"gate", "dpo"}
+def test_what_a_round_does_not_depend_on(tmp_path: Path) -> None:
+    two, moved = (marks(configured(*RECIPE, f"rounds.gates={on}")) for on in ("true", "false"))
+    assert [n for n in two if moved[n] != two[n]] == ["gate"], "opening the gates has nothing trained anew"
+    assert marks(configured(*RECIPE, "rounds.count=5")) == two, "further rounds leave those that are there"
+    file = tmp_path / "part.jsonl"
+    write_rows_atomic(file, [comparison(1).to_row()])
+    part = marks(configured(*RECIPE, f"tree.comparisons={file}"))
+    assert part["teacher"] == two["teacher"] and part["tree"] != two["tree"]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "stage", "message"),
-    [
-        (["rounds={count: 2, round: 3}"], "dpo", r"rounds\.round=3: there are rounds\.count=2"),
-        (["rounds={count: 2, branches: 9}"], "gate", r"rounds\.branches=9: at most tree\.criteria=4"),
-        (
-            ["rounds={count: 2, start: last, judge: rl}", "train.rl={start: initial, keep_best: false}"],
-            "rl",
-            r"rounds\.start=last: sft goes on from the last round",
-        ),
-    ],
-)
-def test_rounds_that_cannot_be_are_refused(overrides: list[str], stage: str, message: str, tmp_path: Path) -> None:
-    pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", *overrides))
-    with pytest.raises(ConfigError, match=message):
-        pipeline.check(stage)
-    with pytest.raises(ConfigError, match=r"rounds\.count=1 is no more than stage=dpo"):
-        make(Pipeline(configured(*RECIPE, f"output_dir={tmp_path}")))
+def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", "rounds={count: 2, branches: 9}"))
+    with pytest.raises(ConfigError, match=r"rounds\.branches=9: at most tree\.criteria=4"):
+        make(pipeline)
+    with pytest.raises(ConfigError, match=r"rounds\.count=1: must be at least 2"):
+        configured(*RECIPE, "rounds.count=1")
+    nobody = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", f"tree.judge={tmp_path}"))
+    with pytest.raises(ConfigError, match=r"tree\.judge='.*': it holds no prompts\.yaml"):
+        nobody.check("tree")
 
 
-def test_given_holdout_comparisons_are_labelled_by_the_data(tmp_path: Path) -> None:
-    from judgetrain.artifacts.console import Console
-    from judgetrain.artifacts.stage_run import StageRun
-    from judgetrain.label import holdout_comparisons
-    from judgetrain.label.stages import HOLDOUT_COMPARISONS as STAGE
-    from judgetrain.label.stages import HoldoutSettings
-
-    config = configured(*RECIPE, "rounds={count: 2, holdout_comparisons: 5, holdout_labels: given}")
-    assert [*STAGE.inputs(config)] == ["teacher"]
+def test_given_labels_are_the_datas(tmp_path: Path) -> None:
+    config = configured(*RECIPE, "rounds={holdout_comparisons: 5, holdout_labels: given}")
+    assert [*HOLDOUT.inputs(config)] == ["teacher"]
     teacher = StageRun(tmp_path / "teacher", "teacher", 0, Console())
     everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(HELD)]
     teacher.write_rows("remaining", (c.to_row() for c in everyone))
-    out = StageRun(tmp_path / "holdout_comparisons", "holdout_comparisons", 0, Console())
-    holdout_comparisons.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
+    out = StageRun(tmp_path / "holdout", "holdout_comparisons", 0, Console())
+    holdout.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
     found = [Comparison.from_row(json.loads(line)) for line in out.path("comparisons.jsonl").open()]
     assert len(found) == 5 and all(int(c.id[1:]) % 2 and c.label for c in found)
+    others = [json.loads(line)["id"] for line in out.path("others.jsonl").open()]
+    assert len(others) == len(HELD) - 5 and not {c.id for c in found} & {*others}
     teacher.write_rows("remaining", (replace(c, label=None).to_row() for c in everyone))
     with pytest.raises(DataError, match=r"no comparison has a label: set rounds\.holdout_labels=ensemble"):
-        holdout_comparisons.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
+        holdout.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
