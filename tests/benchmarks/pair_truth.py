@@ -17,19 +17,45 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.data.world import true_verdict
-from judgetrain.data.world.truth import earliness, is_sound, reading
+from judgetrain.data.world.annotator import Annotator, criterion_name
+from judgetrain.data.world.language import load_language
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.schema import Comparison, Verdict
 from tests.benchmarks.common import parser_of
 
 Fates = Counter[str]
+
+
+def reading(comparison: Comparison, criterion: str) -> Verdict | None:
+    """What a reader without error says by one criterion; None where the line names none of the world's properties."""
+    language, name = load_language(), criterion_name(criterion)
+    if name not in language.properties:
+        return None
+    a, b = (language.grade(response, name) for response in (comparison.response_a, comparison.response_b))
+    return "tie" if a == b else "A" if a > b else "B"
+
+
+def is_sound(criterion: str, guideline: str) -> bool | None:
+    """Whether a guideline names the evidence to look for; None where the criterion is none of the world's."""
+    language = load_language()
+    if criterion_name(criterion) not in language.properties:
+        return None
+    return guideline == Annotator(language, 0.0).sound_guideline(criterion)
+
+
+def earliness(query: str, criteria: Sequence[str]) -> float:
+    """How early the criteria that decide for a query stand in a list, the primary one counting double; at most 0."""
+    kind, names = load_language().kinds[load_language().kind_of(query)], [criterion_name(line) for line in criteria]
+    weights = {kind.primary: 2.0, kind.secondary: 1.0}
+    return -sum(weight * names.index(name) for name, weight in weights.items() if name in names)
 
 
 def newest(outputs: Path, stage: str) -> Path:

@@ -23,183 +23,12 @@ from judgetrain.judges.base import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.data import write_lines
 
-CHAT_A = [
-    {"content": "Name a tree.", "role": "user"},
-    {"content": "Oak.", "role": "assistant"},
-    {"content": "Another?", "role": "user"},
-    {"content": "Elm.", "role": "assistant"},
-]
-CHAT_B = [CHAT_A[0], {"content": "A pine.", "role": "assistant"}, CHAT_A[2], {"content": "No.", "role": "assistant"}]
-VOTE = {
-    "question_id": 81,
-    "model_a": "vicuna",
-    "model_b": "alpaca",
-    "winner": "model_a",
-    "judge": "author_1",
-    "conversation_a": CHAT_A,
-    "conversation_b": CHAT_B,
-    "turn": 1,
-}
-ROWS: dict[str, list[dict[str, Any]]] = {
-    "eval_p": [
-        {"scenario": "chitchat", "label": n, "prompt": f"p{n}", "response 1": "one", "response 2": "two"}
-        for n in (0, 1, 2)
-    ],
-    "mt_bench_human": [
-        VOTE,
-        VOTE | {"judge": "expert_2", "winner": "tie"},
-        VOTE
-        | {
-            "judge": "expert_3",
-            "model_a": "alpaca",
-            "model_b": "vicuna",
-            "winner": "model_b",
-            "conversation_a": CHAT_B,
-            "conversation_b": CHAT_A,
-        },
-        VOTE | {"turn": 2, "winner": "model_b"},
-    ],
-    "pandalm": [
-        {
-            "idx": n,
-            "motivation_app": "Grammarly",
-            "cmp_key": "bloom-7b_llama-7b",
-            "instruction": "Shorten.",
-            "input": f"text {n}",
-            "response1": "one",
-            "response2": "two",
-            "annotator1": votes[0],
-            "annotator2": votes[1],
-            "annotator3": votes[2],
-        }
-        for n, votes in enumerate([(1, 1, 2), (2, 2, 2), (0, 0, 1), (0, 1, 2)])
-    ],
-    "llmbar": [{"input": "Do x.", "output_1": "x", "output_2": "y", "label": n} for n in (1, 2)],
-    "faireval": [
-        {"id": f"FairEval-{n}", "input": "How?", "output_1": "x", "output_2": "y", "label": n} for n in (2, 1)
-    ],
-    "judgebench": [
-        {
-            "pair_id": f"81ec57f2-483f-515f-93ff-78a8910b215{n}",
-            "original_id": "10646",
-            "source": source,
-            "question": "Which?",
-            "response_model": "gpt-4o-2024-05-13",
-            "response_A": "A.",
-            "response_B": "B.",
-            "label": label,
-        }
-        for n, (source, label) in enumerate([("mmlu-pro-computer science", "B>A"), ("livebench-math", "A>B")])
-    ],
-    "rewardbench": [
-        {
-            "prompt": f"p{n}",
-            "chosen": "good",
-            "chosen_model": "gpt-4",
-            "rejected": "bad",
-            "rejected_model": "alpaca",
-            "subset": "hep-rust" if n % 2 else "donotanswer",
-            "id": n,
-        }
-        for n in range(40)
-    ],
-    "ultrafeedback": [
-        {
-            "prompt": f"p{n}",
-            "prompt_id": f"4a3{n}",
-            "chosen": [{"content": f"p{n}", "role": "user"}, {"content": "good", "role": "assistant"}],
-            "rejected": [{"content": f"p{n}", "role": "user"}, {"content": "bad", "role": "assistant"}],
-            "messages": [{"content": f"p{n}", "role": "user"}, {"content": "good", "role": "assistant"}],
-            "score_chosen": 8.5,
-            "score_rejected": 7.0,
-        }
-        for n in range(20)
-    ],
-    "helpsteer2": [
-        {"split": "train", "prompt": "Name a tree.", "response_1": "x", "response_2": "y", "preference_strength": n}
-        for n in (-2, 0, 3)
-    ],
-    "helpsteer3": [
-        {
-            "domain": "general",
-            "language": "english",
-            "context": CHAT_A[:3],
-            "response1": "one",
-            "response2": "two",
-            "overall_preference": n,
-            "individual_preference": [{"score": n, "reasoning": "r", "feedback1": "f", "feedback2": "f"}],
-        }
-        for n in (-1, 0, 2)
-    ],
-    "rewardbench2": [
-        {
-            "id": "0",
-            "prompt": "p",
-            "chosen": ["good"],
-            "rejected": ["bad", "worse", "worst"],
-            "num_correct": 1,
-            "num_incorrect": 3,
-            "total_completions": 4,
-            "models": ["m"] * 4,
-            "subset": "Factuality",
-            "additional_metadata": {"category": None},
-        },
-        {
-            "id": "tied:1",
-            "prompt": "Name a colour of the rainbow.",
-            "chosen": ["Red.", "Blue."],
-            "rejected": ["Brown.", "Pink."],
-            "num_correct": 2,
-            "num_incorrect": 2,
-            "total_completions": 4,
-            "models": ["m"] * 4,
-            "subset": "Ties",
-            "additional_metadata": None,
-        },
-    ],
-    "evalbiasbench": [
-        {"bias": bias, "instruction": f"do {n}", "response1": "one", "response2": "two", "label": label}
-        for n, (bias, label) in enumerate([("length bias", 1), ("length bias", 1), ("concreteness", 2)])
-    ],
-    "rm_bench": [
-        {
-            "id": f"{n}",
-            "prompt": "p",
-            "chosen": ["good", "good and long", "- good"],
-            "rejected": ["bad", "bad and long", "- bad"],
-            "domain": domain,
-        }
-        for n, domain in enumerate(("chat", "math"))
-    ],
-    "ppe_human": [
-        {
-            "question_id": f"q{n}",
-            "model_a": "m1",
-            "model_b": "m2",
-            "winner": winner,
-            "language": "English",
-            "prompt": f"p{n}",
-            "response_1": "one",
-            "response_2": "two",
-        }
-        for n, winner in enumerate(("model_a", "model_b", "tie", "tie (bothbad)"))
-    ],
-    "ppe_correctness": [
-        {
-            "question_id": "7",
-            "model_name": model,
-            "category": "law",
-            "prompt": "p",
-            "scores": [False, True, False],
-            "mean_score": 0.33,
-            "sampled_conflict_pairs": [[0, 1], [1, 2]],
-            "response_1": "wrong",
-            "response_2": "right",
-            "response_3": "off",
-        }
-        for model in ("m1", "m2")
-    ],
-}
+ROWS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    (Path(__file__).parent / "published_benchmarks.yaml").read_text(encoding="utf-8")
+)
+OTHER = ROWS["mt_bench_human"][0]["conversation_b"]
+ROWS["rewardbench"] = [ROWS["rewardbench"][n % 2] | {"prompt": f"p{n}", "id": n} for n in range(40)]
+ROWS["ultrafeedback"] = [ROWS["ultrafeedback"][0] | {"prompt": f"p{n}", "prompt_id": f"4a3{n}"} for n in range(20)]
 
 
 def settings(tmp_path: Path, adapter: str, rows: list[dict[str, Any]], **changes: Any) -> BenchmarkConfig:
@@ -404,7 +233,11 @@ def test_ppe_reads_votes_and_pairs_of_right_and_wrong_responses(tmp_path: Path) 
         ("eval_p", {"response 1": None}, r"jsonl:2: expected the column 'response 1' or 'response_1'"),
         ("mt_bench_human", {"winner": "tie (inconsistent)"}, r"jsonl:2: label 'tie \(inconsistent\)' is not one of"),
         ("mt_bench_human", {"turn": 3}, r"jsonl:2: turn 3: vicuna has 2 answers"),
-        ("mt_bench_human", {"conversation_a": CHAT_B}, r"jsonl:2: two votes on .* are about different texts"),
+        (
+            "mt_bench_human",
+            {"conversation_a": OTHER},
+            r"jsonl:2: two votes on .* are about different texts",
+        ),
         ("pandalm", {"annotator2": 5}, r"pandalm\.jsonl:2: annotator2 5 is not one of 0, 1, 2"),
         ("llmbar", {"label": 0}, r"llmbar\.jsonl:2: label 0 is not one of 1, 2"),
         ("faireval", {"label": None}, r"faireval\.jsonl:2: expected the column 'label'"),

@@ -69,20 +69,24 @@ texts = st.text(st.sampled_from("ab.!?\n -*#。»1"), max_size=30)
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(texts, texts, st.sampled_from([a for a in ALL["english"] + ALL["world"] if a.kind != "empty"]))
-def test_what_an_attack_adds_can_be_taken_away_again(response: str, other: str, attack: Attack) -> None:
+def test_what_an_attack_adds_stands_beside_what_was_there(response: str, other: str, attack: Attack) -> None:
     comparison = Comparison.of("q\nr", response, other, label="B")
     attacked = attack.into(comparison)
     if attacked is None:
-        assert attack.how == "markdown", "all others can be undone whatever the text is"
-        assert attack.bullet in response
-    else:
-        assert attack.undone(attacked) == comparison
-
-
-@pytest.mark.parametrize("attack", [a for a in ALL["english"] if a.kind == "empty"], ids=lambda a: a.name)
-def test_an_answer_that_was_replaced_cannot_be_had_back(attack: Attack) -> None:
-    with pytest.raises(ValueError, match="not known"):
-        attack.undone(PLAIN)
+        assert attack.how == "markdown" and attack.bullet in f"{attack.text}{response}", "it is a list already"
+        return
+    before = (comparison.dialogue.query, comparison.response_a, comparison.response_b)
+    after = (attacked.dialogue.query, attacked.response_a, attacked.response_b)
+    if attack.how == "swap":
+        assert after == (before[0], before[2], before[1]) and attacked.label == "A"
+        return
+    assert attacked.label == "B" and after[2] == before[2]
+    place = 0 if attack.place == "query" else 1
+    assert after[1 - place] == before[1 - place]
+    left = (
+        after[place].replace(attack.bullet, "").removeprefix(attack.text) if attack.how == "markdown" else after[place]
+    )
+    assert before[place] in left
 
 
 def test_the_worse_response_is_put_first() -> None:

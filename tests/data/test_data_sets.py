@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,74 +45,7 @@ def as_parquet(path: Path, rows: Rows) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-FLAN = [
-    {
-        "inputs": "Question: If a train goes 60 km in one hour, how far does it go in three?\nAnswer:",
-        "targets": "180 km",
-        "task": "cot",
-    }
-]
-GPT4ALL = [
-    {"prompt": "<p>What is the difference between a list and a tuple?</p>", "response": "A tuple …", "source": ""}
-]
-ALPACA = [
-    {
-        "instruction": "Identify the odd one out.",
-        "input": "Red, green, Tuesday",
-        "output": "Tuesday",
-        "text": "Below is an instruction … ### Response:\nTuesday",
-    },
-    {"instruction": "Name three rivers.", "input": "", "output": "Rhine, Elbe, Oder", "text": "Below …"},
-]
-GPTEACHER = [{"instruction": "Write a riddle about time.", "input": "", "response": "What flies without wings?"}]
-ULTRACHAT = [
-    {
-        "id": "0",
-        "data": ["How do tides work?", "The moon pulls.", "And the sun?", "It pulls too.", "Thanks.", "Any time."],
-    }
-]
-SHAREGPT = [
-    {
-        "id": "QWJhYvA_0",
-        "conversations": [
-            {"from": "human", "value": "Summarise the main ideas of the book."},
-            {"from": "gpt", "value": "Here they are: …"},
-            {"from": "human", "value": "In one line?"},
-            {"from": "gpt", "value": "Focus."},
-        ],
-    }
-]
-TAL = [
-    {
-        "dataset_name": "prime_math_competition_en_single_choice_8K_dev",
-        "dataset_version": "2023-07-07",
-        "qid": "244",
-        "queId": "8afc802a",
-        "competition_source_list": [],
-        "difficulty": "2",
-        "qtype": "single_choice",
-        "problem": "What is $2+2$? ",
-        "answer_option_list": [[{"aoVal": "A", "content": "$$3$$ "}], [{"aoVal": "B", "content": "$$4$$ "}]],
-        "knowledge_point_routes": ["Overseas Competition->Knowledge Point->Number Theory Modules"],
-        "answer_analysis": ["Count on from two. "],
-        "answer_value": "B",
-    }
-]
-TIGERBOT = [{"instruction": "How do I boil an egg?", "input": "", "output": "Seven minutes."}]
-HUMAN_BOT = [
-    {
-        "dialog_id": "0x648cc5b7",
-        "dialog": [
-            {"id": 0, "sender": "participant2", "text": "Hi! How is your day?", "sender_class": "Bot"},
-            {"id": 1, "sender": "participant1", "text": "Hi! Great!", "sender_class": "Human"},
-            {"id": 2, "sender": "participant2", "text": "Are you in school?", "sender_class": "Bot"},
-        ],
-        "bot_profile": [["im in high school."]],
-        "user_profile": [["i can drive a tractor."]],
-        "eval_score": 4,
-        "profile_match": 1,
-    }
-]
+ROWS = yaml.safe_load((Path(__file__).parent / "published_dialogues.yaml").read_text(encoding="utf-8"))
 CONVAI2 = (
     "1 your persona: i like to ski.\n"
     "2 your persona: i hate mexican food.\n"
@@ -122,41 +56,6 @@ CONVAI2 = (
     "3 i am a nurse .\tgood for you .\t\tgood for you .\n"
 )
 
-MT_BENCH = [
-    {
-        "question_id": 95,
-        "category": "roleplay",
-        "turns": ["Please play the role of a translator.", "Now this one."],
-        "reference": ["It means hello.", "It means goodbye."],
-    },
-    {"question_id": 81, "category": "writing", "turns": ["Write a travel blog post.", "Rewrite it."]},
-]
-VICUNA_BENCH = [{"question_id": 1, "category": "generic", "turns": ["How can I improve my time management skills?"]}]
-ALIGNBENCH = [
-    {
-        "question_id": 1,
-        "category": "专业能力",
-        "subcategory": "音乐",
-        "question": "高音单簧管和高音萨克斯的调性相同吗？",
-        "reference": "高音单簧管和高音萨克斯的调性不同。\n",
-    }
-]
-ALPACA_EVAL = [
-    {
-        "instruction": "How did US states get their names?",
-        "output": "From a variety of sources.",
-        "generator": "text_davinci_003",
-        "dataset": "helpful_base",
-        "datasplit": "eval",
-    }
-]
-XSUM = [{"document": "Clean-up is under way.\nRoads are closed.", "summary": "Floods hit a town.", "id": "35232142"}]
-CNN = [{"article": "(CNN) -- A man was found.", "highlights": "Man found .\nHe is well .", "id": "92c514c9"}]
-BLOG = [{"user": "写一篇小红书文案", "assistant": "标题：🍂秋天"}]
-BLOG_TRAIN = [
-    {"id": 0, "conversations": [{"from": "user", "value": "写100字"}, {"from": "assistant", "value": "标题：好"}]}
-]
-
 
 def wmt19(code: str, text: str) -> Rows:
     return [{"translation": {code: text, "en": "There is no way back."}}]
@@ -165,11 +64,11 @@ def wmt19(code: str, text: str) -> Rows:
 Write = Callable[[Path, Rows], None]
 PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
     # data set: file in the repository, how it is written, rows, (id, query, turns before it, reference, category)
-    "flan_v2": ("cot_zs_opt_train.jsonl.gz", as_lines, FLAN,
-                ("0000001", FLAN[0]["inputs"], 0, "180 km", "cot")),
-    "gpt4all": ("data/train-00000-of-00001.parquet", as_parquet, GPT4ALL,
-                ("0000001", GPT4ALL[0]["prompt"], 0, "A tuple …", "")),
-    "gpteacher": ("gpt4-instruct-similarity-0.6-dataset.json", as_array, GPTEACHER,
+    "flan_v2": ("cot_zs_opt_train.jsonl.gz", as_lines, ROWS["FLAN"],
+                ("0000001", ROWS["FLAN"][0]["inputs"], 0, "180 km", "cot")),
+    "gpt4all": ("data/train-00000-of-00001.parquet", as_parquet, ROWS["GPT4ALL"],
+                ("0000001", ROWS["GPT4ALL"][0]["prompt"], 0, "A tuple …", "")),
+    "gpteacher": ("gpt4-instruct-similarity-0.6-dataset.json", as_array, ROWS["GPTEACHER"],
                   ("0000001", "Write a riddle about time.", 0, "What flies without wings?", None)),
     **{f"gpteacher_{module}": (file, as_array, [{"instruction": asked, "input": more, "response": said}],
                                ("0000001", f"{asked}\n\n{more}" if more else asked, 0, said, None))
@@ -178,37 +77,38 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
            ("code", "codegen-instruct.json", "Add the numbers in Haskell.", "1, 2", "sum [1, 2]"),
            ("toolformer", "toolformer-dedupe-only-dataset.json", "toolformer: enabled\npython(code)\nAdd.", "1, 2",
             "python('1 + 2')"))},
-    "alpaca": ("data/train-00000-of-00001-a09b74b3ef9c3b56.parquet", as_parquet, ALPACA,
+    "alpaca": ("data/train-00000-of-00001-a09b74b3ef9c3b56.parquet", as_parquet, ROWS["ALPACA"],
                ("0000001", "Identify the odd one out.\n\nRed, green, Tuesday", 0, "Tuesday", None)),
-    "ultrachat": ("train_0.jsonl", as_lines, ULTRACHAT, ("0", "Thanks.", 4, "Any time.", None)),
-    "sharegpt": ("ShareGPT_V3_unfiltered_cleaned_split.json", as_array, SHAREGPT,
+    "ultrachat": ("train_0.jsonl", as_lines, ROWS["ULTRACHAT"], ("0", "Thanks.", 4, "Any time.", None)),
+    "sharegpt": ("ShareGPT_V3_unfiltered_cleaned_split.json", as_array, ROWS["SHAREGPT"],
                  ("QWJhYvA_0", "In one line?", 2, "Focus.", None)),
-    "tal_scq5k": ("TAL-SCQ5K-EN/train.jsonl", as_lines, TAL,
+    "tal_scq5k": ("TAL-SCQ5K-EN/train.jsonl", as_lines, ROWS["TAL"],
                   ("8afc802a", "What is $2+2$?\n\nA. $$3$$\nB. $$4$$", 0, "Count on from two.\nB", None)),
-    "tigerbot": ("tigerbot-alpaca-en-50k.json", as_lines, TIGERBOT,
+    "tigerbot": ("tigerbot-alpaca-en-50k.json", as_lines, ROWS["TIGERBOT"],
                  ("0000001", "How do I boil an egg?", 0, "Seven minutes.", None)),
-    "convai2_human_bot": ("conv_ai_2/train/0000.parquet", as_parquet, HUMAN_BOT,
+    "convai2_human_bot": ("conv_ai_2/train/0000.parquet", as_parquet, ROWS["HUMAN_BOT"],
                           ("0x648cc5b7", "Hi! Great!", 1, "Are you in school?", None)),
-    "mt_bench": ("question.jsonl", as_lines, MT_BENCH, ("95", "Now this one.", 1, "It means goodbye.", "roleplay")),
-    "vicuna_bench": ("question.jsonl", as_lines, VICUNA_BENCH,
+    "mt_bench": ("question.jsonl", as_lines, ROWS["MT_BENCH"],
+                 ("95", "Now this one.", 1, "It means goodbye.", "roleplay")),
+    "vicuna_bench": ("question.jsonl", as_lines, ROWS["VICUNA_BENCH"],
                      ("1", "How can I improve my time management skills?", 0, None, "generic")),
-    "alignbench": ("data_v1.1_release.jsonl", as_lines, ALIGNBENCH,
-                   ("1", ALIGNBENCH[0]["question"], 0, "高音单簧管和高音萨克斯的调性不同。\n", "专业能力")),
-    "alpaca_eval": ("alpaca_eval.json", as_array, ALPACA_EVAL,
+    "alignbench": ("data_v1.1_release.jsonl", as_lines, ROWS["ALIGNBENCH"],
+                   ("1", ROWS["ALIGNBENCH"][0]["question"], 0, "高音单簧管和高音萨克斯的调性不同。\n", "专业能力")),
+    "alpaca_eval": ("alpaca_eval.json", as_array, ROWS["ALPACA_EVAL"],
                     ("0000001", "How did US states get their names?", 0, "From a variety of sources.", "helpful_base")),
-    "xsum": ("default/test/0000.parquet", as_parquet, XSUM,
-             ("35232142", "Summarise the following article in one sentence.\n\n" + XSUM[0]["document"], 0,
+    "xsum": ("default/test/0000.parquet", as_parquet, ROWS["XSUM"],
+             ("35232142", "Summarise the following article in one sentence.\n\n" + ROWS["XSUM"][0]["document"], 0,
               "Floods hit a town.", None)),
-    "cnn_dailymail": ("3.0.0/test-00000-of-00001.parquet", as_parquet, CNN,
-                      ("92c514c9", "Summarise the following news article in a few sentences.\n\n" + CNN[0]["article"],
-                       0, "Man found .\nHe is well .", None)),
+    "cnn_dailymail": ("3.0.0/test-00000-of-00001.parquet", as_parquet, ROWS["CNN"],
+                      ("92c514c9", "Summarise the following news article in a few sentences.\n\n"
+                       + ROWS["CNN"][0]["article"], 0, "Man found .\nHe is well .", None)),
     **{f"wmt19_{code}_en": (f"{code}-en/validation-00000-of-00001.parquet", as_parquet, wmt19(code, text),
                             ("0000001", f"Translate the following text from {name} into English. Write the translation "
                              f"alone.\n\n{text}", 0, "There is no way back.", None))
        for code, name, text in (("zh", "Chinese", "没有回头路。"), ("cs", "Czech", "Není cesty zpět."),
                                 ("de", "German", "Es gibt kein Zurück."), ("ru", "Russian", "Пути назад нет."))},
-    "blog_writing": ("test.json", as_lines, BLOG, ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
-    "blog_writing_train": ("train.json", as_lines, BLOG_TRAIN, ("0", "写100字", 0, "标题：好", None)),
+    "blog_writing": ("test.json", as_lines, ROWS["BLOG"], ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
+    "blog_writing_train": ("train.json", as_lines, ROWS["BLOG_TRAIN"], ("0", "写100字", 0, "标题：好", None)),
 }  # fmt: skip
 IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name].get("hub", {}).get("path") == "json"]
 """Data sets that are read by the address of a file."""
@@ -294,11 +194,11 @@ def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch:
 
 def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(tmp_path: Path) -> None:
     path = tmp_path / "question.jsonl"
-    as_lines(path, MT_BENCH)
+    as_lines(path, ROWS["MT_BENCH"])
     source = DialogueSourceConfig(name="src", dataset="mt_bench", path=str(path))
     _, dialogues = run(tmp_path, source)
     assert [[(m.role, m.content) for m in d.messages] for d in dialogues] == [
-        [("user", question) for question in row["turns"]] for row in MT_BENCH
+        [("user", question) for question in row["turns"]] for row in ROWS["MT_BENCH"]
     ]
     assert [d.reference for d in dialogues] == ["It means goodbye.", None]
     _, first = run(tmp_path / "first", replace(source, turns="first"))
@@ -346,7 +246,7 @@ def test_convai2_is_read_as_parlai_has_it(tmp_path: Path) -> None:
 
 
 def test_every_turn_of_a_conversation_becomes_a_dialogue_when_asked_for(tmp_path: Path) -> None:
-    as_lines(tmp_path / "train_0.jsonl", ULTRACHAT)
+    as_lines(tmp_path / "train_0.jsonl", ROWS["ULTRACHAT"])
     source = DialogueSourceConfig(name="src", dataset="ultrachat", path=str(tmp_path / "train_0.jsonl"), turns="every")
     out, dialogues = run(tmp_path, source)
     assert [summary(d)[:4] for d in dialogues] == [
@@ -385,7 +285,7 @@ BAD = [
     ("ultrachat", {"id": "1", "turns": ["hi"]}, "missing_field"),
     ("sharegpt", {"id": "1", "conversations": []}, "wrong_type"),
     ("sharegpt", {"id": "1", "conversations": [{"from": "gpt", "value": "Hi"}]}, "last_not_user"),
-    ("tal_scq5k", TAL[0] | {"answer_option_list": [{"aoVal": "A"}]}, "wrong_type"),
+    ("tal_scq5k", ROWS["TAL"][0] | {"answer_option_list": [{"aoVal": "A"}]}, "wrong_type"),
     ("alpaca", {"instruction": None, "input": "", "output": "x"}, "missing_field"),
     ("tigerbot", {"instruction": "\ud83d", "input": "", "output": "x"}, "not_utf8"),
 ]

@@ -1,4 +1,4 @@
-"""What an attack does to a comparison: a pure function, and its inverse.
+"""What an attack does to a comparison: a pure function.
 
 Every attack is on response A: :func:`worse_first` puts the response there that is to gain by it. The kinds:
 
@@ -46,36 +46,15 @@ class Attack:
     bullet: str = "\n- "
 
     def into(self, comparison: Comparison) -> Comparison | None:
-        """The comparison under attack, its id telling the attack's name too; None where nothing is to be done by it.
-
-        That is: an answer of one sentence has no other first sentence, and what :meth:`undone` could not take back
-        without loss is not done.
-        """
+        """The comparison under attack, its id telling the attack's name too; None where nothing is to be done by it:
+        an answer of one sentence has no other first sentence, and one with bullets is a list already."""
         changed = self._changed(comparison)
-        if changed is None:
-            return None
-        attacked = replace(changed, id=f"{comparison.id}+{self.name}")
-        if self.kind != "empty" and self.undone(attacked) != comparison:
-            return None
-        return attacked
-
-    def undone(self, attacked: Comparison) -> Comparison:
-        """The inverse of :meth:`into`; of an answer that was replaced there is none.
-
-        Raises:
-            ValueError: the kind is ``empty``.
-        """
-        if self.kind == "empty":
-            raise ValueError(f"{self.name}: what stood in the place of an answer without content is not known")
-        plain = replace(attacked, id=attacked.id.removesuffix(f"+{self.name}"))
-        if self.how == "swap":
-            return plain.swapped()
-        return _with(plain, self.place, WAYS[self.how][1](self, _at(plain, self.place)))
+        return None if changed is None else replace(changed, id=f"{comparison.id}+{self.name}")
 
     def _changed(self, comparison: Comparison) -> Comparison | None:
         if self.how == "swap":
             return comparison.swapped()
-        text = WAYS[self.how][0](self, _at(comparison, self.place))
+        text = WAYS[self.how](self, _at(comparison, self.place))
         return None if text is None else _with(comparison, self.place, text)
 
 
@@ -102,8 +81,10 @@ def _with(comparison: Comparison, place: str, text: str) -> Comparison:
     return replace(comparison, dialogue=asked)
 
 
-def _marked(attack: Attack, text: str) -> str:
+def _marked(attack: Attack, text: str) -> str | None:
     """The text with a heading, and a bullet before every sentence; nothing else is touched."""
+    if attack.bullet in f"{attack.text}{text}":
+        return None
     parts, upto = [], 0
     for sentence in sentences(text):
         at = text.index(sentence, upto)
@@ -112,40 +93,24 @@ def _marked(attack: Attack, text: str) -> str:
     return "".join([attack.text, *parts, text[upto:]])
 
 
-def _halved(attack: Attack, text: str) -> str:
-    """The first of two equal texts."""
-    return text[: (len(text) - len(attack.join)) // 2]
-
-
 def _first_sentence(attack: Attack, text: str) -> str | None:
     first, *others = sentences(text) or [""]
     return first if others else None
 
 
-Way = tuple[Callable[[Attack, str], str | None], Callable[[Attack, str], str]]
-
-
-def _no_inverse(attack: Attack, text: str) -> str:
-    raise ValueError(f"{attack.name}: {attack.how} cannot be undone")
-
-
-def _same(attack: Attack, text: str) -> str:
-    return text
-
-
-WAYS: dict[str, Way] = {
-    "before": (lambda a, t: f"{a.text}{a.join}{t}", lambda a, t: t.removeprefix(f"{a.text}{a.join}")),
-    "after": (lambda a, t: f"{t}{a.join}{a.text}", lambda a, t: t.removesuffix(f"{a.join}{a.text}")),
-    "repeat": (lambda a, t: f"{t}{a.join}{t}", _halved),
-    "markdown": (_marked, lambda a, t: t.removeprefix(a.text).replace(a.bullet, "")),
-    "swap": (_same, _same),
-    "same": (_same, _same),
-    "instead": (lambda a, t: a.text, _no_inverse),
-    "first_sentence": (_first_sentence, _no_inverse),
+WAYS: dict[str, Callable[[Attack, str], str | None]] = {
+    "before": lambda a, t: f"{a.text}{a.join}{t}",
+    "after": lambda a, t: f"{t}{a.join}{a.text}",
+    "repeat": lambda a, t: f"{t}{a.join}{t}",
+    "markdown": _marked,
+    "swap": lambda a, t: t,
+    "same": lambda a, t: t,
+    "instead": lambda a, t: a.text,
+    "first_sentence": _first_sentence,
 }
-"""What may be done to a text, and its inverse, by name: ``before`` and ``after`` add the attack's text, ``repeat`` says
-it twice, ``markdown`` sets it as a list, ``swap`` exchanges the responses, ``same`` does nothing; ``instead`` and
-``first_sentence`` replace the response, and have no inverse."""
+"""What may be done to a text by name: ``before`` and ``after`` add the attack's text, ``repeat`` says it twice,
+``markdown`` sets it as a list, ``swap`` exchanges the responses, ``same`` does nothing; ``instead`` and
+``first_sentence`` replace the response."""
 
 REPLACING = ("instead", "first_sentence")
 """Ways of attacks of kind ``empty``, and of no other."""
