@@ -30,23 +30,11 @@ from tests.builders.pipeline import configured
 def row(name: str, verdicts: str = "AA", margin: float | None = 2.0, **more: Any) -> dict[str, Any]:
     """A row of stage judge: the verdicts of its branches, of which the first and the last are the orders'."""
     known: list[Any] = [{"A": "A", "B": "B", "t": "tie", "?": None}[v] for v in verdicts]
-    return {
-        "id": name,
-        "messages": [{"role": "user", "content": more.pop("query", f"query {name}")}],
-        "response_a": f"one {name}",
-        "response_b": f"two {name}",
-        "model_a": "x",
-        "model_b": "y",
-        "verdict_ab": known[0],
-        "verdict_ba": known[-1],
-        "margin": margin,
-        "verdict": "A",
-        "reasons": [{"verdict": v} for v in known],
-        "failure": None,
-        "label": None,
-        "group": None,
-        **more,
-    }
+    texts = {"response_a": f"one {name}", "response_b": f"two {name}", "model_a": "x", "model_b": "y"}
+    said = {"verdict_ab": known[0], "verdict_ba": known[-1], "margin": margin, "verdict": "A"}
+    asked = [{"role": "user", "content": more.pop("query", f"query {name}")}]
+    rest = {"reasons": [{"verdict": v} for v in known], "failure": None, "label": None, "group": None}
+    return {"id": name, "messages": asked, **texts, **said, **rest, **more}
 
 
 def test_information_by_hand() -> None:
@@ -102,14 +90,10 @@ def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tm
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["counts"] == {"in": 4, "out": 2, "dropped": {"labelled": 1, "not_judged": 1}}
     first, second = read_rows(directory, "queue")
-    assert manifest["notes"]["label_queue"] == {
-        "judges": [],
-        "verdicts": 4,
-        "to_label": 2,
-        "by_chance": 0,
-        "information": pytest.approx((first["information"] + second["information"]) / 2, abs=1e-5),
-        "information_of_first_tenth": first["information"],
-    }
+    noted, mean = manifest["notes"]["label_queue"], (first["information"] + second["information"]) / 2
+    assert noted.pop("information") == pytest.approx(mean, abs=1e-5)
+    assert noted.pop("information_of_first_tenth") == first["information"]
+    assert noted == {"judges": [], "verdicts": 4, "to_label": 2, "by_chance": 0}
     assert (first["id"], second["id"]) == ("a", "b") and first["information"] > second["information"]
     tasks = json.loads((directory / "label_studio.json").read_text())
     assert tasks[0]["data"]["messages"] == multi and tasks[0]["data"]["group"] == "g"
@@ -124,33 +108,14 @@ def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tm
 
 def annotated(tasks: list[dict[str, Any]], labels: list[list[str | None]]) -> list[dict[str, Any]]:
     """Label Studio's JSON export of the tasks; None: skipped."""
+
+    def annotation(number: int, label: str | None) -> dict[str, Any]:
+        chosen = {"from_name": "label", "to_name": "response_a", "type": "choices", "value": {"choices": [label]}}
+        who = {"id": 40 + number, "completed_by": number, "was_cancelled": label is None}
+        return who | {"result": [chosen] if label else []}
+
     return [
-        {
-            "id": 7 + i,
-            "project": 3,
-            "predictions": [],
-            **task,
-            "annotations": [
-                {
-                    "id": 40 + j,
-                    "completed_by": j,
-                    "was_cancelled": label is None,
-                    "lead_time": 4.2,
-                    "result": [
-                        {
-                            "from_name": "label",
-                            "to_name": "response_a",
-                            "type": "choices",
-                            "origin": "manual",
-                            "value": {"choices": [label]},
-                        }
-                    ]
-                    if label
-                    else [],
-                }
-                for j, label in enumerate(given)
-            ],
-        }
+        {"id": 7 + i, "predictions": [], **task, "annotations": [annotation(j, label) for j, label in enumerate(given)]}
         for i, (task, given) in enumerate(zip(tasks, labels, strict=True))
     ]
 

@@ -16,16 +16,10 @@ from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.items import Item, read_items
 from tests.builders.judging import alpaca_eval, arena_hard, lines, mt_bench
 
+COLUMNS = ("id", "query", "response_a", "response_b", "model_a", "label")
 ROWS: list[dict[str, Any]] = [
-    {
-        "id": "q1",
-        "query": "Why?",
-        "response_a": "Because,\nso.",
-        "response_b": 'It "is".',
-        "model_a": "x",
-        "label": "A",
-    },
-    {"id": "q2", "query": "Où?", "response_a": "Là.", "response_b": "Ici.", "model_a": "x", "label": "C"},
+    dict(zip(COLUMNS, row, strict=True))
+    for row in (("q1", "Why?", "Because,\nso.", 'It "is".', "x", "A"), ("q2", "Où?", "Là.", "Ici.", "x", "C"))
 ]
 
 
@@ -63,16 +57,11 @@ def test_a_file_of_any_kind_gives_the_same_comparisons(kind: str, tmp_path: Path
     first, second = of(written(tmp_path, kind))
     assert (first.comparison.id, first.failure, first.comparison.label) == ("mine:q1", None, "A")
     assert (first.comparison.response_a, first.comparison.response_b) == ("Because,\nso.", 'It "is".')
-    assert (second.comparison.dialogue.query, second.comparison.response_b, second.comparison.label) == (
-        "Où?",
-        "Ici.",
-        None,
-    )
+    shown = second.comparison
+    assert (shown.dialogue.query, shown.response_b, shown.label) == ("Où?", "Ici.", None)
 
 
-def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line(
-    tmp_path: Path,
-) -> None:
+def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", [{"ask": "Why?", "left": "yes", "right": "no"}])
     fields = {"query": "ask", "response_a": "left", "response_b": "right"}
     assert of(path, fields=fields)[0].comparison.response_b == "no"
@@ -84,9 +73,8 @@ def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line
 
 def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_path: Path) -> None:
     good = {"query": "Why?", "response_a": "yes", "response_b": "no"}
-    path = lines(
-        tmp_path / "a.jsonl", [good, {**good, "response_b": " "}, {**good, "response_a": None}, {"query": "x"}]
-    )
+    rows = [good, {**good, "response_b": " "}, {**good, "response_a": None}, {"query": "x"}]
+    path = lines(tmp_path / "a.jsonl", rows)
     with path.open("a") as file:
         file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
     found = of(path)
@@ -101,10 +89,7 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
 def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.dat"
     path.write_text("query,response_a,response_b\nwhy,yes,no\n")
-    with pytest.raises(
-        DataError,
-        match=r"none of the 2 rows holds a comparison; the first: not_json: a\.dat:1: .* a name that ends in \.csv",
-    ):
+    with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: .* name that ends in \.csv"):
         of(path)
 
 
@@ -140,23 +125,12 @@ def test_ids_that_stand_twice_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_judgebench_s_pairs_are_read_by_their_adapter_and_without(tmp_path: Path) -> None:
-    row = {
-        "pair_id": "81ec57f2",
-        "original_id": "10",
-        "source": "mmlu-pro-math",
-        "question": "What is 2 + 2?",
-        "response_model": "gpt-4o-2024-05-13",
-        "response_A": "It is 4.",
-        "response_B": "It is 5.",
-        "label": "A>B",
-    }
+    row = {"pair_id": "81ec57f2", "original_id": "10", "source": "mmlu-pro-math", "question": "What is 2 + 2?"}
+    row |= {"response_model": "gpt-4o", "response_A": "It is 4.", "response_B": "It is 5.", "label": "A>B"}
     path = lines(tmp_path / "dataset=judgebench,response_model=gpt-4o.jsonl", [row])
     (found,) = of(path, adapter="judgebench", name="jb")
-    assert (found.comparison.id, found.comparison.label, found.comparison.group) == (
-        "jb:81ec57f2",
-        "A",
-        "mmlu-pro-math",
-    )
+    read = found.comparison
+    assert (read.id, read.label, read.group) == ("jb:81ec57f2", "A", "mmlu-pro-math")
     (plain,) = of(path)
     assert (plain.comparison.response_b, plain.comparison.label) == ("It is 5.", None)
     lines(path, [{name: value for name, value in row.items() if name != "response_B"}])
@@ -199,10 +173,8 @@ def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: P
     pairs = [(i.comparison.model_a, i.comparison.model_b) for i in from_systems(answers / "*.jsonl")]
     assert pairs == 2 * [("large", "o3-mini"), ("large", "small"), ("o3-mini", "small")]
     found = from_systems(answers / "*.jsonl", questions=questions, baseline="o3-mini")
-    assert [(i.comparison.model_a, i.comparison.model_b) for i in found] == 2 * [
-        ("o3-mini", "large"),
-        ("o3-mini", "small"),
-    ]
+    pairs = [(i.comparison.model_a, i.comparison.model_b) for i in found]
+    assert pairs == 2 * [("o3-mini", "large"), ("o3-mini", "small")]
     assert found[0].comparison.dialogue.id == "systems:a1" and found[0].comparison.group == "hard_prompt"
     assert (found[0].comparison.dialogue.query, found[0].comparison.response_a) == ("Write a parser.", "a middle one")
 
@@ -220,12 +192,7 @@ def test_mt_bench_s_answers_are_judged_turn_by_turn(tmp_path: Path) -> None:
 
 
 def test_arena_hard_0_1_has_turns_that_are_objects(tmp_path: Path) -> None:
-    question = {
-        "question_id": "328c",
-        "category": "arena-hard-v0.1",
-        "cluster": "ABC",
-        "turns": [{"content": "Use ABC."}],
-    }
+    question = {"question_id": "328c", "category": "arena-hard-v0.1", "turns": [{"content": "Use ABC."}]}
     questions = lines(tmp_path / "question.jsonl", [question])
     for model in ("gpt-4-0314", "other"):
         choices = [{"index": 0, "turns": [{"content": f"{model} says", "token_len": 2}]}]
@@ -240,13 +207,8 @@ def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
     lines(answers / "short.jsonl", [rows[0], rows[0], {**rows[1], "question_id": 999}, {**rows[1], "choices": []}])
     found = from_systems(answers / "*.jsonl", questions=questions)
     failures = [i.failure for i in found if i.failure]
-    assert [f.partition(":")[0] for f in failures] == [
-        "repeated",
-        "no_question",
-        "wrong_type",
-        "no_answer",
-        "no_answer",
-    ]
+    reasons = [f.partition(":")[0] for f in failures]
+    assert reasons == ["repeated", "no_question", "wrong_type", "no_answer", "no_answer"]
     assert failures[0] == "repeated: short.jsonl:2: short answers this prompt twice"
     assert failures[-1] == "no_answer: short has no answer to this prompt"
     assert sum(i.failure is None for i in found) == 2
@@ -261,31 +223,26 @@ def test_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
 
 def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
     questions, answers = mt_bench(tmp_path)
-    short = answers / "short.jsonl"
-    with pytest.raises(DataError, match=r"short\.jsonl:1: these are answers alone: give their questions, verdi"):
-        from_systems(short, answers / "long-v1.jsonl")
-    with pytest.raises(ConfigError, match=r"two systems or more are needed, found short in 1"):
-        from_systems(short, questions=questions)
-    with pytest.raises(ConfigError, match=r"baseline='gpt': there is no such system; there are short, long-v1"):
-        from_systems(short, answers / "long-v1.jsonl", questions=questions, baseline="gpt")
-    with pytest.raises(ConfigError, match=r"verdicts\.systems='.*none\.json': no such file"):
-        from_systems(tmp_path / "none.json")
-    with pytest.raises(DataError, match=r"question\.jsonl:1: expected a question with a uid or a question_id"):
-        from_systems(short, questions=lines(tmp_path / "question.jsonl", [{"turns": ["x"]}]))
-    with pytest.raises(DataError, match=r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"):
-        from_systems(lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}]))
+    short, both = answers / "short.jsonl", (answers / "short.jsonl", answers / "long-v1.jsonl")
+    none, wrong = tmp_path / "none.json", lines(tmp_path / "wrong.jsonl", [{"turns": ["x"]}])
+    other = lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}])
+    for paths, given, message in (
+        (both, {}, r"short\.jsonl:1: these are answers alone: give their questions, verdi"),
+        ((short,), {"questions": questions}, r"two systems or more are needed, found short in 1"),
+        (both, {"questions": questions, "baseline": "gpt"}, r"baseline='gpt': there is no such system; .* short, long"),
+        ((none,), {}, r"verdicts\.systems='.*none\.json': no such file"),
+        ((short,), {"questions": wrong}, r"wrong\.jsonl:1: expected a question with a uid or a question_id"),
+        ((other,), {}, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            from_systems(*paths, **given)  # type: ignore[arg-type]
 
 
 def test_an_answer_s_prompt_may_have_earlier_turns(tmp_path: Path) -> None:
-    turns = [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Yes?"},
-        {"role": "user", "content": "Why?"},
-    ]
+    turns = [{"role": r, "content": c} for r, c in (("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))]
     for name in "ab":
-        lines(
-            tmp_path / f"{name}.jsonl", [{"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}]
-        )
+        row = {"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}
+        lines(tmp_path / f"{name}.jsonl", [row])
     (found,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert found.comparison.dialogue.context == "User: Hi\nAssistant: Yes?"
     assert replace(found.comparison, id="") == replace(found.comparison.swapped().swapped(), id="")

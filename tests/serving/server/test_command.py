@@ -44,12 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Served]:
     asked = [f"judge.{name}={number}" for name, number in TOKENS.items()]
-    command = [
-        *COMMAND,
-        f"serve.judge={model}+sampled@2",
-        "serve.port=0",
-        "serve.token_env=TOKEN_OF_TEST",
-    ]
+    command = [*COMMAND, f"serve.judge={model}+sampled@2", "serve.port=0", "serve.token_env=TOKEN_OF_TEST"]
     command += ["evaluate.aggregation=vote", "evaluate.early_stop=false"]  # as load_judge; the recipe says otherwise
     command += [*asked, f"output_dir={model.parent / 'out'}", "prompts=compact"]
     with served(command, model.parent / "log", TOKEN_OF_TEST=SECRET) as running:
@@ -97,9 +92,8 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
     command = [*COMMAND, "serve.judge=longer", *words[5:], "serve.port=0", f"output_dir={tmp_path / 'out'}"]
     with served(command, tmp_path / "log") as server:
         asked = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
-        answer = subprocess.run(
-            [asked[0], "-s", "--noproxy", "*", *asked[1:]], capture_output=True, check=True, timeout=60
-        )
+        quiet = [asked[0], "-s", "--noproxy", "*", *asked[1:]]
+        answer = subprocess.run(quiet, capture_output=True, check=True, timeout=60)
         found = json.loads(answer.stdout)
         assert found["verdict"] in ("A", "B") and found["reasons"] == []
         server.process.send_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -67,12 +68,8 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
     try:
         with ThreadPoolExecutor(8) as clients, httpx2.Client(base_url=server.url, trust_env=False) as late:
             late.get("/health")  # a connection that is open when the signal comes
-            waiting = [
-                clients.submit(
-                    httpx2.post, f"{server.url}/v1/judge", json=row | {"id": f"r{i}"}, trust_env=False, timeout=60
-                )
-                for i in range(8)
-            ]
+            ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=60)
+            waiting = [clients.submit(ask, json=row | {"id": f"r{i}"}) for i in range(8)]
             while "judgetrain_open_requests 9.0" not in late.get("/metrics").text:  # the eight, and this one
                 time.sleep(0.02)
             server.process.send_signal(signal.SIGTERM)
@@ -114,9 +111,7 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
         assert refused and {r.status_code for r in refused} == {429}
         assert all(1 <= int(r.headers["retry-after"]) <= 60 for r in refused)
         with RemoteJudge(server.url, rows=1, concurrency=16) as judge:
-            assert [p.verdict for p in judge.compare_all(ROWS[:16])] == [
-                p.verdict for p in LongerJudge().compare_all(ROWS[:16])
-            ]
+            assert judge.compare_all(ROWS[:16]) == LongerJudge().compare_all(ROWS[:16])
         many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
         whole = httpx2.post(f"{server.url}/v1/judge", json={"comparisons": many}, trust_env=False)
         assert (whole.status_code, whole.json()["error"]["field"]) == (422, "comparisons"), "it never has room"
