@@ -25,7 +25,7 @@ from judgetrain.keys import in_place, key
 class GivenEngineConfig(EngineConfig):
     """Labels that the data brings, in the teacher's place: evaluations are written from them by rule."""
 
-    type: str = key("given", "backend")
+    type: str = "given"
 
     makes = "judgetrain.label.known:no_engine"
     computes = True
