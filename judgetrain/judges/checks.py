@@ -43,7 +43,8 @@ def check_model(config: Any, method: Method, key: str) -> None:
         config.train.base.check("train.base")
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
         load_prompt_set(config.prompts)
-    where, engine = engine_of(config, method.target)
+    where = EXTERNAL.get(method.target, "engine")
+    engine: EngineConfig = value_at(config, where)
     if method.target in EXTERNAL:
         if engine.type == "given":
             raise ConfigError(
@@ -131,12 +132,6 @@ def check_asking(config: Any, constrained: str = "") -> None:
     config.engine.with_model("world").check("engine")
     if constrained and isinstance(config.engine, TransformersEngineConfig):
         check_package("xgrammar", f"an enforced form ({constrained})")
-
-
-def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:
-    """The key and the engine of the model that a method names, out of the whole configuration."""
-    key = EXTERNAL.get(target, "engine")
-    return key, value_at(config, key)
 
 
 def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:

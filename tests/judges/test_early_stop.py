@@ -15,16 +15,15 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import SamplingConfig, TransformersEngineConfig
+from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import Aggregation, JudgeOptions, TreeConfig
-from judgetrain.judges.kinds.aggregation import verdict, weight
+from judgetrain.judges.kinds.aggregation import weight
 from judgetrain.judges.kinds.early_stop import needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.builders.judges import failing
-from tests.builders.label import tree_of
 from tests.builders.scripted import ScriptedEngine, by_length, comparison
 
 PROMPTS = load_prompt_set("compact")
@@ -191,42 +190,3 @@ def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked(
     assert len({c.text for c in together}) > 3
     order = random.Random(0).sample(range(9), 5)
     assert [c.text for c in model.generate([requests[i] for i in order], 3)] == [together[i].text for i in order]
-
-
-def test_sampling_settings_do_not_matter_to_the_guarantee() -> None:
-    engine = WorldEngine(WorldEngineConfig(error_rate=0.5))
-    config = TreeConfig(criteria=K, judgment_sampling=SamplingConfig(0.3))
-    ways = [JudgeOptions(branches=K, steps=config, early_stop=stop) for stop in (False, True)]
-    runs = [BranchingJudge(engine, PROMPTS, way, "x").compare_all(WORLD, 1) for way in ways]
-    assert verdicts(runs[0]) == verdicts(runs[1])
-
-
-def test_a_ranked_vote_is_that_of_the_first_branch_that_sees_a_difference() -> None:
-    for words in itertools.product("ABt?", repeat=4):
-        tree = tree_of(*((word * 2,) for word in words))
-        told = [word for word in words if word in "AB"]
-        expected = told[0] if told else "tie" if "t" in words else None
-        assert verdict(tree.criteria, "AB", "ranked") == verdict(tree.criteria, "BA", "ranked") == expected
-    assert verdict(tree_of(("AA",), ("BB",), ("BB",)).criteria, "AB", "vote") == "B"
-
-
-def test_after_the_first_branch_only_clear_differences_decide() -> None:
-    margins = (-4, -2, -1, 0, 1, 2, 2.5, 4)
-    for said in itertools.product(margins, repeat=3):
-        tree = scored(*said)
-        deciding = [m for place, m in enumerate(said) if abs(m) > (2 if place else 0)]
-        expected = ("A" if deciding[0] > 0 else "B") if deciding else "tie"
-        assert verdict(tree.criteria, "AB", "clear") == verdict(tree.criteria, "BA", "clear") == expected
-    assert verdict(scored(0, 2, 2).criteria, "AB", "ranked") == "A", "which is where the two differ"
-
-
-def scored(*margins: float) -> EvaluationTree:
-    """A tree with a branch for each difference of scores, the same in both orders."""
-    tree = tree_of(*(("AA",) for _ in margins))
-
-    def told(criterion: CriterionNode, margin: float) -> CriterionNode:
-        guideline = criterion.guidelines[0]
-        leaves = (replace(j, score_a=3 + margin / 2, score_b=3 - margin / 2) for j in guideline.judgments)
-        return replace(criterion, guidelines=(replace(guideline, judgments=tuple(leaves)),))
-
-    return replace(tree, criteria=tuple(told(c, m) for c, m in zip(tree.criteria, margins, strict=True)))

@@ -19,7 +19,7 @@ from judgetrain.judges.base import Plan, Prediction
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, aggregation_of, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
-from judgetrain.schema import Verdict, mirror
+from judgetrain.schema import Verdict
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -34,17 +34,6 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
         JudgeOptions(branches=branches, steps=SETTINGS, aggregation=aggregation),
         "test",
     )
-
-
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_k_branches_read_off_a_larger_run_equal_a_run_of_k(k: int) -> None:
-    large = judge()
-    from_large = large.predictions(large.sample(COMPARISONS, 3, branches=6), k)
-    from_k = judge(branches=k).compare_all(COMPARISONS, 3)
-    assert [(p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_large] == [
-        (p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_k
-    ]
-    assert [p.cost.calls for p in from_large] == [p.cost.calls for p in from_k] == [(1 + 3 * k) / 2] * 40
 
 
 @pytest.mark.parametrize("aggregation", ["vote", "margin"])
@@ -73,16 +62,6 @@ def test_the_spread_is_the_share_of_pairs_of_branches_that_differ() -> None:
         seen.add(prediction.spread)
     assert len(seen) > 3
     assert {p.spread for p in tested.predictions(trees, 1)} == {None}, "one branch an order has nothing to differ from"
-
-
-def test_a_judge_that_reads_content_mirrors_when_responses_are_exchanged() -> None:
-    comparisons = [comparison(i, "x" * (i % 4), "y" * (i % 3)) for i in range(20)]
-    straight = judge(by_length, 3).compare_all(comparisons, 0)
-    swapped = judge(by_length, 3).compare_all([c.swapped() for c in comparisons], 0)
-    for one, other in zip(straight, swapped, strict=True):
-        assert one.verdict_ab == one.verdict_ba
-        assert one.verdict_ab is not None
-        assert other.verdict_ab == mirror(one.verdict_ab)
 
 
 def second_tries(request: Request, occurrence: int) -> str:
@@ -155,16 +134,6 @@ def test_what_gave_no_answer_is_not_asked_again(step: str, reason: str) -> None:
         COMPARISONS[2:4]
     )
     assert not any(r.attempt for r in silent.requests)
-
-
-def test_cost_by_hand() -> None:
-    tested = judge(branches=2)
-    tree = tested.sample(COMPARISONS[:1], 0)[0]
-    cost = tested.predictions([tree], 2)[0].cost
-    guidelines = [c.guidelines[0] for c in tree.criteria]
-    expected = tree.criteria_generated_tokens + sum(g.generated_tokens for g in guidelines)
-    expected += sum(j.generated_tokens for g in guidelines for j in g.judgments)
-    assert cost.generated_tokens == expected / 2
 
 
 def by_plan(plan: Plan, answer: Answer, **more: bool) -> tuple[BranchingJudge, ScriptedEngine]:

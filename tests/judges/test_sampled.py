@@ -16,7 +16,7 @@ from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
@@ -83,23 +83,6 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
     wanted = {"criteria:repeated": 2, "criteria:cut_off": 1, "criteria:short": 1}
     assert {k: n for k, n in tree.failures.items() if k.startswith("criteria")} == wanted
     assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
-
-
-def test_trees_written_before_nodes_kept_their_seeds_are_read() -> None:
-    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
-    old = json.loads(json.dumps(tree.to_row()))
-    del old["lists"]
-    for criterion in old["criteria"]:
-        del criterion["listed_in"]
-        for guideline in criterion["guidelines"]:
-            for node in (guideline, *guideline["judgments"]):
-                del node["seed"], node["place"]
-                node.pop("retried", None)
-    read = EvaluationTree.from_row(old)
-    assert read.lists == ()
-    assert {(j.seed, j.place, j.retried) for _, _, j in read.judgments()} == {(None, None, ())}
-    assert [j.text for _, _, j in read.judgments()] == [j.text for _, _, j in tree.judgments()]
-    assert tree_tokens(read) == tree_tokens(tree)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import UNATTACKED
+from tests.builders.pipeline import configured as configured_by
 
 COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
 METHODS = ["scorer:sentprob", "scorer:softmax_combo", "scorer:attnent_avg", "longer"]
@@ -215,17 +216,7 @@ def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: 
 
 
 def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-
-    from judgetrain.pipeline.compose import register, typed
-    from judgetrain.pipeline.options import CONF
-
-    register(ConfigStore.instance())
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config, plain = (
-            typed(compose("config", overrides=[f"recipe={r}"])) for r in ("quickstart_scorers", "quickstart")
-        )
+    config, plain = configured_by("recipe=quickstart_scorers"), configured_by("recipe=quickstart")
     STAGES["evaluate"].check(config)
     greedily = [method for method in plain.evaluate.methods if "+" not in method and not method.startswith(PREFIX)]
     judges = len(greedily)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -301,13 +300,3 @@ def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_d
         viewer.main([str(out.directory), *other])
         assert {path: path.read_bytes() for path in pages.iterdir()} == kept
     assert len(list((tmp_path / "mine" / "view").iterdir())) == 1 + len(others)
-
-
-def test_shuffled_rows_find_their_trees(label: Path) -> None:
-    pairs = rows_of(label, "pairs")
-    random.Random(0).shuffle(pairs)
-    for view in views(TREES, pairs=pairs):
-        assert {p["comparison_id"] for p in view.pairs} <= {view.tree.comparison.id}
-    assert sum(len(v.pairs) for v in views(TREES[:4], pairs=pairs)) == sum(
-        p["comparison_id"] in {"d0", "d1", "d2", "d3"} for p in pairs
-    )

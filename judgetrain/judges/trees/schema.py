@@ -181,7 +181,7 @@ class EvaluationTree:
             | {
                 "comparison": Comparison.from_row(row["comparison"]),
                 "criteria": tuple(map(_criterion, row["criteria"])),
-                "lists": tuple(CriteriaList(**each) for each in row.get("lists", ())),
+                "lists": tuple(CriteriaList(**each) for each in row["lists"]),
                 "earlier": tuple(map(EvaluationTree.from_row, row.get("earlier", ()))),
             }
         )
@@ -209,7 +209,7 @@ def _guideline(row: dict[str, Any]) -> GuidelineNode:
 
 
 def _judgment(row: dict[str, Any]) -> JudgmentNode:
-    return JudgmentNode(**row | {"retried": tuple(row.get("retried", ()))})
+    return JudgmentNode(**row | {"retried": tuple(row["retried"])})
 
 
 def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
