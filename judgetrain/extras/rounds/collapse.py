@@ -105,11 +105,6 @@ class Round:
     figures: Figures
     stopped: Sequence[str] = ()
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Read back what ``asdict`` gave."""
-        return cls(**{**row, "figures": Figures(**row["figures"])})
-
 
 def failures(found: Figures, before: Sequence[Round], limits: Limits = LIMITS) -> Iterator[str]:
     """The gates that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.

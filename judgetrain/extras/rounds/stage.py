@@ -16,6 +16,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.extras.rounds.collapse import Figures, Round, best_of, failures
 from judgetrain.extras.rounds.stages import GateSettings
 from judgetrain.judges.base import Prediction
@@ -45,7 +46,7 @@ def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> No
     held = [Comparison.from_row(row) for row in read_rows(inputs["holdout_comparisons"], "comparisons")]
     rounds: list[Round] = []
     if settings.earlier:
-        rounds = [Round.from_row(row) for row in read_rounds(Path(settings.earlier).parent)["rounds"]]
+        rounds = [*read_record(tuple[Round, ...], read_rounds(Path(settings.earlier).parent)["rounds"])]
     for name in (name for name in JUDGE_STAGES if name in inputs):
         found = Figures.of(_asked(name, held, settings, inputs, out), held)
         failed = tuple(failures(found, rounds)) if rounds and settings.gates else ()
