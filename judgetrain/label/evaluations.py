@@ -10,8 +10,7 @@ from typing import Any
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError, RowReader
 from judgetrain.data.sources import read
-from judgetrain.judges.prompting.frames import HIGHEST, LOWEST
-from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria, render_judgment
+from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import ORDERS, Comparison
 
@@ -75,10 +74,10 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
 
 
 def _criterion(value: Any, rank: int, identifier: str) -> CriterionNode:
-    """A criterion: its text alone, or an object with its guidelines (one: ``guideline`` and ``judgments``)."""
+    """A criterion: its text alone, or an object with its guidelines."""
     item, place = {"criterion": value} if isinstance(value, str) else value, f"criteria[{rank}]"
     text = " ".join(_text(item, "criterion", place).split())
-    found = [item] if "guideline" in item else _list(item, "guidelines", place, required=False)
+    found = _list(item, "guidelines", place, required=False)
     guidelines = (_guideline(g, f"{identifier}/g{i}", f"{place}.guidelines[{i}]") for i, g in enumerate(found))
     return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines))
 
@@ -94,41 +93,14 @@ def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
 
 
 def _judgment(item: Any, place: str) -> JudgmentNode:
-    """A judgment: its ``text`` in the output contract, or scores and analyses that it is written from.
-
-    ``score_a`` and ``analysis_a`` are the comparison's own response A's whatever ``order`` was shown.
-    """
-    if not isinstance(item, Mapping):
-        raise RowError("wrong_type", f"{place}: expected an object, found {type(item).__name__}")
+    """A judgment: its ``text`` as it was written, and the ``order`` that was shown."""
+    text = _text(item, "text", place)
     order = item.get("order", "AB")
     if order not in ORDERS:
         raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
-    sides = "ab" if order == "AB" else "ba"
-    given = [_score(item, f"score_{side}", place) for side in sides]
-    text = item.get("text")
-    if text is None:
-        missing = [f"score_{side}" for side, score in zip(sides, given, strict=True) if score is None]
-        if missing:
-            raise RowError("missing_field", f"{place}: expected text, or score_a and score_b; {missing[0]} is missing")
-        first, second = (_text(item, f"analysis_{side}", place) for side in sides)
-        text = render_judgment(given[0] or 0, given[1] or 0, first, second, str(item.get("comparison") or ""))
-        text = text.removesuffix("\nComparison: ")
-    elif not isinstance(text, str):
-        raise RowError("wrong_type", f"{place}.text: expected text, found {type(text).__name__}")
     parsed = parse_judgment(text)
-    if [s for s in given if s is not None] and given != [parsed.first, parsed.second]:
-        raise RowError("other_scores", f"{place}: score_a and score_b are not those of its text; leave one of them out")
     a, b = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
     return JudgmentNode(id="", order=order, text=text, score_a=a, score_b=b, failure=parsed.failure, **NOT_SAMPLED)
-
-
-def _score(item: Mapping[str, Any], name: str, place: str) -> float | None:
-    value = item.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not LOWEST <= value <= HIGHEST:
-        raise RowError("out_of_range", f"{place}.{name}={value!r}: expected a number from {LOWEST:g} to {HIGHEST:g}")
-    return float(value)
 
 
 def _text(item: Any, name: str, place: str) -> str:

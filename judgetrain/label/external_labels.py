@@ -10,8 +10,7 @@ from typing import Any
 
 from judgetrain.judges.kinds.prompted import verdicts_in
 from judgetrain.judges.prompting.replies import Reply, failures_of
-from judgetrain.label.labels import Label
-from judgetrain.label.votes import vote
+from judgetrain.label.labels import Label, vote
 from judgetrain.schema import Verdict
 
 

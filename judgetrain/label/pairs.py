@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -30,9 +30,11 @@ from judgetrain.label.significance import (
 from judgetrain.schema import Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
+Judgments = Sequence[JudgmentNode]
 Apart = tuple[CriterionNode, GuidelineNode, JudgmentNode, JudgmentNode]
 """A criterion, one of its guidelines, the judgment to choose and that to reject."""
-Ranked = tuple[list[CriterionNode], list[CriterionNode], Mapping[str, float]]
+Criteria = list[CriterionNode]
+Ranked = tuple[Criteria, Criteria, Mapping[str, float]]
 """Criteria that head a chosen list, those that head a rejected one, and what each is worth."""
 
 GATED = ("guideline", "judgment")
@@ -94,8 +96,7 @@ class PairBuilder:
                 self.skipped[f"judgment:{reason}"] += 1
             else:
                 prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-                verdicts = chosen.verdict, rejected.verdict
-                yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, verdicts)
+                yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion: a guideline by which judgments are more often right against one by which fewer are.
@@ -212,13 +213,9 @@ class PairBuilder:
         return left
 
 
-def of_one_order(
-    right: Iterable[JudgmentNode], wrong: Iterable[JudgmentNode]
-) -> Iterator[tuple[JudgmentNode, JudgmentNode]]:
+def of_one_order(right: Judgments, wrong: Judgments) -> Iterator[tuple[JudgmentNode, JudgmentNode]]:
     """Each right judgment with each wrong one that saw the responses in the same order."""
-    return (
-        (chosen, rejected) for chosen, rejected in itertools.product(right, wrong) if chosen.order == rejected.order
-    )
+    return ((one, other) for one, other in itertools.product(right, wrong) if one.order == other.order)
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
@@ -248,17 +245,12 @@ def orderings(
 
 
 def pair_of(
-    level: str,
-    tree: EvaluationTree,
-    prompt: Messages,
-    chosen: Sequence[Node],
-    rejected: Sequence[Node],
-    margin: float,
-    verdicts: tuple[Verdict | None, Verdict | None] = (None, None),
+    level: str, tree: EvaluationTree, prompt: Messages, chosen: Sequence[Node], rejected: Sequence[Node], margin: float
 ) -> Pair:
-    """The pair of two judgments, two guidelines, or two lists of criteria; ``verdicts``: of both sides' judgments."""
+    """The pair of two judgments, two guidelines, or two lists of criteria."""
     texts = [[node.text for node in side] for side in (chosen, rejected)]
     sides = [render_criteria(side) if level == "criteria" else side[0] for side in texts]
+    verdicts = [node.verdict if isinstance(node, JudgmentNode) else None for node in (chosen[0], rejected[0])]
     return Pair(
         prompt=prompt,
         chosen=sides[0],

@@ -18,7 +18,6 @@ _Sides = tuple[bool | None, ...]
 """On which side of each trait a pair is; None: on neither."""
 _Kind = tuple[bool, bool]
 """Whether its chosen and its rejected side decide, where places are evened out."""
-_Cells = dict[tuple[_Kind, _Sides], list[int]]
 
 
 def near_identical(first: str, second: str) -> str | None:
@@ -80,28 +79,19 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
     names = [name for name in _TRAITS if name in by]
     left_out: set[int] = set()
     for level in sorted({pair.level for pair in pairs}):
-        cells = _cells(pairs, level, names)
+        cells: dict[tuple[_Kind, _Sides], list[int]] = {}
+        for index, pair in enumerate(pairs):
+            if pair.level == level:
+                said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
+                kind = said[0] in ("A", "B"), said[1] in ("A", "B")
+                cells.setdefault((kind, tuple(_TRAITS[name](pair) for name in names)), []).append(index)
         every = itertools.product((True, False, None), repeat=len(names))
-        for sides, of in itertools.product(every, sorted({of for of, _ in cells})):
+        for sides, kind in itertools.product(every, sorted({kind for kind, _ in cells})):
             opposite = tuple(None if side is None else not side for side in sides)
-            more = len(cells.get((of, sides), ())) - len(cells.get((of, opposite), ()))
+            more = len(cells.get((kind, sides), ())) - len(cells.get((kind, opposite), ()))
             if more > 0:
-                left_out.update(rng.sample(cells[of, sides], more))
+                left_out.update(rng.sample(cells[kind, sides], more))
     return left_out
-
-
-def _cells(pairs: Sequence[Pair], level: str, names: Sequence[str]) -> _Cells:
-    """Indices of a level's pairs by their kind and their sides of the traits."""
-
-    def kind(pair: Pair) -> _Kind:
-        said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
-        return said[0] in ("A", "B"), said[1] in ("A", "B")
-
-    cells: _Cells = {}
-    for index, pair in enumerate(pairs):
-        if pair.level == level:
-            cells.setdefault((kind(pair), tuple(_TRAITS[name](pair) for name in names)), []).append(index)
-    return cells
 
 
 def _longer(pair: Pair) -> bool | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.label.votes import vote
+from judgetrain.label.labels import vote
 from judgetrain.schema import ORDERS, Order, Verdict
 
 PRIOR = 0.5

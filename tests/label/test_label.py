@@ -26,12 +26,11 @@ from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
-from judgetrain.label.labels import ensemble_label
+from judgetrain.label.labels import ensemble_label, vote
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.selection import in_both_orders
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
-from judgetrain.label.votes import vote
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Order, mirror
 from tests.builders.judges import SAMPLING
