@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from importlib.metadata import PackageNotFoundError, version
+
+from judgetrain.errors import ConfigError
 
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
 
@@ -13,6 +16,18 @@ def version_of(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def check_package(module: str, because: str, extra: str | None = None) -> None:
+    """Refuse what needs a package that is not installed; ``extra``: the extra that brings it, and what else is needed.
+
+    Raises:
+        ConfigError: names the package, and what to install.
+    """
+    if importlib.util.find_spec(module) is None:
+        name = module.replace("_", "-")
+        wanted = f"'judgetrain[{extra}]'" if extra else name
+        raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
 
 
 def versions() -> dict[str, str]:

@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
+from judgetrain.artifacts.installed import check_package
 from judgetrain.artifacts.ready import parts_of
 from judgetrain.engines.openai.address import Address
 from judgetrain.errors import ConfigError
@@ -22,18 +23,6 @@ CHECK_LOADABLE = "judgetrain.engines.model_check:check_loadable"
 
 WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
 """The shipped base model that the path ``world`` names."""
-
-
-def check_package(module: str, because: str, extra: str | None = None) -> None:
-    """Refuse what needs a package that is not installed; ``extra``: the extra that brings it, and what else is needed.
-
-    Raises:
-        ConfigError: names the package, and what to install.
-    """
-    if importlib.util.find_spec(module) is None:
-        name = module.replace("_", "-")
-        wanted = f"'judgetrain[{extra}]'" if extra else name
-        raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
 
 
 def own_host(host: str) -> bool:

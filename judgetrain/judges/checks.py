@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.installed import check_package
 from judgetrain.artifacts.stages import value_at
 from judgetrain.engines.config import (
     EngineConfig,
     LocalEngineConfig,
     TransformersEngineConfig,
-    check_package,
     model_files,
 )
 from judgetrain.errors import ConfigError, EngineError

@@ -23,7 +23,6 @@ from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.engines.config import check_package
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -242,9 +241,8 @@ class Pipeline:
     def _check_here(self, name: str) -> None:
         """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
         stages = list(self.missing(name))
-        if stages and self.config.executor.type == "ray":
+        if stages:
             check_executor(self.config.executor)
-            check_package("ray", "executor=ray")
         for stage in stages:
             STAGES[stage].check_here(self.config)
         checked: set[str] = set()

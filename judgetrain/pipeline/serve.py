@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from judgetrain.artifacts.installed import check_package
 from judgetrain.artifacts.locks import using
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
-from judgetrain.engines.config import check_package
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_directories
 from judgetrain.judges.factory import Models

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar
 
 from judgetrain.artifacts.config import EXECUTORS, ExecutorConfig
-from judgetrain.errors import ConfigError, UnansweredError
+from judgetrain.errors import UnansweredError
 
 R = TypeVar("R")
 """What a shard gives."""
@@ -97,6 +97,10 @@ class LocalExecutor:
     def __init__(self, *settings: Any) -> None:
         """All executors are made alike."""
 
+    @staticmethod
+    def check(config: ExecutorConfig) -> None:
+        """It can always be had."""
+
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards, in order."""
         for index, items in shards:
@@ -107,16 +111,12 @@ class LocalExecutor:
 
 
 def check_executor(config: ExecutorConfig) -> None:
-    """Refuse what no cluster can give.
+    """Refuse an executor that cannot be had on this machine.
 
     Raises:
-        ConfigError: names the key.
+        ConfigError: names the key, or the package that is missing.
     """
-    gpus = config.gpus_per_worker or 0.0
-    if gpus > 1 and gpus % 1:
-        raise ConfigError(
-            f"executor.gpus_per_worker={gpus:g}: workers share a GPU (as 0.5) or have whole ones: give 1, 2, …"
-        )
+    resolve_name(EXECUTORS[config.type]).check(config)
 
 
 def make_executor(config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> Executor:

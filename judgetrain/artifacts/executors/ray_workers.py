@@ -13,7 +13,8 @@ from judgetrain.artifacts.executors.base import Done, R, Work
 from judgetrain.artifacts.executors.cluster import Share, connect, described, nodes
 from judgetrain.artifacts.executors.feed import Feed, Shard
 from judgetrain.artifacts.executors.worker import Worker, is_alive
-from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
+from judgetrain.artifacts.installed import check_package
+from judgetrain.errors import ConfigError, EngineError, EngineLostError, JudgetrainError
 
 DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
@@ -58,6 +59,20 @@ class RayExecutor:
         self._calls = self._deaths = self._failed = 0
         self._asked, self._told = 0.0, False
         self._need = Share(gpus=0.0, cpus=0.0)
+
+    @staticmethod
+    def check(config: ExecutorConfig) -> None:
+        """Refuse what no cluster can give.
+
+        Raises:
+            ConfigError: names the key, or the package that is missing.
+        """
+        check_package("ray", "executor=ray")
+        gpus = config.gpus_per_worker or 0.0
+        if gpus > 1 and gpus % 1:
+            raise ConfigError(
+                f"executor.gpus_per_worker={gpus:g}: workers share a GPU (as 0.5) or have whole ones: give 1, 2, …"
+            )
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which workers finish them; each is taken when a worker is free.
