@@ -13,8 +13,6 @@ from judgetrain.scorers.results import COLUMNS
 
 TILE = {"cpu": (256, 1 << 17), "cuda": (4096, 1 << 27)}
 """Most steps of a tile, and its logits: a CPU's second-level cache holds two such tiles."""
-LARGE = 3e38
-"""Almost the largest float32: times this, clamped to 0 and 1, a difference is whether it is positive."""
 
 
 def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -22,7 +20,7 @@ def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     Args:
         logits: ``[steps, vocabulary]``, any floating type; reduced in float32, without a copy of all of them.
-        targets: ``[steps]``, the token ids whose log-probability and rank are wanted.
+        targets: ``[steps]``, the token ids whose log-probability is wanted.
 
     A step whose logits hold NaN or positive infinity gives NaN. Negative infinity (a token ruled out) gives an
     infinite ``logprob_variance``, and NaN where the mean over the vocabulary has no value.
@@ -78,7 +76,7 @@ def _in_tiles(
     for start in range(0, len(targets), most):
         rows = slice(start, start + most)
         own = targets[rows]
-        sums = _Sums(chosen(rows).reshape(-1, 1).float(), own)
+        sums = _Sums(chosen(rows).reshape(-1, 1).float())
         width = min(vocabulary, max(1, cells // len(own)))
         buffers = torch.empty((2, len(own) * width), device=targets.device)
         for column in range(0, vocabulary, width):
@@ -86,7 +84,7 @@ def _in_tiles(
             count = part.stop - column
             logits, scratch = (buffer[: len(own) * count].view(-1, count) for buffer in buffers)
             fill(rows, part, logits)
-            sums.add(logits, scratch, column)
+            sums.add(logits, scratch)
         parts.append(sums.columns(vocabulary))
     return torch.cat(parts)
 
@@ -94,20 +92,18 @@ def _in_tiles(
 class _Sums:
     """Running sums over the vocabulary of some steps, each ``[steps, 1]``."""
 
-    def __init__(self, chosen: torch.Tensor, targets: torch.Tensor) -> None:
-        self._chosen, self._targets = chosen, targets
+    def __init__(self, chosen: torch.Tensor) -> None:
+        self._chosen = chosen
         zero = torch.zeros_like(chosen)
         self._best = torch.full_like(zero, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
-        self._second = torch.full_like(zero, -torch.inf)
-        self._total = self._products = self._squares = self._above = self._sum = self._spread = zero
+        self._total = self._products = self._sum = self._spread = zero
         self._near: torch.Tensor | None = None
 
-    def add(self, logits: torch.Tensor, scratch: torch.Tensor, start: int) -> None:
-        """Read the slice of the vocabulary that starts at token id ``start``; both buffers are overwritten."""
+    def add(self, logits: torch.Tensor, scratch: torch.Tensor) -> None:
+        """Read the next slice of the vocabulary; both buffers are overwritten."""
         if self._near is None:  # sums of squares lose nothing around a value near the mean
             self._near = logits.mean(dim=-1, keepdim=True)
-        best = self._leaders(logits)
-        self._count_above(logits, scratch, start)
+        best = torch.maximum(self._best, logits.amax(dim=-1, keepdim=True))
         torch.sub(logits, self._near, out=scratch)
         self._sum = self._sum + scratch.sum(dim=-1, keepdim=True)
         self._spread = self._spread + _dot(scratch, scratch)
@@ -117,25 +113,7 @@ class _Sums:
         scale = step.exp()
         self._products = scale * (self._products + step * self._total) + _products(weights, shifted)
         self._total = scale * self._total + weights.sum(dim=-1, keepdim=True)
-        self._squares = scale.square() * self._squares + _dot(weights, weights)
         self._best = best
-
-    def _leaders(self, logits: torch.Tensor) -> torch.Tensor:
-        """The largest logit so far; the second largest is looked for only in steps of which this slice may hold it."""
-        top = logits.amax(dim=-1, keepdim=True)
-        rows = (top > self._second)[:, 0].nonzero()[:, 0]
-        if len(rows):
-            found = logits[rows].topk(min(2, logits.shape[1]), dim=-1).values
-            leaders = torch.cat([found, self._best[rows], self._second[rows]], dim=1).topk(2, dim=-1).values
-            self._second = self._second.index_copy(0, rows, leaders[:, 1:])
-        return torch.maximum(self._best, top)
-
-    def _count_above(self, logits: torch.Tensor, scratch: torch.Tensor, start: int) -> None:
-        """Count the tokens above the target; the target itself never is, however its logit was rounded."""
-        above = torch.sub(logits, self._chosen, out=scratch).mul_(LARGE).clamp_(0.0, 1.0)
-        inside = ((self._targets >= start) & (self._targets < start + logits.shape[1])).nonzero()[:, 0]
-        above[inside, self._targets[inside] - start] = 0.0
-        self._above = self._above + above.sum(dim=-1, keepdim=True)
 
     def columns(self, size: int) -> torch.Tensor:
         """The statistics over a vocabulary of ``size`` tokens, as :func:`reduce_logits` has them."""
@@ -146,10 +124,7 @@ class _Sums:
         columns = (
             self._chosen - log_partition,
             log_total - self._products / self._total,
-            (self._squares / self._total.square() - 1 / size) / max(1, size - 1),
             spread / max(1, size - 1),
-            self._best - self._second,
-            torch.where(torch.isnan(self._total), torch.nan, self._above + 1),
             spread / size + mean * (mean - log_partition),
         )
         return torch.cat(columns, dim=1)

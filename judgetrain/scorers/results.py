@@ -10,22 +10,12 @@ from numpy.typing import NDArray
 
 from judgetrain.scorers.encode import Unscored
 
-COLUMNS = (
-    "logprob",
-    "entropy",
-    "probability_variance",
-    "logprob_variance",
-    "margin",
-    "rank",
-    "logprob_times_logit",
-)
+COLUMNS = ("logprob", "entropy", "logprob_variance", "logprob_times_logit")
 """The statistics of one step of a softmax, in the order in which tables hold them.
 
-``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats. ``probability_variance``
-and ``logprob_variance``: unbiased variance over the vocabulary of the probabilities and of the log-probabilities.
-``margin``: log-probability of the most probable token minus that of the second, nats. ``rank``: of the target token,
-1 is the most probable; tokens of equal logit share the better rank. ``logprob_times_logit``: mean over the
-vocabulary of log-probability times raw logit, which the glass-box paper's released code takes for the entropy.
+``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats. ``logprob_variance``:
+unbiased variance over the vocabulary of the log-probabilities. ``logprob_times_logit``: mean over the vocabulary of
+log-probability times raw logit, which the glass-box paper's released code takes for the entropy.
 """
 
 

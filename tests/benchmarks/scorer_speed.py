@@ -30,7 +30,7 @@ from judgetrain.scorers.statistics import TokenScorer
 from tests.benchmarks.common import parser_of
 
 MB = 1 << 20
-COMPARED = ("logprob", "entropy", "rank", "margin", "probability_variance", "logprob_variance")
+COMPARED = ("logprob", "entropy", "logprob_variance")
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,9 @@ def plain(model: Any, batch: Sequence[Tokens]) -> list[tuple[dict[str, np.ndarra
         probs = logs.exp()
         start, end = len(tokens.prompt), len(tokens)
         chosen = logs[:-1].gather(1, ids[0, 1:, None])[:, 0]
-        best = logs.topk(2).values
         values = {
             "logprob": chosen,
             "entropy": -(probs * logs).sum(-1)[:-1],
-            "rank": (logs[:-1] > chosen[:, None]).sum(-1).float() + 1,
-            "margin": (best[:, 0] - best[:, 1])[:-1],
-            "probability_variance": probs.var(-1)[:-1],
             "logprob_variance": logs.var(-1)[:-1],
         }
         used = torch.stack([a[0, :, start - 1 : end - 1, :start].float() for a in output.attentions])
@@ -102,13 +98,13 @@ def plain(model: Any, batch: Sequence[Tokens]) -> list[tuple[dict[str, np.ndarra
 
 
 def check(ours: Sequence[Any], theirs: Sequence[tuple[dict[str, np.ndarray], np.ndarray]], tolerance: float) -> float:
-    """The largest difference; ends the program where it is above the tolerance (ranks: a share of them may differ)."""
+    """The largest difference; ends the program where it is above the tolerance."""
     worst = 0.0
     for found, (values, attention) in zip(ours, theirs, strict=True):
         assert isinstance(found, TokenStatistics)
         for name in COMPARED:
             difference = np.abs(found[name] - values[name])
-            worst = max(worst, float(np.mean(difference > 0) * tolerance if name == "rank" else difference.max()))
+            worst = max(worst, float(difference.max()))
         if found.attention_entropy is not None:
             worst = max(worst, float(np.abs(np.stack(found.attention_entropy) - attention).max()))
     if worst > tolerance:

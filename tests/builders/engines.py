@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from judgetrain.data.world.pretrain import wrapped
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.openai.gate import Clock
 from judgetrain.engines.prompting import encode
@@ -21,22 +22,13 @@ TEMPLATE = (
 def word_tokenizer(template: str | None = TEMPLATE):
     """Word-level over WORDS with exact spacing, newlines as tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
     vocabulary = specials + ["\n"] + WORDS + [f" {word}" for word in WORDS]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?#+| ?\w+| ?[^\w\s]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<end>",
-        additional_special_tokens=["<user>", "<assistant>", "<system>"],
-        chat_template=template,
-        clean_up_tokenization_spaces=False,
-    )
+    return wrapped(tokenizer, template)
 
 
 def encoded(conversations, tokenizer) -> list[tuple[int, ...]]:

@@ -27,15 +27,11 @@ def columns(logits: np.ndarray, targets: list[int]) -> dict[str, np.ndarray]:
     """Every statistic of each step, from its definition; logits [steps, vocabulary]."""
     logs = log_softmax(logits)
     probs = np.exp(logs)
-    ordered = np.sort(logs, axis=-1)[:, ::-1]
     steps = range(len(targets))
     return {
         "logprob": np.array([logs[i, targets[i]] for i in steps]),
         "entropy": np.array([-sum(p * x for p, x in zip(probs[i], logs[i], strict=True) if p > 0) for i in steps]),
-        "probability_variance": probs.var(-1, ddof=1),
         "logprob_variance": logs.var(-1, ddof=1),
-        "margin": ordered[:, 0] - ordered[:, 1],
-        "rank": np.array([1 + sum(logits[i] > logits[i, targets[i]]) for i in steps]),
         "logprob_times_logit": (logs * logits).mean(-1),
     }
 

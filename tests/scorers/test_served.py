@@ -11,6 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from judgetrain.data.world.pretrain import wrapped
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
@@ -37,18 +38,6 @@ SPLIT = [
 """Characters of several bytes, which are split over tokens: emoji, joined ones, CJK, combining marks."""
 
 
-def wrapped(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<end>",
-        additional_special_tokens=SPECIALS[3:],
-        chat_template=TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
-
-
 def of_bytes() -> PreTrainedTokenizerFast:
     """As GPT-2's: tokens of bytes, most of them parts of a character here."""
     tokenizer = Tokenizer(models.BPE())
@@ -59,7 +48,7 @@ def of_bytes() -> PreTrainedTokenizerFast:
         vocab_size=300, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(["the cat sat on the mat and the dog ran"] * 9, trainer)
-    return wrapped(tokenizer)
+    return wrapped(tokenizer, TEMPLATE)
 
 
 def of_pieces() -> PreTrainedTokenizerFast:
@@ -72,7 +61,7 @@ def of_pieces() -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    return wrapped(tokenizer)
+    return wrapped(tokenizer, TEMPLATE)
 
 
 @pytest.fixture

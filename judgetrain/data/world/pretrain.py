@@ -19,6 +19,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import pretraining_queries
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHAT_TEMPLATE = (
@@ -38,7 +39,6 @@ CONTRACT = (
 def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
     """A word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
@@ -49,15 +49,22 @@ def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
     texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
     texts += [f"{q}\nQuery: {q}" for q in language.first_queries] + [CONTRACT]
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=specials, show_progress=False))
+    return wrapped(tokenizer, CHAT_TEMPLATE, model_max_length=512)
+
+
+def wrapped(tokenizer: Tokenizer, template: str | None, **options: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer with the special tokens of the world's chats, as Transformers has them."""
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<pad>",
         unk_token="<unk>",
         eos_token="<end>",
         additional_special_tokens=["<user>", "<assistant>", "<system>"],
-        chat_template=CHAT_TEMPLATE,
+        chat_template=template,
         clean_up_tokenization_spaces=False,
-        model_max_length=512,
+        **options,
     )
 
 
