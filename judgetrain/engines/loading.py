@@ -122,13 +122,11 @@ def load_model(
     config: ModelConfig,
     device: str | torch.device | None = None,
     *,
-    quantization: Any = None,
     adapters: str | None = None,
 ) -> PreTrainedModel:
     """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write.
 
-    GGUF is unpacked; adapters, those of the path or those given, are merged into their base. ``quantization`` is a
-    Transformers quantisation configuration, for training adapters on a base that stays quantised.
+    GGUF is unpacked; adapters, those of the path or those given, are merged into their base.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
@@ -144,14 +142,8 @@ def load_model(
     split = config.gpus > 1 and str(device).startswith("cuda")
     if adapters is None and not gguf_file and (Path(path) / ADAPTERS).is_file():
         base = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        if quantization is not None:
-            raise EngineError(f"{config.path} holds adapters, which a quantised base cannot take up: merge them first")
         return load_model(replace(config, path=base), device, adapters=path)
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
-    if quantization is not None:
-        if gguf_file:
-            raise EngineError(f"{config.path} has GGUF weights, which are quantised already: set lora.quantize=null")
-        options["quantization_config"] = quantization
     if config.attn_implementation is not None:
         options["attn_implementation"] = config.attn_implementation
     elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(options["dtype"]):

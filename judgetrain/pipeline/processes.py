@@ -204,8 +204,8 @@ def _failure(error: Any, stage: str) -> Exception:
     if first.exitcode == -signal.SIGKILL:
         return TrainingError(
             f"process {rank} of stage {stage} was killed (signal 9), most often by the operating system for want of "
-            f"memory: lower train.{stage}.per_device_train_batch_size, and run the same command again to go on from "
-            "the last checkpoint"
+            "memory: lower per_device_train_batch_size of the stage, and run the same command again to go on from the "
+            "last checkpoint"
         )
     trace = "" if isinstance(first.message, str) else first.message["extraInfo"]["py_callstack"]
     return RuntimeError(f"process {rank} of stage {stage} failed: {_message(first)}\n{trace}")

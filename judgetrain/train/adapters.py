@@ -1,15 +1,12 @@
-"""Low-rank adapters: PEFT's configuration from ours, QLoRA's quantised base, merging."""
+"""Low-rank adapters: PEFT's configuration from ours, and merging."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import load_model
 from judgetrain.errors import TrainingError
 from judgetrain.train.config import AdapterConfig
 
@@ -24,8 +21,8 @@ def targets(text: str) -> str | list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def peft_config(settings: AdapterConfig, model: PreTrainedModel, stage: str) -> Any:
-    """PEFT's LoRA configuration, or None when adapters are off.
+def peft_config(settings: AdapterConfig, model: PreTrainedModel, key: str) -> Any:
+    """PEFT's LoRA configuration, or None when adapters are off; ``key`` is where the stage's settings stand.
 
     Raises:
         TrainingError: ``target_modules`` matches no module of the model, or its output layer.
@@ -36,13 +33,13 @@ def peft_config(settings: AdapterConfig, model: PreTrainedModel, stage: str) -> 
 
     config = LoraConfig(
         r=settings.r,
-        lora_alpha=settings.lora_alpha,
+        lora_alpha=2 * settings.r,
         lora_dropout=settings.lora_dropout,
         target_modules=targets(settings.target_modules),
         task_type="CAUSAL_LM",
     )
     if settings.target_modules != "all-linear":
-        _check_targets(config, model, f"train.{stage}.lora.target_modules={settings.target_modules}")
+        _check_targets(config, model, f"{key}.lora.target_modules={settings.target_modules}")
     return config
 
 
@@ -64,39 +61,15 @@ def _check_targets(config: Any, model: PreTrainedModel, setting: str) -> None:
         )
 
 
-def quantization(settings: AdapterConfig) -> Any:
-    """How QLoRA's frozen base is loaded (NF4 with double quantisation, computing in bfloat16), or None."""
-    if settings.quantize is None:
-        return None
-    import torch
-    from transformers import BitsAndBytesConfig
-
-    if settings.quantize == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
-
-
-def save_adapted(
-    model: Any, state: Mapping[str, Any], start: ModelConfig, settings: AdapterConfig, directory: Path
-) -> None:
-    """Write a trained PEFT model: as adapters, or merged into ordinary weights.
-
-    Adapters of a quantised base are merged into the base as it was before: rounded weights could not take them up.
-    """
+def save_adapted(model: Any, state: Mapping[str, Any], settings: AdapterConfig, directory: Path) -> None:
+    """Write a trained PEFT model: merged into ordinary weights, or as adapters."""
+    if settings.merge:
+        whole = model.merge_and_unload()
+        whole.save_pretrained(directory, state_dict={k: v.contiguous() for k, v in whole.state_dict().items()})
+        return
     for config in model.peft_config.values():
         base = config.base_model_name_or_path
         config.base_model_name_or_path = str(Path(base).resolve()) if base and Path(base).is_dir() else base
-    quantised = settings.quantize is not None
-    if not settings.merge or quantised:
-        model.save_pretrained(directory, state_dict=dict(state))
-        (directory / "README.md").unlink(missing_ok=True)  # PEFT's; ours is written at the end
-        model.generation_config.save_pretrained(directory)
-    if settings.merge:
-        whole = load_model(start, adapters=str(directory)) if quantised else model.merge_and_unload()
-        shutil.rmtree(directory, ignore_errors=True)
-        whole.save_pretrained(directory, state_dict={k: v.contiguous() for k, v in whole.state_dict().items()})
+    model.save_pretrained(directory, state_dict=dict(state))
+    (directory / "README.md").unlink(missing_ok=True)  # PEFT's; ours is written at the end
+    model.generation_config.save_pretrained(directory)

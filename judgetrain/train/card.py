@@ -16,7 +16,6 @@ from judgetrain.errors import DataError
 from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
-_TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge", "rl": "RL judge"}
 Row = Mapping[str, Any]
 FLOORS = ("random", "first", "longer", "surface")
 """Baselines by their names in an evaluation."""
@@ -32,18 +31,19 @@ def write_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     local = base.path == "world" or base.path.startswith(PACKAGE) or looks_local(base.path)
+    title = f"{'Initial' if stage == 'initial' else stage.upper()} judge"
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["judgetrain", "llm-judge", stage],
         base_model=None if local else base.path,
-        model_name=f"{_TITLES[stage]} {fingerprint}",
+        model_name=f"{title} {fingerprint}",
         **dict[str, Any](licence_of(base)),
     )
     card = ModelCard.from_template(
         data,
         str(Path(__file__).with_name("card.md.jinja")),
-        title=_TITLES[stage],
+        title=title,
         version=__version__,
         recipe=recipe,
         base=Path(base.path).name if looks_local(base.path) else base.path,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
-
+KEPT = 2
+"""Checkpoints that are kept while training: one may be cut by what kills the run."""
 
 FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
 """Logged figures that training cannot go on without, and how they are called."""
@@ -93,12 +94,12 @@ class PackingProbe(TrainerCallback):  # type: ignore[misc]
     When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
     """
 
-    def __init__(self, trainer: Trainer, stage: str) -> None:
-        self._trainer, self._stage = trainer, stage
+    def __init__(self, trainer: Trainer, key: str) -> None:
+        self._trainer, self._key = trainer, key
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Run the probe, on every process."""
-        check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)
+        check_packing(self._trainer.model, self._key, self._trainer.model_wrapped, args.device)
 
 
 class FiniteFigures(TrainerCallback):  # type: ignore[misc]
@@ -115,12 +116,12 @@ class FiniteFigures(TrainerCallback):  # type: ignore[misc]
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     """Marks a checkpoint once every process has written its part of it and found its weights finite.
 
-    The oldest ones are removed after that, down to ``keep`` (at least 2), but never the best one; the mark goes first,
-    so that what a kill leaves of them is not taken for whole. The time spent so far is kept with every checkpoint.
+    The oldest ones are removed after that, down to :data:`KEPT`, but never the best one; the mark goes first, so that
+    what a kill leaves of them is not taken for whole. The time spent so far is kept with every checkpoint.
     """
 
-    def __init__(self, keep: int, out: StageRun) -> None:
-        self._keep, self._out = keep, out
+    def __init__(self, out: StageRun) -> None:
+        self._out = out
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write the mark; called by the trainer after a checkpoint.
@@ -143,9 +144,59 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         marked = complete(directory)
         spared = {path.name for _, path in marked[-1:]} | ({Path(best).name} if best else set())
         removable = [path for _, path in marked if path.name not in spared]
-        for path in removable[: max(0, len(marked) - self._keep)]:
+        for path in removable[: max(0, len(marked) - KEPT)]:
             (path / COMPLETE).unlink()
             shutil.rmtree(path, ignore_errors=True)
+
+
+class NoMore(TrainerCallback):  # type: ignore[misc]
+    """Lets a run that was killed after its last checkpoint end as it would have.
+
+    Where ``max_steps`` leaves data over, the trainer takes one step more when it is resumed at its end: here that step
+    moves no weight and is not logged.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
+    ) -> None:
+        """See whether training is at its end already."""
+        self._over = state.global_step >= state.max_steps
+        for group in optimizer.param_groups if self._over else ():
+            group["lr"] = 0.0
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Undo the count of the step."""
+        if self._over:
+            state.global_step = state.max_steps
+            control.should_log = control.should_evaluate = control.should_save = False
+            control.should_training_stop = True
+
+
+class KeptBest(TrainerCallback):  # type: ignore[misc]
+    """Has the last step evaluated too, and says which step is kept; ``held_out``: what the agreement is on."""
+
+    def __init__(self, agreement: str, held_out: str, out: StageRun) -> None:
+        self._agreement, self._held_out, self._out = agreement, held_out, out
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Evaluate the last step too."""
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = control.should_save = True
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Say which step is kept; 0 is the start, where it was evaluated and no step is better."""
+        found = {row["step"]: row[self._agreement] for row in state.log_history if self._agreement in row}
+        kept, steps = state.best_global_step or 0, state.global_step
+        if not state.is_world_process_zero or kept not in found:
+            return
+        facts = {"step": kept, "of": steps, "agreement": found[kept]} | ({"start": found[0]} if 0 in found else {})
+        self._out.note("kept", facts)
+        start_kept = f"the judge it started from, since none of {steps} steps is better"
+        what = f"step {kept} of {steps}" if kept else start_kept
+        start = f" (start {found[0]:.3f})" if 0 in found else ""
+        self._out.log(
+            f"{self._out.stage}: kept {what}: held-out agreement {found[kept]:.3f}{start} on {self._held_out}"
+        )
 
 
 def complete(directory: Path) -> list[tuple[int, Path]]:
@@ -159,11 +210,9 @@ def _sizes(checkpoint: Path) -> dict[str, int]:
 
 
 def _mark(checkpoint: Path) -> dict[str, Any] | None:
-    """What the mark of a checkpoint says, unless a file's size is another since; older ones say only ``layout``."""
+    """What the mark of a checkpoint says; None if it cannot be read, or a file's size is another since."""
     found = read_json(checkpoint / COMPLETE)
-    if not isinstance(found, dict):
-        return {"layout": (checkpoint / COMPLETE).read_text(encoding="utf-8", errors="replace")}
-    return found if "layout" in found and found.get("bytes") == _sizes(checkpoint) else None
+    return found if isinstance(found, dict) and found.get("bytes") == _sizes(checkpoint) else None
 
 
 def last_complete(directory: Path) -> str | None:

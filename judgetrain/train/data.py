@@ -7,6 +7,7 @@ held of a row is its length.
 from __future__ import annotations
 
 import itertools
+import shutil
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,13 @@ class Examples:
         return {"too_long": self.too_long, "all_masked": self.all_masked}
 
 
+def emptied(directory: Path) -> Path:
+    """The directory, made new, with nothing in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
 def fitting(
     rows: Collection[Row],
     tokenizer: PreTrainedTokenizerBase,
@@ -94,12 +102,12 @@ def fitting(
             tokens = _tokens(clean, renderer)
             if tokens is None:  # the loss is computed on what is left after the prompt
                 left["all_masked"] += 1
-            elif (length := _length(tokens)) > max_length:
+            elif (tokens_read := length(columns := _columns(clean, tokens))) > max_length:
                 left["too_long"] += 1
             else:
-                lengths.append(length)
+                lengths.append(tokens_read)
                 judgments.append(_judgment(row))
-                yield _columns(clean, tokens)
+                yield columns
 
     data = table(kept(), place)
     if left["all_masked"] == len(rows):
@@ -165,8 +173,9 @@ def _judgment(row: Row) -> str:
     return str(row["nodes"][0]) if supervised else ""
 
 
-def _length(tokens: Tokens) -> int:
-    return len(tokens["prompt"]) + max(len(ids) for side, ids in tokens.items() if side != "prompt")
+def length(row: Mapping[str, Any]) -> int:
+    """Tokens of the prompt with the longest completion; of a row of a table, or of its parts."""
+    return len(row.get("input_ids") or row["prompt_ids"]) + max(len(row.get(f"{side}_ids", ())) for side in _SIDES[1:])
 
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.errors import ConfigError
 from judgetrain.rooms import shipped
-from judgetrain.train.config import RlConfig, TrainConfig, TrainStages
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, Trainer
+
+    from judgetrain.train.config import TrainStages
 
 T = TypeVar("T")
 
@@ -119,24 +120,21 @@ def deepspeed_json(settings: TrainStages) -> str | None:
     return settings.deepspeed or str(shipped("launch") / "deepspeed" / f"{settings.distributed}.json")
 
 
-def check_distributed(settings: TrainStages, stage: str) -> None:
-    """Check how the processes of a training stage are to work together.
+def check_distributed(settings: TrainStages) -> int:
+    """Check how the processes of the stages that train are to work together, and say how many there are.
 
     Raises:
         ConfigError: names the key, its value and the remedy.
     """
     mode = settings.distributed
-    config: TrainConfig = getattr(settings, stage)
     if mode == "none":
-        if isinstance(config, RlConfig):
-            _check_shared(config, stage, 1)
         for name in ("processes", "deepspeed"):
             if getattr(settings, name) not in (None, 1):
                 raise ConfigError(
                     f"train.{name}={getattr(settings, name)} and train.distributed=none: "
                     "set train.distributed=ddp, zero2 or zero3"
                 )
-        return
+        return 1
     if not mode.startswith("zero"):
         if settings.deepspeed:
             raise ConfigError(
@@ -144,39 +142,7 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
             )
     elif importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
-    if config.lora.quantize and mode.startswith("zero3"):
-        raise ConfigError(
-            f"train.{stage}.lora.quantize={config.lora.quantize} and train.distributed={mode}: a quantised "
-            "base cannot be partitioned; take zero2"
-        )
-    size = processes(settings)
-    if isinstance(config, RlConfig):
-        _check_shared(config, stage, size)
-        return
-    steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
-    if steps % size:
-        raise ConfigError(
-            f"train.{stage}.global_accumulation_steps={steps} cannot be shared out evenly over {size} processes (the "
-            f"global batch is per_device_train_batch_size x global_accumulation_steps, here {batch * steps}): make it "
-            f"a multiple of {size} and lower train.{stage}.per_device_train_batch_size as much"
-        )
-
-
-def _check_shared(config: RlConfig, stage: str, size: int) -> None:
-    """Check that whole comparisons, in whole micro-batches, are shared out over the processes."""
-    key = f"train.{stage}"
-    if config.comparisons_per_step % size:
-        raise ConfigError(
-            f"{key}.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {size} "
-            f"processes: make it a multiple of {size}"
-        )
-    rows = config.rows_per_step // size
-    if rows % config.per_device_train_batch_size:
-        raise ConfigError(
-            f"{key}.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts "
-            f"that a process learns from in a step (comparisons_per_step / processes x num_generations x "
-            f"{config.parts} texts of a branch): take one that does"
-        )
+    return processes(settings)
 
 
 def join(settings: TrainStages) -> ProcessGroup:

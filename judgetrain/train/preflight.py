@@ -19,8 +19,8 @@ PACKING_TOLERANCE = 1e-2
 
 
 @contextmanager
-def memory_explained(stage: str) -> Iterator[None]:
-    """Turn what PyTorch raises when memory runs out in a stage, on a GPU or not, into a sentence.
+def memory_explained(key: str) -> Iterator[None]:
+    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence; ``key``: of the settings.
 
     Raises:
         TrainingError: memory ran out; says what to lower.
@@ -33,13 +33,10 @@ def memory_explained(stage: str) -> Iterator[None]:
         known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not known and not re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE):
             raise
-        remedy = (
-            f"lower train.{stage}.per_device_train_batch_size (raise global_accumulation_steps as much), set "
-            "gradient_checkpointing=true or lora.enabled=true"
-        )
-        if stage == "reference":
-            remedy = "lower train.dpo.precompute_ref_batch_size"
-        raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
+        raise TrainingError(
+            f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much), or set "
+            f"{key}.gradient_checkpointing=true or {key}.lora.enabled=true"
+        ) from error
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
@@ -74,13 +71,13 @@ def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, reference: ModelCo
         )
 
 
-def check_packing(model: Any, stage: str, wrapped: Any = None, device: Any = "cpu") -> None:
+def check_packing(model: Any, key: str, wrapped: Any = None, device: Any = "cpu") -> None:
     """Check that examples in one row do not see each other under this model's attention: a probe with two of them.
 
     ``wrapped`` is what computes, where that is DeepSpeed's or another engine with the model in it, on ``device``.
 
     Raises:
-        TrainingError: they do; packing and padding-free training would learn from other examples' text.
+        TrainingError: they do; padding-free training would learn from other examples' text.
     """
     import torch
 
@@ -97,5 +94,5 @@ def check_packing(model: Any, stage: str, wrapped: Any = None, device: Any = "cp
     if float((alone - packed).abs().max()) > PACKING_TOLERANCE * float(alone.max() - alone.min()):
         raise TrainingError(
             f"{type(model).__name__} with attention {model.config._attn_implementation!r} mixes examples that share a "
-            f"row: set train.{stage}.packing=false and padding_free=false, or train.base.attn_implementation=sdpa"
+            f"row: leave out {key}.trainer.padding_free, or set train.base.attn_implementation=sdpa"
         )

@@ -25,14 +25,15 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
-from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, fitting
+from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.fused_head import labelled_tokens_alone
 from judgetrain.train.preflight import check_same_vocabulary
 
+BATCH = 8
+"""Pairs that the reference model reads together: what training has room for, which keeps more than log-probabilities,
+is enough; more are no faster."""
 SHARD = 512
 """Pairs finished together; the unit of resume, and what a worker gets at once."""
 TABLES = ".tokens"
@@ -48,7 +49,10 @@ class Reference:
     model: ModelConfig
     policy: ModelConfig
     """Whose tokenizer and chat template the pairs are rendered with."""
-    config: DpoConfig
+    max_length: int
+    bf16: bool | None
+    batch_size: int
+    """Pairs that are read together, at most :data:`BATCH`."""
 
 
 class _Untrained(DPOTrainer):  # type: ignore[misc]
@@ -93,16 +97,15 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], 
 
 def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place: Path) -> dict[str, Examples]:
     """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True, exist_ok=True)
+    emptied(place)
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)
-    length = reference.config.max_length
-    splits = {"train": fitting(pairs["train"], tokenizer, length, "preference pairs", ends, place / "train.arrow")}
+    most = reference.max_length
+    splits = {"train": fitting(pairs["train"], tokenizer, most, "preference pairs", ends, place / "train.arrow")}
     file = place / "heldout.arrow"
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
-        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, length, "held-out pairs", ends, file)
+        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, most, "held-out pairs", ends, file)
     return splits
 
 
@@ -138,11 +141,7 @@ class _Forward:
 
     def __call__(self, pairs: Sequence[Row]) -> list[Row]:
         """A row for each pair of token ids, in their order."""
-
-        def length(i: int) -> int:
-            return len(pairs[i]["prompt_ids"]) + max(len(pairs[i]["chosen_ids"]), len(pairs[i]["rejected_ids"]))
-
-        by_length = sorted(range(len(pairs)), key=length)
+        by_length = sorted(range(len(pairs)), key=lambda i: length(pairs[i]))
         data = Dataset.from_list([pairs[i] for i in by_length]).remove_columns(PAIR)
         logps = dict(zip(by_length, self._logps(data), strict=True))
         return [
@@ -157,9 +156,8 @@ class _Forward:
     def _logps(self, data: Dataset) -> list[tuple[float, float]]:
         """Reference log-probabilities (chosen, rejected) of the pairs, in their order."""
         trainer = self._trainer
-        loader = DataLoader(
-            data, batch_size=self._reference.config.precompute_ref_batch_size, collate_fn=trainer.data_collator
-        )
+        batch = min(BATCH, self._reference.batch_size)
+        loader = DataLoader(data, batch_size=batch, collate_fn=trainer.data_collator)
         parts = []
         with labelled_tokens_alone():
             for batch in trainer.accelerator.prepare(loader):
@@ -168,27 +166,18 @@ class _Forward:
         return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
 
     def _made(self) -> _Untrained:
-        settings = self._reference.config
         args = DPOConfig(
             output_dir=self._place.name,
             precompute_ref_log_probs=True,
-            per_device_train_batch_size=settings.precompute_ref_batch_size,
+            per_device_train_batch_size=min(BATCH, self._reference.batch_size),
             max_length=None,
-            ld_alpha=settings.ld_alpha,
-            **device_arguments(settings.bf16, settings.tf32),
+            **device_arguments(self._reference.bf16),
         )
         tokenizer = load_tokenizer(self._reference.policy)
         tokenizer.padding_side = "right"
-        model = load_model(self._reference.model, quantization=quantization(settings.lora))
-        # A trainer takes a quantised model with adapters only; log-probabilities are computed with them switched off.
-        adapters = peft_config(settings.lora, model, "dpo") if settings.lora.quantize else None
-        return _Untrained(
-            model=model,
-            peft_config=adapters,
-            args=args,
-            train_dataset=Dataset.from_list(_ANY),
-            processing_class=tokenizer,
-        )
+        model = load_model(self._reference.model)
+        train = Dataset.from_list(_ANY)
+        return _Untrained(model=model, args=args, train_dataset=train, processing_class=tokenizer)
 
     def _prepared(self) -> Any:
         trainer = self._trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,14 +14,14 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.adapters import peft_config, quantization, save_adapted
-from judgetrain.train.arguments import mixed_precision, training_arguments
-from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig
-from judgetrain.train.data import Examples, Row, dataset, fitting, with_reference
+from judgetrain.train.adapters import peft_config, save_adapted
+from judgetrain.train.arguments import mixed_precision, trainer_explained, training_arguments
+from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig
+from judgetrain.train.data import Examples, Row, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
-from judgetrain.train.order import fill, order
+from judgetrain.train.order import filled, order
 from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
-from judgetrain.train.verdicts import opening
+from judgetrain.train.verdicts import verdict_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -36,9 +36,17 @@ TABLES = "tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to train: the start, the settings and the rows."""
+    """What is trained: the start, and the settings, which stand at ``key`` (as ``train.sft``)."""
 
     start: ModelConfig
+    config: TrainerConfig
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsJob(Job):
+    """Training on rows: SFT where they are examples, DPO where they are pairs and the settings a :class:`DpoConfig`."""
+
     config: TrainConfig
     train: Collection[Row]
     heldout: Collection[Row]
@@ -47,27 +55,24 @@ class Job:
     """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
 
 
-def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
+def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     """Train, or resume from the last complete checkpoint, and write ``model/``.
 
-    ``finish`` adds to the model directory before it gets its place. SFT when ``job.config`` is a plain
-    :class:`TrainConfig`, DPO when it is a :class:`DpoConfig`.
+    ``finish`` adds to the model directory before it gets its place.
 
     Raises:
         TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
     epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
     tokenizer.padding_side = "right"
-    ends = end_token_ids(job.start, tokenizer)
-    group, tables = current(), out.path("checkpoints") / TABLES
+    tables = out.path("checkpoints") / TABLES
 
     def tokenised() -> Examples:
-        shutil.rmtree(tables, ignore_errors=True)
-        tables.mkdir(parents=True, exist_ok=True)
-        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, tables / "train.arrow")
+        ends, place = end_token_ids(job.start, tokenizer), emptied(tables) / "train.arrow"
+        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, place)
         return with_reference(found, job.reference, "train") if job.reference else found
 
-    examples = group.decide(tokenised)
+    examples = current().decide(tokenised)
     for remark in examples.remarks:
         out.log(f"{out.stage}: {remark}")
     job = replace(job, config=lasting(job.config, len(examples)))
@@ -96,7 +101,7 @@ def complete(
     Raises:
         TrainingError: as :func:`train`.
     """
-    from judgetrain.train.checkpoints import finite, forget_logs_after, last_complete, no_number
+    from judgetrain.train.checkpoints import NoMore, finite, forget_logs_after, last_complete, no_number
     from judgetrain.train.fused_head import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
@@ -105,8 +110,9 @@ def complete(
         if group.leads:
             shutil.rmtree(checkpoints, ignore_errors=True)
         return
-    with memory_explained(out.stage), labelled_tokens_alone():
+    with memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
+        trainer.add_callback(NoMore())  # the last, since it takes back what others ask for
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
         if group.leads:
@@ -131,7 +137,7 @@ def _start_is_best(trainer: Trainer) -> bool:
 
 
 def _trainer(
-    job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
+    job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
     from datasets import concatenate_datasets
     from transformers import PrinterCallback
@@ -140,54 +146,57 @@ def _trainer(
 
     from judgetrain.train.checkpoints import PackingProbe
     from judgetrain.train.phases import PhasedTrainer
-    from judgetrain.train.preference import PreferenceTrainer
+    from judgetrain.train.preference import KeptPairs, PreferenceTrainer
 
     config = job.config
-    indices: Sequence[int] = range(len(examples))
-    if not config.packing:
-        indices = fill(order(examples.lengths, config, out.seed, examples.judgments), config)
-    rows = dataset(examples, indices)
-    first = None
-    if isinstance(config, InitialConfig):
-        initial = config
-        place = checkpoints / TABLES / "opening.arrow"
-        first = current().decide(lambda: opening(examples, initial, out.seed, place))
-    if first is not None:
-        out.log(f"{out.stage}: {first.told(tokenizer)}")
-        out.note("verdicts_first", {"judgments": first.judgments, "steps": first.steps})
-        rows = concatenate_datasets([first.data, rows])
+    paired = examples.judgments if isinstance(config, SftConfig) and config.orders_together else ()
+    batch, epochs = config.per_device_train_batch_size, config.num_train_epochs
+    step = batch * config.global_accumulation_steps
+    indices = order(examples.lengths, batch, epochs, out.seed, paired)
+    # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
+    rows = dataset(examples, filled(indices, step) if config.global_accumulation_steps > 1 else indices)
+    opening = None
+    if isinstance(config, InitialConfig) and config.verdict_token_warmup:
+        own, place = config, checkpoints / TABLES / "opening.arrow"
+        opening = current().decide(lambda: verdict_tokens(examples, own, out.seed, place))
+        out.log(f"{out.stage}: {opening.told(tokenizer)}")
+        out.note("verdict_token_warmup", {"judgments": opening.judgments, "steps": opening.steps})
+        rows = concatenate_datasets([opening.data, rows])
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
-    callbacks = watchers(job, heldout, out)
+    callbacks = watchers(out)
+    if isinstance(config, DpoConfig) and config.keep_best:
+        if heldout is None:
+            raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
+        callbacks.append(KeptPairs(len(heldout), out))
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
-    args = training_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
+    args = training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
     model = policy_of(job, tokenizer)
     shared: dict[str, Any] = {
         "model": model,
+        "args": args,
         "train_dataset": rows,
         "eval_dataset": heldout,
         "processing_class": tokenizer,
-        "peft_config": peft_config(config.lora, model, out.stage),
+        "peft_config": peft_config(config.lora, model, job.key),
         "callbacks": callbacks,
     }
     trainer: Trainer
-    if isinstance(config, DpoConfig):
-        if config.reference.path and job.reference is None:
-            check_same_vocabulary(tokenizer, config.reference, job.start)
-            shared["ref_model"] = load_model(trainable(config.reference, config))
-        trainer = PreferenceTrainer(args=args, **shared)
-    else:
-        trainer = (
-            PhasedTrainer(args=args, opening_steps=first.steps, **shared) if first else SFTTrainer(args=args, **shared)
-        )
-        if trainer.padding_free:
-            trainer.add_callback(PackingProbe(trainer, out.stage))
+    with trainer_explained(config, job.key):
+        if isinstance(config, DpoConfig):
+            if config.reference.path and job.reference is None:
+                check_same_vocabulary(tokenizer, config.reference, job.start)
+                shared["ref_model"] = load_model(trainable(config.reference, config.bf16, config.lora.enabled))
+            trainer = PreferenceTrainer(**shared)
+        elif opening:
+            trainer = PhasedTrainer(opening_steps=opening.steps, **shared)
+        else:
+            trainer = SFTTrainer(**shared)
+    if args.padding_free and not isinstance(config, DpoConfig):
+        trainer.add_callback(PackingProbe(trainer, job.key))
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         _compile(trainer, out)
-    examples_a_step = config.per_device_train_batch_size * config.global_accumulation_steps
-    steps = config.max_steps
-    if steps < 0:  # packing leaves fewer, longer examples
-        steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
+    steps = config.max_steps if config.max_steps > 0 else math.ceil(len(rows) / step)
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
@@ -211,30 +220,20 @@ def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     Raises:
         TrainingError: the tokenizer belongs to another model.
     """
-    model = load_model(trainable(job.start, job.config), quantization=quantization(job.config.lora))
+    model = load_model(trainable(job.start, job.config.bf16, job.config.lora.enabled))
     check_vocabulary(model, tokenizer, job.start.path)
     model.train()
     return model
 
 
-def watchers(job: Job, heldout: Dataset | None, out: StageRun) -> list[TrainerCallback]:
-    """What watches training.
-
-    Raises:
-        TrainingError: a stop-loss without held-out pairs.
-    """
+def watchers(out: StageRun) -> list[TrainerCallback]:
+    """What watches every training: whole checkpoints, the log, and figures that are numbers."""
     from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures, Progress
-    from judgetrain.train.preference import StopLoss
 
-    callbacks = [CheckpointMarks(job.config.save_total_limit, out), Progress(out), FiniteFigures()]
-    if isinstance(job.config, DpoConfig) and job.config.stop.watched:
-        if heldout is None:
-            raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")
-        callbacks.append(StopLoss(job.config.stop, job.config.beta, len(heldout), out))
-    return callbacks
+    return [CheckpointMarks(out), Progress(out), FiniteFigures()]
 
 
-def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
+def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
@@ -243,15 +242,15 @@ def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
     """
     from transformers.utils import import_utils
 
-    if config.lora.enabled or (model.dtype != "auto" and current().deepspeed):
+    if adapters or (model.dtype != "auto" and current().deepspeed):
         return model
     attention = model.attn_implementation
-    if attention is None and mixed_precision(config.bf16) and import_utils.is_flash_attn_2_available():
+    if attention is None and mixed_precision(bf16) and import_utils.is_flash_attn_2_available():
         attention = "flash_attention_2"
     return replace(model, dtype="float32", attn_implementation=attention)
 
 
-def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, tables: Path, out: StageRun) -> Dataset | None:
+def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out: StageRun) -> Dataset | None:
     """The held-out rows that fit, or None, which is said; tokenised by the leader."""
     if not len(job.heldout):
         return None
@@ -285,7 +284,7 @@ def _save(
         shutil.copytree(job.start.path, temporary)
     else:
         if job.config.lora.enabled:
-            save_adapted(model, state, job.start, job.config.lora, temporary)
+            save_adapted(model, state, job.config.lora, temporary)
         else:
             model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
         tokenizer.padding_side = "left"

@@ -1,4 +1,4 @@
-"""Stages ``initial``, ``sft``, ``dpo`` (branching paper, sections 4.2 and 4.5) and ``rl``."""
+"""Stages ``initial``, ``sft``, ``reference`` and ``dpo`` (branching paper, sections 4.2 and 4.5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
@@ -19,12 +18,9 @@ from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import write_card
-from judgetrain.train.config import AdapterConfig
 from judgetrain.train.preflight import memory_explained
-from judgetrain.train.run import Job, train, trainable
-from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, RlSettings, SftSettings
-
-Trained = InitialSettings | SftSettings | DpoSettings | RlSettings
+from judgetrain.train.run import RowsJob, train, trainable
+from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
 NO_PAIR = {
     "no_consensus": "judgments of a criterion agree too seldom, and in both orders: raise tree.judgments, grow more "
@@ -57,7 +53,14 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         settings.judge.save(model, settings.criteria, settings.aggregation)
         _describe(model, settings, inputs, out)
 
-    job = Job(start=settings.base, config=settings.train, train=rows, heldout=[], what="supervised examples")
+    job = RowsJob(
+        start=settings.base,
+        config=settings.train,
+        key=settings.key(),
+        train=rows,
+        heldout=[],
+        what="supervised examples",
+    )
     train(job, out, finish)
 
 
@@ -70,13 +73,15 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     """Log-probabilities of the preference pairs under the reference of equation 2: the SFT judge, or another model."""
     from judgetrain.train.reference import Reference, reference_logps
 
-    adapters = AdapterConfig(enabled=settings.adapters, quantize=settings.quantize)
-    config = replace(settings.train, lora=adapters)
+    config = settings.train
     policy = settings.base.at(inputs["sft"] / "model")
-    model = trainable(config.reference if config.reference.path else policy, config)
+    model = trainable(config.reference if config.reference.path else policy, config.bf16, settings.adapters)
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
-    with memory_explained(out.stage):
-        reference_logps(Reference(model=model, policy=policy, config=config), pairs, out)
+    reference = Reference(
+        model=model, policy=policy, max_length=config.max_length, bf16=config.bf16, batch_size=settings.batch_size
+    )
+    with memory_explained(settings.key()):
+        reference_logps(reference, pairs, out)
 
 
 def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -96,19 +101,19 @@ def _continue(
     model = settings.base.at(source)
     rows, heldout = _labelled(inputs["label"], data, what).values()
     reference = inputs.get("reference")
-    job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
-    train(job, out, _goes_on(source, settings, inputs, out))
+    job = RowsJob(
+        start=model,
+        config=settings.train,
+        key=settings.key(),
+        train=rows,
+        heldout=heldout,
+        what=what,
+        reference=reference,
+    )
+    train(job, out, goes_on(source, settings, inputs, out))
 
 
-def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Train a judge on branches that it samples itself, rewarded by the labels of stage label."""
-    from judgetrain.train.rl.run import train_policy
-
-    source = inputs[settings.train.start] / "model"
-    train_policy(settings, inputs, out, _goes_on(source, settings, inputs, out))
-
-
-def _goes_on(source: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> Callable[[Path], None]:
+def goes_on(source: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> Callable[[Path], None]:
     """What a judge's directory gets besides its weights: how it is asked, as the judge before it, and its card."""
 
     def finish(directory: Path) -> None:
@@ -135,7 +140,7 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     raise NothingToLearnError(f"there are no {what} to train on: stage label left out {lost}")
 
 
-def _describe(directory: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> None:
+def _describe(directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
     reference = arguments.get("reference", {})
     for name in ("path", "chat_template"):  # a model that is pushed tells nothing of the machine

@@ -1,11 +1,11 @@
-"""What ``train.initial.verdicts_first`` trains on before all else: who is better, and nothing of how it is said."""
+"""What ``train.initial.verdict_token_warmup`` trains on first: who is better, and nothing of how it is said."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,15 +42,15 @@ class Opening:
         more = ", ..." if len(self.learned) > SHOWN else ""
         doubt = ""
         if sum(number for _, number in common[:2]) < FEW * self.judgments:
-            doubt = "; these are hardly verdicts: verdicts_first is for a teacher that says first who is better"
+            doubt = "; these are hardly verdicts: verdict_token_warmup is for a teacher that says first who is better"
         return (
             f"before all else the verdicts of {self.judgments} judgments, {self.steps} steps, where both orders part: "
             f"{named}{more}{doubt}"
         )
 
 
-def opening(examples: Examples, config: InitialConfig, seed: int, place: Path | None = None) -> Opening | None:
-    """What ``config.verdicts_first`` trains on before all else; None if that is nothing.
+def verdict_tokens(examples: Examples, config: InitialConfig, seed: int, place: Path | None = None) -> Opening:
+    """What ``config.verdict_token_warmup`` trains on before all else.
 
     A judgment ends with the token at which it parts from the one by the same guideline in the other order, and that
     token alone has a loss. Where a teacher says who is better before anything else, it is the verdict. Judgments that
@@ -59,8 +59,6 @@ def opening(examples: Examples, config: InitialConfig, seed: int, place: Path | 
     Raises:
         TrainingError: no two judgments by one guideline part anywhere.
     """
-    if not config.verdicts_first:
-        return None
     lengths, judgments, learned = array("i"), [], Counter[int]()
 
     def shortened() -> Iterator[Row]:
@@ -74,13 +72,13 @@ def opening(examples: Examples, config: InitialConfig, seed: int, place: Path | 
     data = table(shortened(), place)
     if not lengths:
         raise TrainingError(
-            f"train.initial.verdicts_first={config.verdicts_first:g}: no judgment differs from the one by its "
-            "guideline in the other order (ties do not, and those longer than max_length are left out): leave it out"
+            f"train.initial.verdict_token_warmup={config.verdict_token_warmup:g}: no judgment differs from the one by "
+            "its guideline in the other order (ties do not, and those longer than max_length are left out): leave it "
+            "out"
         )
-    own = replace(config, num_train_epochs=config.verdicts_first)
-    indices = order(lengths, own, derive_seed(seed, "verdicts"), judgments)
-    step = config.per_device_train_batch_size * config.global_accumulation_steps
-    indices = filled(indices, step)
+    batch, seed = config.per_device_train_batch_size, derive_seed(seed, "verdicts")
+    step = batch * config.global_accumulation_steps
+    indices = filled(order(lengths, batch, config.verdict_token_warmup, seed, judgments), step)
     return Opening(data=data.select(indices), judgments=len(lengths), steps=len(indices) // step, learned=learned)
 
 

@@ -31,7 +31,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.processes import Silent
 from judgetrain.train import distributed
 from judgetrain.train.config import DISTRIBUTED, DpoConfig, TrainStages
-from judgetrain.train.run import Job, train
+from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stage import run_reference
 from judgetrain.train.stages import ReferenceSettings
 from tests.benchmarks.common import parser_of
@@ -61,8 +61,7 @@ def settings(arm: str, processes: int) -> DpoConfig:
         global_accumulation_steps=processes,
         max_length=1 << 20,
         save_steps=1 << 20,
-        lr_scheduler_type="constant",
-        warmup_steps=0.0,
+        trainer={"lr_scheduler_type": "constant", "warmup_steps": 0.0},
         bf16=torch.cuda.is_available(),
         precompute_ref_log_probs=arm != "live",
     )
@@ -89,8 +88,14 @@ def run_arm(arm: str, work: Path, processes: int) -> Measured | None:
     start = ModelConfig(path=str(work / "sft" / "model"))
     reference = None if arm == "live" else work / "reference"
     with patch.object(transformers.Trainer, "train", timed):
-        job = Job(
-            start=start, config=settings(arm, processes), train=rows, heldout=[], what="pairs", reference=reference
+        job = RowsJob(
+            start=start,
+            config=settings(arm, processes),
+            key="train.dpo",
+            train=rows,
+            heldout=[],
+            what="pairs",
+            reference=reference,
         )
         train(job, out, lambda directory: None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -38,9 +38,9 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.train.config import DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, SftConfig
 from judgetrain.train.reference import Reference, reference_logps
-from judgetrain.train.run import Job, train
+from judgetrain.train.run import RowsJob, train
 from tests.benchmarks.common import parser_of
 from tests.benchmarks.train_speed_table import Measured, operations, table
 
@@ -63,7 +63,7 @@ SIZES = {  # hidden, layers, heads, key-value heads, intermediate, vocabulary
 }
 ARMS = ("trl", "trl_float32", "trl_no_checkpointing", "reference", "judgetrain")
 CPU_ARMS = (*ARMS, "judgetrain_bf16")  # TRL's default precision, which is this project's on a GPU
-CUDA_ARMS = (*ARMS, "liger", "sft", "sft_padding_free", "sft_packing", "sft_liger")
+CUDA_ARMS = (*ARMS, "liger", "sft", "sft_padding_free", "sft_liger")
 
 
 def pairs(count: int, scale: float, seed: int) -> list[dict[str, Any]]:
@@ -185,25 +185,31 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
         "max_length": 1 << 20,
         "save_steps": 1 << 20,
     }
-    common |= {"lr_scheduler_type": "constant", "warmup_steps": 0.0, "use_liger_kernel": "liger" in name}
+    trainer = {"lr_scheduler_type": "constant", "warmup_steps": 0.0, "use_liger_kernel": "liger" in name}
     if name.endswith("_bf16"):
         common["bf16"] = True
     if name == "reference":
         float32 = ModelConfig(path=start.path, dtype="float32")
-        config = DpoConfig(max_length=1 << 20, precompute_ref_batch_size=BATCH)
-        reference = Reference(model=float32, policy=start, config=config)
+        reference = Reference(model=float32, policy=start, max_length=1 << 20, bf16=None, batch_size=BATCH)
         reference_logps(reference, {"train": rows}, out)
         return None
     if name.startswith("sft"):
         examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
-        common |= {"max_length": 8192} if name == "sft_packing" else {}
-        config = TrainConfig(**common, packing=name == "sft_packing", padding_free=name == "sft_padding_free")
-        job = Job(start=start, config=config, train=examples, heldout=[], what="examples")
+        trainer["padding_free"] = name == "sft_padding_free"
+        config = SftConfig(**common, trainer=trainer)
+        job = RowsJob(start=start, config=config, key="train.sft", train=examples, heldout=[], what="examples")
         train(job, out, lambda directory: None)
         return None
-    config = DpoConfig(**common, beta=BETA)
-    job = Job(start=start, config=config, train=rows, heldout=[], what="pairs", reference=work / "reference")
-    train(job, out, lambda directory: None)
+    pairs = RowsJob(
+        start=start,
+        config=DpoConfig(**common, beta=BETA, trainer=trainer),
+        key="train.dpo",
+        train=rows,
+        heldout=[],
+        what="pairs",
+        reference=work / "reference",
+    )
+    train(pairs, out, lambda directory: None)
     return work / name / "model"
 
 

@@ -53,7 +53,7 @@ RL = [
     "tree.criteria_sampling.max_new_tokens=40",
     "tree.judgment_sampling.max_new_tokens=50",
     "label.holdout=0.25",
-    "train.rl={start: sft, bf16: false, num_train_epochs: 2, comparisons_per_step: 4, num_generations: 2, "
+    "rl={start: sft, bf16: false, num_train_epochs: 2, comparisons_per_step: 4, num_generations: 2, "
     "learning_rate: 1e-4, per_device_train_batch_size: 4, eval_steps: 2, beta: 0.05}",
 ]
 """Eight steps of stage rl or so, and four evaluations."""
@@ -81,7 +81,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
     training makes these ever worse and the best checkpoint is the first.
     """
     pipeline = Pipeline(config)
-    before = {"sft": "initial", "dpo": "sft", "rl": config.train.rl.start}
+    before = {"sft": "initial", "dpo": "sft", "rl": config.rl.start}
     for name in (
         judge or before[config.stage],
         "label",

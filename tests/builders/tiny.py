@@ -23,7 +23,7 @@ from judgetrain.evaluate.studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
-from judgetrain.train.config import TrainConfig
+from judgetrain.train.config import TrainConfig, TrainerConfig
 from tests.builders.scripted import judged, noisy, number
 
 WORLD = WorldConfig(train_dialogues=24, eval_comparisons=16)
@@ -58,8 +58,8 @@ class Tiny:
         config.train.base = ModelConfig(path="world")
         config.prompts = "compact"
         config.label.holdout = 0.3  # some of so few comparisons
-        config.train.rl.labels = "label"  # a judge trained for a step says nothing of its own
-        config.train.rl.comparisons_per_step = config.train.rl.num_generations = 2
+        config.rl.labels = "label"  # a judge trained for a step says nothing of its own
+        config.rl.comparisons_per_step = config.rl.num_generations = 2
         config.label.min_evidence = 0.5
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
@@ -103,11 +103,13 @@ class Tiny:
             return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
         if isinstance(value, TreeConfig):
             value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 3, 2, None, 32
-        if isinstance(value, TrainConfig):
-            value.max_steps, value.per_device_train_batch_size, value.global_accumulation_steps = 1, 2, 1
-            if getattr(value, "verdicts_first", 0):  # which max_steps would not leave room for
-                value.max_steps, value.num_train_epochs, value.verdicts_first = -1, 0.001, 0.001
-            value.max_length, value.bf16, value.tf32, value.gradient_checkpointing = 512, False, False, False
+        if isinstance(value, TrainerConfig):
+            value.max_steps, value.per_device_train_batch_size = 1, 2
+            if isinstance(value, TrainConfig):
+                value.global_accumulation_steps = 1
+            if getattr(value, "verdict_token_warmup", 0):  # which max_steps would not leave room for
+                value.max_steps, value.num_train_epochs, value.verdict_token_warmup = -1, 0.001, 0.001
+            value.max_length, value.bf16, value.gradient_checkpointing = 512, False, False
         if dataclasses.is_dataclass(value):
             self._walk(value)
         return value

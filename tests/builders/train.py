@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,9 +17,10 @@ from judgetrain.engines.loading import load_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
-from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainStages
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
 
+T = TypeVar("T", bound=TrainConfig)
 WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
 
 
@@ -56,10 +57,13 @@ def config(**changes: Any) -> Config:
         "save_steps": 2,
         **changes,
     }
-    initial = InitialConfig(**settings)
-    settings.pop("verdicts_first", None)
-    dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
-    stages = TrainStages(ModelConfig(path="world"), initial, TrainConfig(**settings), dpo)
+
+    assert set(settings) <= {*InitialConfig.__dataclass_fields__, *DpoConfig.__dataclass_fields__}, settings
+
+    def made(kind: type[T]) -> T:
+        return kind(**{name: value for name, value in settings.items() if name in kind.__dataclass_fields__})
+
+    stages = TrainStages(ModelConfig(path="world"), made(InitialConfig), made(SftConfig), made(DpoConfig))
     judge = JudgeConfig(criteria_tokens=120, guideline_tokens=40, judgment_tokens=64)
     return Config(prompts="compact", train=stages, judge=judge)
 

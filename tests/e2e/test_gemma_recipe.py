@@ -102,7 +102,7 @@ def test_both_recipes_compose_and_train_on_labels_in_both_orders() -> None:
 def test_gemma_writes_judgments_that_can_be_read_after_few_steps(data: Path, tmp_path: Path) -> None:
     steps = [
         "train.initial.max_steps=20",
-        "train.initial.verdicts_first=0",
+        "train.initial.verdict_token_warmup=0",
         "evaluate.methods=[initial]",
         "teacher.comparisons=40",
     ]

@@ -36,8 +36,8 @@ STAGES = {
     "label": ("reward=both",),
     "reference": (),
     "rl": (
-        "train.rl={labels: start, label_branches: 2, pass_rate: [0.0, 0.9], num_generations: 2, max_steps: 1}",
-        *("train.rl.comparisons_per_step=2", "train.rl.per_device_train_batch_size=4", "train.rl.keep_best=false"),
+        "rl={labels: start, label_branches: 2, num_generations: 2, max_steps: 1}",
+        *("rl.comparisons_per_step=2", "rl.per_device_train_batch_size=4", "rl.keep_best=false"),
     ),
     "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),

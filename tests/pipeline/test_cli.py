@@ -137,7 +137,7 @@ def test_help_names_stages_recipes_and_examples() -> None:
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     page = judgetrain("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
     assert "train.dpo.beta=0.1  float; above 0\n    strength of the KL constraint\n" in page
-    assert "train.dpo.lora.quantize=null  str | None; null, 4bit, 8bit\n" in page
+    assert "train.dpo.max_length=384  int tokens; at least 8; default 2048\n" in page
     assert "train.dpo.lora\n    adapters\n" in page
     assert "tree.criteria=3  int; 1 to 100; default 10\n" in page, "the value in force, and the default beside it"
     assert max(map(len, page.splitlines())) <= 100
@@ -240,7 +240,7 @@ def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> N
         ("a: [", "not valid"),
         (b"# caf\xe9\nseed: 1\n", "not valid YAML: 'utf-8' codec"),
         ("sed: 1\n", "sed: there is no such key; did you mean seed?"),
-        ("train: {dpo: {lora: {dropout: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
+        ("train: {dpo: {lora: {lora_dropuot: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
     ],
 )
 def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str | bytes, expected: str) -> None:

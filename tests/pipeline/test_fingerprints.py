@@ -119,14 +119,14 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.initial.eval_steps=7", set()),
     ([], "train.sft.eval_steps=7", set()),
     ([], "train.dpo.eval_steps=7", set()),
-    (["train.dpo.stop.patience=2"], "train.dpo.eval_steps=7", {"dpo"}),
+    (["train.dpo.keep_best=true"], "train.dpo.eval_steps=7", {"dpo"}),
     *(
         ([], f"train.{stage}.lora.{key}", set())
         for stage in ("initial", "sft", "dpo")
         for key in ("r=4", "merge=false")
     ),
     ([LORA], "train.initial.lora.r=4", {"initial"}),
-    ([LORA], "train.sft.lora.lora_alpha=4", {"sft"}),
+    ([LORA], "train.sft.lora.lora_dropout=0.2", {"sft"}),
     ([LORA], "train.dpo.lora.r=4", {"dpo"}),
     ([], "evaluate.external.error_rate=0.3", set()),
     ([], "evaluate.one_step.sampling.temperature=0.3", set()),
@@ -141,7 +141,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "label.vote=plurality", {"label", "holdout_comparisons"}),
     (["rounds.holdout_labels=given"], "label.vote=plurality", {"label"}),
     ([], SIGNALS, {"label"}),
-    ([], "train.dpo.f_alpha_divergence_coef=0.3", set()),
     ([], "train.distributed=ddp", set()),
     # What is read.
     ([], "seed=3", set(STAGES)),

@@ -13,6 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.options import recipes
+from judgetrain.train.checks import check_shared
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import composed, configured
 
@@ -25,13 +26,11 @@ def recipe(name: str, *overrides: str) -> Config:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_papers_numbers(name: str) -> None:
-    """Appendix A.2: learning rates, one epoch, accumulation 32 on each of 8 GPUs, beta, ZeRO-3, bfloat16, TF32."""
+    """Appendix A.2: learning rates, one epoch, accumulation 32 on each of 8 GPUs, beta, ZeRO-3, bfloat16."""
     config = recipe(name, "train.processes=8")
     stages = (config.train.initial, config.train.sft, config.train.dpo)
     assert [s.learning_rate for s in stages] == [1e-5, 1e-5, 5e-7]
-    assert {(s.num_train_epochs, s.global_accumulation_steps / 8, s.bf16, s.tf32) for s in stages} == {
-        (1.0, 32, True, True)
-    }
+    assert {(s.num_train_epochs, s.global_accumulation_steps / 8, s.bf16) for s in stages} == {(1.0, 32, True)}
     assert config.train.dpo.beta == 0.1
     assert config.train.dpo.loss_type == "sigmoid"
     assert (config.train.distributed, config.train.base.path) == ("zero3", "HuggingFaceH4/zephyr-7b-beta")
@@ -39,9 +38,9 @@ def test_the_papers_numbers(name: str) -> None:
     assert config.teacher.comparisons == 3000
     seven = recipe(name, "train.processes=7")
     for stage in ("initial", "sft", "dpo"):
-        check_distributed(config.train, stage)
+        check_shared(f"train.{stage}", getattr(config.train, stage), check_distributed(config.train))
         with pytest.raises(ConfigError, match=f"train.{stage}.global_accumulation_steps=256 .* over 7 processes"):
-            check_distributed(seven.train, stage)
+            check_shared(f"train.{stage}", getattr(seven.train, stage), check_distributed(seven.train))
 
 
 def test_out_of_distribution_draws_seven_thousand_from_a_thousand_clusters() -> None:
@@ -56,7 +55,7 @@ def test_in_distribution_uses_the_same_comparisons_for_every_stage() -> None:
     config = recipe("paper_id")
     assert config.teacher.comparisons >= config.cluster.sample == 3000
     assert config.responses.models == []
-    assert config.train.dpo.stop.watched
+    assert config.train.dpo.keep_best
 
 
 def test_transfer_takes_written_evaluations_and_grows_over_auto_js_own_pairs() -> None:

@@ -18,11 +18,11 @@ from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, UNMASKED, WEIGH
 pytest.importorskip("deepspeed")
 
 SETTINGS = [
-    "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
-    "num_train_epochs: 1, learning_rate: 1e-3, padding_free: true, eval_steps: 4}",
+    "++train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
+    "num_train_epochs: 1, learning_rate: 1e-3, trainer: {padding_free: true}, eval_steps: 4}",
     "train.dpo.lora={enabled: true, r: 4, lora_dropout: 0.0}",
-    "train.dpo.stop.keep_best=true",
-    "train.dpo.lr_scheduler_type=constant",
+    "train.dpo.keep_best=true",
+    "++train.dpo.trainer={lr_scheduler_type: constant}",
     "train.dpo.num_train_epochs=1",
     "train.dpo.learning_rate=3e-3",
     "train.dpo.sft_weight=0",
@@ -94,5 +94,5 @@ def test_attention_that_mixes_the_examples_of_a_row_is_refused_where_weights_are
     run = start(tmp_path, "stage=sft", SETTINGS[0], "train.distributed=zero3", "train.processes=2")
     text, _ = run.communicate(timeout=300)
     assert run.returncode == 2, text
-    assert "LlamaForCausalLM with attention 'sdpa' mixes examples that share a row: set train.sft.packing=false" in text
+    assert "LlamaForCausalLM with attention 'sdpa' mixes examples that share a row: leave out train.sft.trainer" in text
     assert not list(tmp_path.glob("artifacts/sft/*/train_log.jsonl"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, complete
+from judgetrain.train.checkpoints import COMPLETE, KEPT, CheckpointMarks, complete
 from tests.builders.pairs_pipeline import RL, composed, plant, start
 from tests.builders.train import same, weights
 
@@ -18,18 +18,14 @@ STEPS = {"sft": 24, "dpo": 24, "rl": 8}
 CASES = {
     "sft": [
         "stage=sft",
-        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
-        "num_train_epochs: 4, save_steps: 2, save_total_limit: 3}",
+        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 4, save_steps: 2}",
     ],
     "dpo": [
         "stage=dpo",
-        "train.dpo={num_train_epochs: 4, eval_steps: 2, save_total_limit: 2, precompute_ref_log_probs: false}",
-        "train.dpo.stop.keep_best=true",
+        "train.dpo={num_train_epochs: 4, eval_steps: 2, precompute_ref_log_probs: false, keep_best: true}",
     ],
     "rl": RL,
 }
-KEPT = {"sft": 3, "dpo": 2, "rl": 2}
-"""``save_total_limit``."""
 
 
 def artifact(output: Path, stage: str) -> Path:
@@ -61,12 +57,12 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     run.communicate(timeout=60)
     assert marks and run.returncode == -signal.SIGKILL and not (artifact(cut, stage) / "model").exists()
     marked = complete(artifact(cut, stage) / "checkpoints")
-    assert 1 <= len(marked) <= KEPT[stage]
+    assert 1 <= len(marked) <= KEPT
     capsys.readouterr()
     plant(composed(cut, *CASES[stage])).run(stage)
     assert f"{stage}: resuming at step {marked[-1][0]}\n" in capsys.readouterr().out
     assert 0 < marked[-1][0] < STEPS[stage]
     assert same(weights(artifact(whole, stage)), weights(artifact(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
-    assert max(whole for whole, _ in counts) == KEPT[stage] and max(there for _, there in counts) == KEPT[stage] + 1
+    assert max(whole for whole, _ in counts) == KEPT and max(there for _, there in counts) == KEPT + 1
     assert not (artifact(cut, stage) / "checkpoints").exists()

@@ -20,7 +20,7 @@ from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, FiniteFigures, complete, finite
 from tests.builders.train import config, run_initial, sft_rows
 
-CONSTANT = {"warmup_steps": 0.0, "lr_scheduler_type": "constant"}
+CONSTANT = {"trainer": {"warmup_steps": 0.0, "lr_scheduler_type": "constant"}}
 
 
 def left(out: Path) -> list[int]:

@@ -90,7 +90,7 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
         marks.add(other.plan("dpo").fingerprint)
         other.run("dpo")
     assert len(marks) == 4
-    for change in ("train.dpo.ld_alpha=0.5", "train.dpo.max_length=64", "train.dpo.lora.enabled=true"):
+    for change in ("train.dpo.bf16=true", "train.dpo.max_length=64", "train.dpo.lora.enabled=true"):
         other = Pipeline(composed(Path(cached.config.output_dir), change))
         assert other.plan("reference").fingerprint != cached.plan("reference").fingerprint
 

@@ -19,7 +19,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -29,14 +29,13 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict, mirror
-from judgetrain.train.arguments import training_arguments
-from judgetrain.train.config import RewardWeights, RlConfig
 from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.rl import trainer as trainer_module
+from judgetrain.train.rl.config import RlConfig
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
-from judgetrain.train.rl.run import _labelled, _split, in_order
-from judgetrain.train.stages import RlSettings
+from judgetrain.train.rl.run import _labelled, _split, branch_arguments, in_order
+from judgetrain.train.rl.stages import RlSettings
 from tests.builders.executors import Elsewhere
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
@@ -87,13 +86,12 @@ def test_exchanging_the_responses_mirrors_the_rewards() -> None:
 
 
 def test_no_reward_is_ever_missing_and_the_unreadable_is_the_worst() -> None:
-    weights_ = RewardWeights(both_orders=1.0, unreadable=1.0)
     totals = {}
     for ab in MARGINS:
         for ba in MARGINS:
             found = rewarded("A", ab, ba)
             assert all(isinstance(value, float) for value in found.values())
-            totals[ab, ba] = found["both_orders"] * weights_.both_orders + found["unreadable"] * weights_.unreadable
+            totals[ab, ba] = found["both_orders"] + found["unreadable"]
     assert min(totals.values()) == totals[None, None] == -1.0
     assert max(totals.values()) == totals[4.0, 4.0] == 1.0
 
@@ -230,11 +228,10 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
 
 
 def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
-    weights_ = RewardWeights(both_orders=1.0, unreadable=1.0, consistent=0.5)
-    found = batch(*world, [COMPARISONS[0].id], branches=1, credit="level", rewards=weights_)
-    functions, values = reward_functions(RlConfig(rewards=weights_))
-    named = {f.__name__: f(rewards=found["rewards"]) for f in functions}
-    assert dict(zip(named, values, strict=True)) == {"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5}
+    config = RlConfig(rewards={"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5, "strength": 0.0})
+    found = batch(*world, [COMPARISONS[0].id], branches=1, credit="level", rewards=config.rewards)
+    named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions(config)}
+    assert dict(zip(named, branch_arguments(config, ASKING)["reward_weights"], strict=True)) == config.weights
     assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
     assert None not in named["unreadable"] and None not in named["consistent"]
 
@@ -244,13 +241,6 @@ def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
     assert len(order) == 28  # 10 + 10 + 5, and three to fill the last step
     assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10)) and order[:10] != order[10:20]
     assert order[25:] == order[:3] and order == in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
-
-
-@pytest.mark.parametrize(("keep_best", "steps"), [(True, 12), (False, 9)])
-def test_every_checkpoint_stands_between_two_batches_of_branches(keep_best: bool, steps: int, tmp_path: Path) -> None:
-    config = RlConfig(num_iterations=3, eval_steps=10, save_steps=7, keep_best=keep_best)
-    made: Any = training_arguments(config, tmp_path, 1, evaluate=keep_best)
-    assert made.save_steps == steps and (not keep_best or made.eval_steps == steps)
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +272,7 @@ def test_what_a_run_leaves(alone: Path) -> None:
 
 
 def test_a_start_that_no_step_beats_is_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = "train.rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
+    small = "rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
     pipeline = plant(composed(tmp_path, *RL, small))
     pipeline.run("rl")
     directory, start_ = artifact(tmp_path), pipeline.plan("sft").directory
@@ -300,7 +290,7 @@ def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> 
     config = Config(seed=17, prompts="compact", label=LabelConfig(holdout=0.3, balance=[], **ANY_EVIDENCE))
     label_stage.run(LabelSettings.of(config), {"tree": trees.directory}, out)
     taught = {row["comparison_id"] for name in ("sft", "pairs") for row in read_rows(out.directory, f"{name}-train")}
-    everyone, _ = _labelled({"tree": trees.directory, "label": out.directory}, RlConfig())
+    everyone, _ = _labelled({"tree": trees.directory, "label": out.directory})
     settings = RlSettings.of(config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, None)
     assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
@@ -327,16 +317,13 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
-        ("train.rl.pass_rate=[0.8,0.2]", r"train\.rl\.pass_rate=\[0\.8, 0\.2\]: two shares, the lower first"),
-        ("train.rl.rewards={both_orders: 0, unreadable: 0}", r"train\.rl\.rewards: every weight is 0"),
-        ("train.rl={credit: level, rewards: {unreadable: 0}}", r"train\.rl\.credit=level rewards judgments only by"),
-        ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
-        ("train.rl.holdout=0", r"train\.rl\.keep_best=true: train\.rl\.holdout=0 holds no comparisons out"),
-        ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
-        ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),
-        ("train.rl={labels: start, label_branches: 5}", r"train\.rl\.label_branches=5: at most tree\.criteria=4"),
-        ("train.rl.global_accumulation_steps=2", r"train\.rl\.global_accumulation_steps=2"),
+        ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
+        ("++rl.rewards={other: 1}", r"rl\.rewards\.other: there is no such reward; there are both_orders"),
+        ("rl.rewards={both_orders: 0, unreadable: 0}", r"rl\.rewards: every weight is 0"),
+        ("rl={credit: level, rewards: {unreadable: 0}}", r"rl\.credit=level rewards judgments only by"),
+        ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
+        ("rl.branches=5", r"rl\.branches=5: at most tree\.criteria=4"),
+        ("rl={labels: start, label_branches: 5}", r"rl\.label_branches=5: at most tree\.criteria=4"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_runs(
@@ -344,20 +331,6 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Pipeline(composed(tmp_path, *RL, override)).check("rl")
-
-
-def test_comparisons_that_teach_nothing_are_left_out_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = [*RL, "train.rl.pass_rate=[0.01,0.99]", "train.rl.max_steps=1", "train.rl.keep_best=false"]
-    plant(composed(tmp_path, *settings)).run("rl")
-    counts = json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]
-    rates = [json.loads(line) for path in artifact(tmp_path).glob("pass-rates-*.jsonl") for line in path.open()]
-    assert {row["pass_rate"] for row in rates} <= {0.0, 0.5, 1.0} and len(rates) >= 15
-    assert counts["dropped"]["too_hard"] == sum(row["pass_rate"] == 0 for row in rates) > 0
-    assert counts["dropped"].get("too_easy", 0) == sum(row["pass_rate"] == 1 for row in rates)
-    with pytest.raises(TrainingError, match="no labelled comparisons to train on"):
-        plant(composed(tmp_path / "none", *RL, "train.rl.pass_rate=[0.3,0.4]")).run("rl")
 
 
 def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,19 +355,19 @@ def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("judgetrain.train.rl.run.current", Group)
 
     def complete(*_: object) -> None:
-        assert [bool(size) for size in workers.carried] == [True, True, False], "labels, pass rates, and the end"
+        assert [bool(size) for size in workers.carried] == [True, False], "labels, and the end"
 
     monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: workers)
     monkeypatch.setattr("judgetrain.train.rl.run.complete", complete)
-    settings = ("train.rl.labels=start", "train.rl.label_branches=2", "train.rl.pass_rate=[0.0,0.99]")
-    plant(composed(tmp_path, *RL, *settings, "train.rl.keep_best=false")).run("rl")
-    assert len(workers.carried) == 4, "and at the stage's end, as of any"
+    settings = ("rl.labels=start", "rl.label_branches=2")
+    plant(composed(tmp_path, *RL, *settings, "rl.keep_best=false")).run("rl")
+    assert len(workers.carried) == 3, "and at the stage's end, as of any"
     assert waited == [True, False], "before training, and not at the end"
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
-    own = [*RL, "train.rl.labels=start", "train.rl.label_branches=2", "evaluate.aggregation=ranked"]
-    pipeline = plant(composed(tmp_path, *own, "train.rl.max_steps=1"))
+    own = [*RL, "rl.labels=start", "rl.label_branches=2", "evaluate.aggregation=ranked"]
+    pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
     assert sorted(manifest["upstream"]) == ["responses", "sft", "teacher"]
@@ -414,8 +387,8 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
 
 
 def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_were_given(tmp_path: Path) -> None:
-    few = [*RL, "train.rl.labels=start", "train.rl.label_branches=1", "train.rl.max_comparisons=7"]
-    pipeline = plant(composed(tmp_path, *few, "train.rl.max_steps=1", "train.rl.keep_best=false"))
+    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=7"]
+    pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "rl.keep_best=false"))
     pipeline.run("rl")
     rows = [
         json.loads(line)["comparison_id"] for p in artifact(tmp_path).glob("own-labels-*.jsonl") for line in p.open()
@@ -431,8 +404,8 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_w
 def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = [*RL, "train.rl.labels=start", "train.rl.label_branches=1", "train.rl.max_comparisons=3"]
-    pipeline = plant(composed(tmp_path, *few, "train.rl.max_steps=1", "train.rl.holdout=0.5"))
+    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=3"]
+    pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "label.holdout=0.5"))
     pipeline.run("rl")
     rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
     agreed = {row["comparison_id"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
@@ -449,17 +422,16 @@ def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_pa
     def mark(*overrides: str) -> str:
         return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
 
-    assert mark() == mark("evaluate.aggregation=vote") == mark("train.rl.label_branches=2")
-    own = "train.rl.labels=start"
-    ways = [[], [own], [own, "evaluate.aggregation=vote"], [own, "train.rl.label_branches=2"]]
+    assert mark() == mark("evaluate.aggregation=vote") == mark("rl.label_branches=2")
+    own = "rl.labels=start"
+    ways = [[], [own], [own, "evaluate.aggregation=vote"], [own, "rl.label_branches=2"]]
     assert len({mark(*way) for way in ways}) == 4
-    assert mark(own) == mark(own, "train.rl.min_label_share=0.9") and mark() != mark("train.rl.min_label_share=0.9")
 
 
 def test_what_teaches_nothing_is_left_out_of_the_computation_and_not_of_the_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = [*RL, "train.rl.beta=0", "train.rl.max_steps=3", "train.rl.keep_best=false"]
+    small = [*RL, "rl.beta=0", "rl.max_steps=3", "rl.keep_best=false"]
     seen: list[float] = []
     taught = trainer_module._taught
 

@@ -15,7 +15,7 @@ from judgetrain.judges import load_judge
 from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.config import RlConfig
+from judgetrain.train.rl.config import RlConfig
 from judgetrain.train.rl.rollouts import Labelled, Rollouts
 from judgetrain.train.rl.trainer import AGREEMENT, HeldOut
 from tests.builders.pairs_pipeline import RL, composed, plant
@@ -50,13 +50,13 @@ def test_the_aggregation_decides_the_artifact_where_a_checkpoint_is_chosen_by_se
     def mark(*overrides: str) -> str:
         return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
 
-    vote, two, last = "evaluate.aggregation=vote", "train.rl.branches=2", "train.rl.keep_best=false"
+    vote, two, last = "evaluate.aggregation=vote", "rl.branches=2", "rl.keep_best=false"
     assert mark() == mark(vote) and mark(two) != mark(two, vote) and mark(two, last) == mark(two, last, vote)
 
 
 def test_the_judge_is_trained_by_adapters_which_are_merged_into_it(tmp_path: Path) -> None:
-    lora = "train.rl.lora={enabled: true, r: 4, lora_dropout: 0.0, target_modules: 'q_proj,v_proj'}"
-    small = "train.rl={max_steps: 3, learning_rate: 1e-2, keep_best: false}"
+    lora = "rl.lora={enabled: true, r: 4, lora_dropout: 0.0, target_modules: 'q_proj,v_proj'}"
+    small = "rl={max_steps: 3, learning_rate: 1e-2, keep_best: false}"
     pipeline = plant(composed(tmp_path, *RL, small, lora))
     directory = pipeline.run("rl")
     rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]

@@ -39,7 +39,7 @@ def config_with(*changes: str) -> Config:
         *parents, name = key.split(".")
         owner = functools.reduce(getattr, parents, config)
         value = yaml.safe_load(text)
-        if isinstance(value, dict):
+        if dataclasses.is_dataclass(getattr(owner, name)):
             value = dataclasses.replace(getattr(owner, name), **value)
         setattr(owner, name, value)
     return config
@@ -55,37 +55,39 @@ def held(stage: str, *changes: str) -> set[str]:
     return set(by_key(SETTINGS[stage].of(config_with(*changes))))
 
 
+DROPOUT = "lora={enabled: true, lora_dropout: 0.1}"
+DDP = ("train.distributed=ddp", "train.processes=2")
+
+
 @pytest.mark.parametrize("stage", SETTINGS)
 @pytest.mark.parametrize("mode", ["ddp", "zero2", "zero3"])
-def test_how_many_processes_train_in_float32_is_left_out(stage: str, mode: str) -> None:
-    assert of(stage, f"train.distributed={mode}", "train.processes=2") == of(stage)
-    assert not PROCESSES & held(stage, f"train.distributed={mode}", "train.processes=2")
-
-
-@pytest.mark.parametrize("stage", ["initial", "sft"])
-@pytest.mark.parametrize(
-    "change", ["packing=true", "lora={enabled: true, lora_dropout: 0.1}", "lora={enabled: true, lora_dropout: 0.0}"]
-)
-def test_processes_count_where_packing_or_dropout_makes_them_decide(stage: str, change: str) -> None:
-    both = f"train.{stage}.{change}", "train.processes=2"
-    decide = "0.0" not in change
-    assert (of(stage, *both, "train.distributed=ddp") != of(stage, *both)) == decide
-    assert (held(stage, *both, "train.distributed=ddp") >= PROCESSES) == decide
-
-
-def test_processes_count_where_held_out_pairs_are_watched() -> None:
-    for limit in ("keep_best=true", "patience=2", "margin=5", "chosen_drop=1"):
-        change = f"train.dpo.stop.{limit}"
-        assert of("dpo", change) != of("dpo", change, "train.distributed=ddp", "train.processes=2")
-
-
-@pytest.mark.parametrize("stage", SETTINGS)
-def test_the_mode_counts_where_deepspeed_keeps_weights_in_bfloat16(stage: str) -> None:
+def test_how_many_processes_train_in_float32_is_left_out_and_what_deepspeed_keeps_in_bfloat16_is_not(
+    stage: str, mode: str
+) -> None:
+    several = f"train.distributed={mode}", "train.processes=2"
+    assert of(stage, *several) == of(stage)
+    assert not PROCESSES & held(stage, *several)
     half = f"train.{'dpo' if stage == 'reference' else stage}.bf16=null"
-    assert of(stage, half) == of(stage, half, "train.distributed=ddp")
-    for mode in ("zero2", "zero3"):
-        assert of(stage, half) != of(stage, half, f"train.distributed={mode}")
-        assert "train.distributed" in held(stage, half, f"train.distributed={mode}")
+    assert (of(stage, half, *several) == of(stage, half)) == (mode == "ddp")
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "decide"),
+    [
+        ("initial", f"train.initial.{DROPOUT}", True),
+        ("sft", f"train.sft.{DROPOUT}", True),
+        ("sft", "train.sft.lora={enabled: true, lora_dropout: 0.0}", False),
+        ("sft", "train.sft.trainer={neftune_noise_alpha: 5}", True),
+        ("sft", "train.sft.trainer={adam_beta2: 0.95}", False),
+        ("dpo", "train.dpo.keep_best=true", True),
+        ("reference", "train.dpo.keep_best=true", False),
+    ],
+)
+def test_processes_count_where_dropout_noise_or_held_out_pairs_make_them_decide(
+    stage: str, change: str, decide: bool
+) -> None:
+    assert (of(stage, change, *DDP) != of(stage, change)) == decide
+    assert (held(stage, change, *DDP) >= PROCESSES) == decide
 
 
 @pytest.mark.parametrize(
@@ -103,70 +105,41 @@ def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
         assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
 
 
-REFERENCE_READS = [
-    "train.dpo.max_length=64",
-    "train.dpo.ld_alpha=0.5",
-    "train.dpo.bf16=true",
-    "train.dpo.tf32=true",
-    "train.dpo.reference.path=owner/name",
-    "train.dpo.lora.enabled=true",
-    "train.dpo.lora={enabled: true, quantize: 4bit}",
-    "train.base.dtype=float32",
-    "train.base.attn_implementation=eager",
-    "seed=5",
-]
-REFERENCE_LEAVES = [
-    "train.dpo.beta=0.5",
-    "train.dpo.loss_type=ipo",
-    "train.dpo.learning_rate=1e-4",
-    "train.dpo.num_train_epochs=3",
-    "train.dpo.optim=sgd",
-    "train.dpo.sft_weight=0.5",
-    "train.dpo.stop.patience=2",
-    "train.dpo.precompute_ref_batch_size=1",
-    "train.base.path=owner/other",
-    "train.base.chat_template=other.jinja",
-    "train.sft.learning_rate=1e-4",
-]
-
-
-@pytest.mark.parametrize("change", REFERENCE_READS)
-def test_the_reference_holds_what_its_log_probabilities_depend_on(change: str) -> None:
-    assert of("reference", change) != of("reference")
-
-
-@pytest.mark.parametrize("change", REFERENCE_LEAVES)
-def test_the_reference_is_made_once_for_whatever_else_is_trained_on_it(change: str) -> None:
-    assert of("reference", change) == of("reference")
-
-
-def test_the_rank_of_adapters_is_nothing_to_the_reference() -> None:
-    adapters = "train.dpo.lora={enabled: true, r: 4}", "train.dpo.lora={enabled: true, r: 8}"
-    assert of("reference", adapters[0]) == of("reference", adapters[1])
-    assert of("dpo", adapters[0]) != of("dpo", adapters[1])
+READ = {
+    "reference": (
+        *("train.dpo.max_length=64", "train.dpo.bf16=true", "train.dpo.reference.path=owner/name", "seed=5"),
+        *("train.dpo.lora.enabled=true", "train.base.dtype=float32", "train.base.attn_implementation=eager"),
+    ),
+    "initial": (
+        *("train.initial.learning_rate=1", "train.base.path=owner/other", "prompts=one_step"),
+        "train.initial.trainer={weight_decay: 0.1}",
+    ),
+    "sft": ("train.sft.max_length=64",),
+    "dpo": ("train.dpo.beta=0.5", "seed=5", "train.dpo.lora={enabled: true, r: 4}"),
+}
+LEFT = {
+    "reference": (
+        *("train.dpo.beta=0.5", "train.dpo.loss_type=ipo", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true"),
+        *("train.dpo.num_train_epochs=3", "train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5"),
+        *("train.dpo.per_device_train_batch_size=1", "train.dpo.lora={r: 4}", "train.base.path=owner/other"),
+        *("train.base.chat_template=other.jinja", "train.sft.learning_rate=1e-4"),
+    ),
+    **{stage: (f"train.{stage}.save_steps=7", f"train.{stage}.eval_steps=7") for stage in ("initial", "sft", "dpo")},
+}
 
 
 @pytest.mark.parametrize(
-    ("stage", "change"),
-    [
-        ("initial", "train.initial.learning_rate=1"),
-        ("initial", "train.base.path=owner/other"),
-        ("initial", "prompts=one_step"),
-        ("sft", "train.sft.max_length=64"),
-        ("dpo", "train.dpo.beta=0.5"),
-        ("dpo", "seed=5"),
-    ],
+    ("stage", "change", "same"),
+    [(s, c, same) for table, same in ((READ, False), (LEFT, True)) for s, changes in table.items() for c in changes],
 )
-def test_what_decides_a_judge_is_held(stage: str, change: str) -> None:
-    assert of(stage, change) != of(stage)
+def test_what_decides_a_stage_is_held_and_nothing_else(stage: str, change: str, same: bool) -> None:
+    assert (of(stage, change) == of(stage)) == same
 
 
-@pytest.mark.parametrize("key", ["save_steps", "save_total_limit", "eval_steps"])
-def test_how_often_is_looked_and_saved_decides_nothing(key: str) -> None:
-    for stage in ("initial", "sft", "dpo"):
-        assert of(stage, f"train.{stage}.{key}=7") == of(stage)
-    watched = "train.dpo.stop.patience=2"
-    assert (of("dpo", watched, f"train.dpo.{key}=7") == of("dpo", watched)) == (key != "eval_steps")
+def test_how_often_is_looked_counts_where_the_best_is_kept() -> None:
+    best = "train.dpo.keep_best=true"
+    assert of("dpo", best, "train.dpo.eval_steps=7") != of("dpo", best)
+    assert of("dpo", best, "train.dpo.save_steps=7") == of("dpo", best)
 
 
 def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> None:
@@ -174,9 +147,9 @@ def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> Non
         return Pipeline(composed(tmp_path, *overrides)).plan("dpo").fingerprint
 
     assert mark() == mark("train.distributed=zero3", "train.processes=2") == mark("train.dpo.save_steps=7")
-    assert mark() != mark("train.dpo.beta=0.5") != mark("train.sft.packing=true")
-    packed = "train.sft.packing=true"  # of a stage before it
-    assert mark(packed) != mark(packed, "train.distributed=ddp")
+    assert mark() != mark("train.dpo.beta=0.5") != mark("train.sft.max_length=64")
+    dropped = f"train.sft.{DROPOUT}"  # of a stage before it
+    assert mark(dropped) != mark(dropped, "train.distributed=ddp")
 
 
 def test_a_deepspeed_file_counts_by_its_content_and_not_by_where_it_lies(tmp_path: Path) -> None:

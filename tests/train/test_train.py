@@ -27,7 +27,7 @@ from judgetrain.train.config import AdapterConfig, InitialConfig, TrainConfig
 from judgetrain.train.data import fitting, neutral
 from judgetrain.train.order import order
 from judgetrain.train.run import lasting
-from judgetrain.train.verdicts import opening
+from judgetrain.train.verdicts import verdict_tokens
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
 
@@ -110,7 +110,7 @@ def test_a_killed_training_ends_with_the_same_weights(
         if kind == "sft":
             return run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=3), sft_rows(30), name)
         if kind == "verdicts":
-            return run_initial(tmp_path, config(orders_together=True, verdicts_first=1.0), verdict_rows(12), name)
+            return run_initial(tmp_path, config(orders_together=True, verdict_token_warmup=1.0), verdict_rows(12), name)
         return run_dpo(tmp_path, config(save_steps=2), start, name)
 
     whole = run("whole")
@@ -169,7 +169,9 @@ def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_stops_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"the (loss|gradient's norm) is (nan|inf) at step .*lower the learning"):
         run_initial(
-            tmp_path, config(learning_rate=1e30, num_train_epochs=20, max_grad_norm=0.0, save_steps=100), sft_rows(20)
+            tmp_path,
+            config(learning_rate=1e30, num_train_epochs=20, trainer={"max_grad_norm": 0.0}, save_steps=100),
+            sft_rows(20),
         )
 
 
@@ -185,15 +187,14 @@ def test_special_tokens_in_rows_stay_text() -> None:
 
 def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     lengths = [random.Random(i).randint(5, 200) for i in range(103)]
-    settings = TrainConfig(per_device_train_batch_size=8, num_train_epochs=2)
-    indices = order(lengths, settings, 1)
-    assert indices == order(lengths, settings, 1) != order(lengths, settings, 2)
+    indices = order(lengths, 8, 2, 1)
+    assert indices == order(lengths, 8, 2, 1) != order(lengths, 8, 2, 2)
     assert sorted(indices[:103]) == sorted(indices[103:]) == list(range(103))
     assert indices[:103] != indices[103:]
     padding = sum(max(b) * len(b) - sum(b) for b in ([lengths[i] for i in indices[k : k + 8]] for k in range(0, 96, 8)))
     plain = sum(max(b) * len(b) - sum(b) for b in (lengths[k : k + 8] for k in range(0, 96, 8)))
     assert padding < 0.6 * plain
-    assert len(order(lengths, TrainConfig(per_device_train_batch_size=8, num_train_epochs=0.5), 1)) == 52
+    assert len(order(lengths, 8, 0.5, 1)) == 52
 
 
 def test_judgments_in_both_orders_stand_in_one_batch() -> None:
@@ -204,8 +205,7 @@ def test_judgments_in_both_orders_stand_in_one_batch() -> None:
     rng.shuffle(nodes)
     number = len(nodes)
     lengths = [rng.randint(5, 200) for _ in nodes]
-    settings = TrainConfig(per_device_train_batch_size=4, orders_together=True, num_train_epochs=2)
-    indices = order(lengths, settings, 1, nodes)
+    indices = order(lengths, 4, 2, 1, nodes)
     assert sorted(indices[:number]) == sorted(indices[number:]) == list(range(number))
     assert indices[:number] != indices[number:]
 
@@ -219,9 +219,9 @@ def test_judgments_in_both_orders_stand_in_one_batch() -> None:
         return 35 - together.total()
 
     assert parted(indices[:number]) == parted(indices[number:]) == 0
-    half = order(lengths, replace(settings, num_train_epochs=0.51), 1, nodes)
+    half = order(lengths, 4, 0.51, 1, nodes)
     assert len(half) % 4 == 0 and half == indices[: len(half)]
-    assert parted(order(lengths, replace(settings, orders_together=False), 1, nodes)[:number]) > 10
+    assert parted(order(lengths, 4, 2, 1)[:number]) > 10
 
 
 def verdict_rows(number: int, ties: int = 0, better: tuple[str, str] = ("A", "B")) -> list[dict[str, Any]]:
@@ -243,11 +243,10 @@ def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> No
     rows[0]["prompt"][0]["content"] += " the" * 300  # too long, so that the other order of it stands alone
     random.Random(1).shuffle(rows)
     settings = InitialConfig(
-        per_device_train_batch_size=4, global_accumulation_steps=2, orders_together=True, verdicts_first=1.5
+        per_device_train_batch_size=4, global_accumulation_steps=2, orders_together=True, verdict_token_warmup=1.5
     )
     examples = fitting(rows, tokenizer, 256, "examples")
-    found = opening(examples, settings, 3)
-    assert found is not None
+    found = verdict_tokens(examples, settings, 3)
     # 8 decided pairs are 16 judgments; once and half of them again, filled up to steps of 8.
     assert (found.judgments, found.steps, len(found.data)) == (16, 3, 24)
     seen = Counter[tuple[str, str]]()
@@ -267,12 +266,10 @@ def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> No
     assert len(seen) == 16 and set(seen.values()) == {1, 2}
     assert found.told(tokenizer).startswith("before all else the verdicts of 16 judgments, 3 steps")
     assert re.search(r": ' ?B' \(8\), ' ?A' \(8\)$", found.told(tokenizer))
-    again, other = opening(examples, settings, 3), opening(examples, settings, 4)
-    assert again is not None and other is not None
+    again, other = verdict_tokens(examples, settings, 3), verdict_tokens(examples, settings, 4)
     assert found.data.to_list() == again.data.to_list() != other.data.to_list()
-    assert opening(examples, replace(settings, verdicts_first=0.0), 3) is None
-    with pytest.raises(TrainingError, match=r"train\.initial\.verdicts_first=1\.5: no judgment differs"):
-        opening(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
+    with pytest.raises(TrainingError, match=r"train\.initial\.verdict_token_warmup=1\.5: no judgment differs"):
+        verdict_tokens(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
 
 
 def test_what_is_no_verdict_is_said() -> None:
@@ -280,10 +277,10 @@ def test_what_is_no_verdict_is_said() -> None:
     rows = verdict_rows(6, better=("A", "B")) + [
         {**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in verdict_rows(6, better=("query", "response"))
     ]
-    found = opening(
-        fitting(rows, tokenizer, 256, "examples"), InitialConfig(orders_together=True, verdicts_first=1.0), 0
+    found = verdict_tokens(
+        fitting(rows, tokenizer, 256, "examples"), InitialConfig(orders_together=True, verdict_token_warmup=1.0), 0
     )
-    assert found is not None and "these are hardly verdicts" in found.told(tokenizer)
+    assert "these are hardly verdicts" in found.told(tokenizer)
 
 
 def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,12 +295,15 @@ def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(phases, "PhasedTrainer", Watched)
     rows = [*verdict_rows(12), *sft_rows(12)]
-    out = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0, adam_beta2=0.95), rows)
+    out = run_initial(
+        tmp_path, config(orders_together=True, verdict_token_warmup=2.0, trainer={"adam_beta2": 0.95}), rows
+    )
     assert [sum(mask) for mask in masks[:48]] == [1] * 48
     assert len(masks) == 48 + 36 and min(sum(mask) for mask in masks[48:]) > 1
     assert out.notes["training"]["steps"] == len(masks) // 4
-    assert out.notes["verdicts_first"] == {"judgments": 24, "steps": 12}
-    slower = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0, warmup_steps=0.0), rows, "slower")
+    assert out.notes["verdict_token_warmup"] == {"judgments": 24, "steps": 12}
+    steady = config(orders_together=True, verdict_token_warmup=2.0, trainer={"warmup_steps": 0})
+    slower = run_initial(tmp_path, steady, rows, "slower")
     assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
     logs = [json.loads(line) for line in (slower.directory / "train_log.jsonl").read_text().splitlines()]
     rates = {row["step"]: row["learning_rate"] for row in logs if "learning_rate" in row}
@@ -325,14 +325,14 @@ def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
     for step, marked in ((5, True), (10, True), (15, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if marked:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE).write_text("none or ddp")
+            (tmp_path / f"checkpoint-{step}" / COMPLETE).write_text('{"layout": "none or ddp", "bytes": {}}')
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
     assert last_complete(tmp_path / "none") is None
 
 
 def test_a_checkpoint_that_was_cut_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(num_train_epochs=1.5, save_steps=2, save_total_limit=3)
+    settings = config(num_train_epochs=1.5, save_steps=2)
     whole = run_initial(tmp_path, settings, sft_rows(30), "whole")
     real, saved = CheckpointMarks.on_save, list[int]()
 

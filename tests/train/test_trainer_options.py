@@ -18,8 +18,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.judges import BranchingJudge
 from judgetrain.train import stage
-from judgetrain.train.checkpoints import CheckpointMarks
-from judgetrain.train.config import AdapterConfig, TrainConfig
+from judgetrain.train.config import AdapterConfig
 from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.run import trainable
 from judgetrain.train.stages import InitialSettings
@@ -32,41 +31,18 @@ def first_loss(out: StageRun) -> float:
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_packed_and_padding_free_examples_have_the_loss_of_padded_ones(attention: str, tmp_path: Path) -> None:
+def test_examples_in_one_row_have_the_loss_of_padded_ones(attention: str, tmp_path: Path) -> None:
     """The mean over the tokens of 16 examples in one batch is the same however they are laid out."""
 
-    def run(name: str, **layout: Any) -> StageRun:
-        settings = config(max_steps=1, per_device_train_batch_size=16, max_length=200, **layout)
+    def run(name: str, **trainer: Any) -> StageRun:
+        settings = config(max_steps=1, per_device_train_batch_size=16, max_length=200, trainer=trainer)
         settings.train.base.attn_implementation = attention
         return run_initial(tmp_path, settings, sft_rows(16), name)
 
-    padded = run("padded")
-    for layout in ("packing", "padding_free"):
-        other = run(layout, **{layout: True})
-        assert first_loss(other) == pytest.approx(first_loss(padded), rel=1e-5)
-        ours, theirs = weights(other.directory), weights(padded.directory)
-        assert all(torch.allclose(ours[k], theirs[k], atol=2e-4) for k in ours)
-
-
-def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(num_train_epochs=2, per_device_train_batch_size=1, max_length=200, packing=True, save_steps=2)
-    whole = run_initial(tmp_path, settings, sft_rows(16), "whole")
-    # Examples have 20 to 40 tokens: unpacked, two epochs of 16 would be 32 steps.
-    assert 4 < whole.notes["training"]["steps"] < 16
-    real, saves = CheckpointMarks.on_save, 0
-
-    def dying(self: Any, *arguments: Any, **named: Any) -> None:
-        nonlocal saves
-        saves += 1
-        if saves == 2:
-            raise KeyboardInterrupt
-        real(self, *arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointMarks, "on_save", dying)
-        with pytest.raises(KeyboardInterrupt):
-            run_initial(tmp_path, settings, sft_rows(16), "cut")
-    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(16), "cut").directory))
+    padded, other = run("padded"), run("padding_free", padding_free=True)
+    assert first_loss(other) == pytest.approx(first_loss(padded), rel=1e-5)
+    ours, theirs = weights(other.directory), weights(padded.directory)
+    assert all(torch.allclose(ours[k], theirs[k], atol=2e-4) for k in ours)
 
 
 def test_adapters_that_stay_are_what_the_merged_model_is(tmp_path: Path) -> None:
@@ -108,7 +84,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "sgd"])
 def test_the_optimizer_is_the_one_that_was_asked_for(optimizer: str, tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, optim=optimizer), sft_rows(8))
+    out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, trainer={"optim": optimizer}), sft_rows(8))
     state = weights(out.directory)
     assert not same(state, load_model(ModelConfig(path="world")).state_dict())
     # SGD's steps are the clipped gradient times the rate, Adam's about the rate in every weight.
@@ -143,32 +119,32 @@ def test_the_result_loads_in_transformers_as_it_is(tmp_path: Path) -> None:
 def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start, full = ModelConfig(path="world"), TrainConfig(bf16=True)
-    assert trainable(start, full) == ModelConfig(path="world", dtype="float32")
+    start = ModelConfig(path="world")
+    assert trainable(start, True, False) == ModelConfig(path="world", dtype="float32")
     monkeypatch.setattr("transformers.utils.import_utils.is_flash_attn_2_available", lambda: True)
-    assert trainable(start, full).attn_implementation == "flash_attention_2"
-    assert trainable(start, TrainConfig(bf16=False)).attn_implementation is None
+    assert trainable(start, True, False).attn_implementation == "flash_attention_2"
+    assert trainable(start, False, False).attn_implementation is None
     asked = ModelConfig(path="world", attn_implementation="eager")
-    assert trainable(asked, full) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
-    assert trainable(start, TrainConfig(bf16=True, lora=AdapterConfig(enabled=True))) == start
+    assert trainable(asked, True, False) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
+    assert trainable(start, True, True) == start
 
 
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16", "float16"])
 def test_weights_that_are_all_trained_are_in_float32_but_where_deepspeed_keeps_a_copy(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, full = ModelConfig(path="world", dtype=dtype), TrainConfig(bf16=True)
-    assert {p.dtype for p in load_model(trainable(start, full)).parameters()} == {torch.float32}
-    assert trainable(start, TrainConfig(lora=AdapterConfig(enabled=True))) == start
+    start = ModelConfig(path="world", dtype=dtype)
+    assert {p.dtype for p in load_model(trainable(start, True, False)).parameters()} == {torch.float32}
+    assert trainable(start, None, True) == start
     monkeypatch.setattr("judgetrain.train.run.current", lambda: ProcessGroup(deepspeed="zero3.json"))
-    assert trainable(start, full).dtype == ("float32" if dtype == "auto" else dtype)
+    assert trainable(start, True, False).dtype == ("float32" if dtype == "auto" else dtype)
 
 
 def test_steps_of_the_papers_learning_rate_reach_the_weights() -> None:
     """Of weights in bfloat16 hardly any moves at 5e-7: a step is smaller than what can be added to them."""
     moved = {}
     asked = ModelConfig(path="world", dtype="bfloat16")
-    for name, loaded in {"as loaded": asked, "trained": trainable(asked, TrainConfig(bf16=True))}.items():
+    for name, loaded in {"as loaded": asked, "trained": trainable(asked, True, False)}.items():
         model = load_model(loaded)
         before = [p.detach().clone() for p in model.parameters()]
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-7, weight_decay=0.0)

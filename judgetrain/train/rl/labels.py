@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
-from judgetrain.train.stages import RlSettings
+from judgetrain.train.rl.stages import RlSettings
 
 if TYPE_CHECKING:
     from judgetrain.train.rl.rollouts import Labelled
@@ -28,13 +27,13 @@ SHARD = 100
 
 def own_labels(
     settings: RlSettings, inputs: Mapping[str, Path], start: ModelConfig, out: StageRun
-) -> tuple[list[Labelled], Counter[str]]:
-    """The comparisons on which both orders say the same, and how many of those asked about are left out (``no_label``).
+) -> tuple[list[Labelled], int]:
+    """The comparisons on which both orders say the same, and how many of those asked about are left out.
 
     The start is asked greedily, with ``label_branches`` branches; what many branches say, one learns to say. No label
     of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
-    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. In rounds they are those of
-    the round's trees. Kept in shards.
+    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Where the trees' comparisons
+    are given, they are those. Kept in shards.
     """
     from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.judges.kinds.branching import BranchingJudge
@@ -43,7 +42,7 @@ def own_labels(
     left = untaught(inputs)
 
     def always(identifier: str) -> bool:
-        return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.held_out)
+        return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
 
     comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
     asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
@@ -71,7 +70,7 @@ def own_labels(
         for comparison in comparisons
         if (row := found[comparison.id])["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]
     ]
-    return kept, Counter({"no_label": len(comparisons) - len(kept)} if len(kept) < len(comparisons) else {})
+    return kept, len(comparisons) - len(kept)
 
 
 def _comparisons(

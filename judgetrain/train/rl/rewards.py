@@ -1,19 +1,22 @@
 """What a branch is rewarded for: small named functions of what it said in both orders and of the label.
 
-Rewards are sums of these by weight (``train.rl.rewards``). None of them looks at length. A branch that cannot be read
+Rewards are sums of these by weight (``rl.rewards``). None of them looks at length. A branch that cannot be read
 gets a number, never None: what TRL leaves out of a group cannot be unlearned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 
 from judgetrain.judges.base import verdict_of
 from judgetrain.schema import Verdict
-from judgetrain.train.config import RewardWeights
 
+TEMPERATURE = 1.0
+"""Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
+DISCOUNT = 0.5
+"""A list's reward weighs its i-th criterion's branch with this to the power of i."""
 LARGEST_MARGIN = 4.0
 """Scores go from 1 to 5."""
 
@@ -86,12 +89,7 @@ OF_READING = frozenset({"unreadable", "consistent"})
 """What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
 
 
-def weights_of(settings: RewardWeights) -> dict[str, float]:
-    """The weights of the rewards that are on."""
-    return {name: weight for name, weight in asdict(settings).items() if weight}
-
-
-def of_list(rewards: Sequence[float], discount: float) -> float:
+def of_list(rewards: Sequence[float], discount: float = DISCOUNT) -> float:
     """The reward of a list of criteria: the mean of its branches', the i-th weighed with ``discount`` to the power i.
 
     An inner node is worth what grows below it (TreeRPO, arXiv 2506.05183); the criteria in front, which a judge with

@@ -22,8 +22,8 @@ from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.schema import ORDERS, Comparison, Order, Verdict
-from judgetrain.train.config import RlConfig
-from judgetrain.train.rl.rewards import OF_READING, REWARDS, Outcome, of_list, weights_of
+from judgetrain.train.rl.config import RlConfig
+from judgetrain.train.rl.rewards import OF_READING, REWARDS, TEMPERATURE, Outcome, of_list
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -124,7 +124,7 @@ class Rollouts:
     ) -> list[EvaluationTree]:
         """One list of criteria for each, and a branch in both orders for as many of them as are rewarded."""
         shape = Shape(count=self.asking.criteria, criteria=self.config.branches)
-        asking = sampled_at(self.asking, self.config.temperature)
+        asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
 
@@ -146,14 +146,14 @@ class _Found:
         A stand-in has its branch's reward, which counts in what the others of its group are compared with.
         """
         config = self.rollouts.config
-        names = [*weights_of(config.rewards)]
+        names = [*config.weights]
         nodes: list[CriterionNode | None] = [*tree.criteria]
         nodes += [None] * (config.branches - len(nodes))
         outcomes = [outcome_of(node, label, self.rollouts.asking.tie) for node in nodes]
         branches = [{name: REWARDS[name](outcome) for name in names} for outcome in outcomes]
         yield self._row(
             tree.lists[0],
-            {name: of_list([branch[name] for branch in branches], config.position_discount) for name in names},
+            {name: of_list([branch[name] for branch in branches]) for name in names},
         )
         for node, branch in zip(nodes, branches, strict=True):
             guideline = node.guidelines[0] if node and node.guidelines else None
@@ -179,9 +179,8 @@ def outcome_of(node: CriterionNode | None, label: Verdict, tie: float) -> Outcom
     return Outcome(label, margins.get("AB"), margins.get("BA"), tie)
 
 
-def reward_functions(config: RlConfig) -> tuple[list[Callable[..., list[float | None]]], list[float]]:
-    """What TRL calls for the rewards that are on, and their weights; a part that a reward is not about gets None."""
-    weights = weights_of(config.rewards)
+def reward_functions(config: RlConfig) -> list[Callable[..., list[float | None]]]:
+    """What TRL calls for the rewards that are on; a part that a reward is not about gets None."""
 
     def function(name: str) -> Callable[..., list[float | None]]:
         def reward(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
@@ -190,4 +189,4 @@ def reward_functions(config: RlConfig) -> tuple[list[Callable[..., list[float | 
         reward.__name__ = name
         return reward
 
-    return [function(name) for name in weights], [*weights.values()]
+    return [function(name) for name in config.weights]

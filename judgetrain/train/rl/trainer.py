@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
@@ -17,6 +17,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Engine
 from judgetrain.judges.config import Aggregation, JudgeOptions
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.train.checkpoints import KeptBest
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, sampled_at
 
 AGREEMENT = "eval_agreement"
@@ -53,8 +54,7 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        every = self.args.steps_per_generation * self.num_iterations
-        if self._step % every == 0 or self._buffered_inputs is None:
+        if self._step % self.args.steps_per_generation == 0 or self._buffered_inputs is None:
             scored = self._generate_and_score_completions(generation_batch)
             self._buffered_inputs = split_tensor_dict(_by_length(scored), self.args.steps_per_generation)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
@@ -149,20 +149,15 @@ class HeldOut:
         }
 
 
-class Kept(TrainerCallback):  # type: ignore[misc]
-    """Has the start count as the first of the steps to choose from, and says which one is kept.
+class KeptLabels(KeptBest):
+    """Has the start count as the first of the steps to choose from.
 
     A step is better only if it agrees with more of the held-out labels than the start did; where none does, there is
     no best checkpoint, and :func:`judgetrain.train.run.complete` writes the start.
     """
 
     def __init__(self, held_out: int, out: StageRun) -> None:
-        self._held_out, self._out = held_out, out
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Evaluate the last step too."""
-        if state.global_step >= state.max_steps:
-            control.should_evaluate = control.should_save = True
+        super().__init__(AGREEMENT, f"{held_out} comparisons", out)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
@@ -170,19 +165,3 @@ class Kept(TrainerCallback):  # type: ignore[misc]
         """Have later steps compared with the start."""
         if state.global_step == 0:
             state.best_metric = metrics[AGREEMENT]
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Say which step is kept."""
-        found = {row["step"]: row[AGREEMENT] for row in state.log_history if AGREEMENT in row}
-        kept = state.best_global_step or 0
-        if not state.is_world_process_zero or kept not in found:
-            return
-        facts = {"step": kept, "of": state.global_step, "agreement": found[kept], "start": found.get(0)}
-        self._out.note("kept", facts)
-        what = f"step {kept} of {state.global_step}"
-        if not kept:
-            what = f"the judge it started from, since none of {state.global_step} steps is better"
-        self._out.log(
-            f"{self._out.stage}: kept {what}: held-out agreement {found[kept]:.3f} "
-            f"(start {found.get(0, float('nan')):.3f}) on {self._held_out} comparisons"
-        )
