@@ -168,6 +168,6 @@ def test_a_wording_that_is_none_is_refused(row: str, message: str, tmp_path: Pat
     file = tmp_path / "mine.yaml"
     file.write_text(f"- {row}\n")
     with pytest.raises(ConfigError, match=message):
-        load_attacks(str(file), key="evaluate.robustness")
+        load_attacks(str(file), key="robustness")
     with pytest.raises(ConfigError, match="no such wording"):
         load_attacks("klingon")

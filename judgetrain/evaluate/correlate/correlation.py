@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -48,10 +48,6 @@ class Correlated:
         if self.published is None:
             return "–"
         return "no data" if not self.n else "yes" if self.same else "no"
-
-    def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary."""
-        return asdict(self)
 
 
 def correlate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
@@ -48,7 +49,7 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if not any(row.n for row in found):
         raise DataError(_no_pair(chosen, scores))
     averages = list(means(ratings, _categories(runs, items), _confident(scores, DELTA)))
-    rows = {"correlations": [row.to_row() for row in found], "means": [vars(mean) for mean in averages]}
+    rows = {"correlations": [asdict(row) for row in found], "means": [vars(mean) for mean in averages]}
     out.write_json("correlations", rows)
     write_report(out, TITLE, tables(found, averages), "correlations.json")
 
