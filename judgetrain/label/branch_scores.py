@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.fingerprint import fingerprint, plain
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.judges.method import judge_among
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
 from judgetrain.label.grow import grower
@@ -25,7 +21,6 @@ from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
 from judgetrain.scorers.methods import assemble, better, groups, score
-from judgetrain.scorers.prompts import load_scorer_prompts
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -34,8 +29,6 @@ ROWS = "branch-scores"
 """The shards that hold the scores: ``branch-scores-SIGNAL``."""
 SHARD = 8
 """Trees scored together: a tree has a hundred texts; the unit of resume."""
-FORMAT = 1
-"""Raised when the code changes what is scored."""
 
 
 Node = tuple[str, str, Sample]
@@ -57,8 +50,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
 
     The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
-    are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
-    are taken over where only labels, pairs or other signals differ.
+    are computed is ``scorer``'s, but for references, which branches have none of.
     """
     settings, base, signals = stage.scorer, stage.base, stage.label.signals
     if settings is None or base is None:
@@ -79,7 +71,6 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
                 nodes = [node for tree in found for node in nodes_of(tree, prompter)]
                 return _shard(nodes, _names(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-            adopt(f"{ROWS}-{signal}", _key(signal, settings, stage, inputs, out.seed), out)
             places = range(count_rows(trees, "trees"))
             out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
     return Rewards(_percentiles(read_scores(out.directory), signals, settings))
@@ -92,22 +83,6 @@ def read_scores(directory: Path) -> list[dict[str, Any]]:
         for row in read_rows(directory, shards):
             merged.setdefault(row["node"], {}).update(row)
     return list(merged.values())
-
-
-def _key(method: str, settings: ScorerConfig, stage: LabelSettings, inputs: Mapping[str, Path], seed: int) -> str:
-    """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
-    return fingerprint(
-        {
-            "format": FORMAT,
-            "scores": _names(method),
-            "trees": inputs["tree"].name,
-            "judge": stage.grower or judge_among(inputs).name,
-            "prompts": asdict(load_scorer_prompts(settings.prompts)),
-            "shard_size": SHARD,
-            "seed": seed,
-            "scorer": plain(stage.scorer) | {"prompts": None},
-        }
-    )
 
 
 def _names(method: str) -> list[str]:

@@ -27,14 +27,7 @@ from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, er
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
-from judgetrain.label.external_labels import (
-    Conflict,
-    External,
-    disagreement,
-    label_of_verdicts,
-    preferences,
-    summary,
-)
+from judgetrain.label.external_labels import Conflict, External, disagreement, label_of_verdicts, preferences, summary
 from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.schema import Comparison
 

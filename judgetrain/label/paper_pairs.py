@@ -28,12 +28,6 @@ HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
 is: the paper gives no thresholds."""
 
 
-def success(judgments: Sequence[JudgmentNode], label: Verdict, ties: str) -> float | None:
-    """The share of the readable judgments that are in keeping with the label; None if none is readable."""
-    readable = [j.verdict for j in judgments if j.verdict is not None]
-    return sum(accepts(verdict, label, ties) for verdict in readable) / len(readable) if readable else None
-
-
 @dataclass
 class LabelPairBuilder(PairBuilder):
     """Makes pairs whose sides the label alone tells apart; tie labels order criteria and guidelines too."""
@@ -71,8 +65,10 @@ class LabelPairBuilder(PairBuilder):
         return good, bad, known
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
-        """How successful the judgments under a node are, from 0 to 1; None where that is not known."""
-        return success(judgments, label, self.config.ties)
+        """The share of the readable judgments that are in keeping with the label; None if none is readable."""
+        readable = [j.verdict for j in judgments if j.verdict is not None]
+        right = sum(accepts(verdict, label, self.config.ties) for verdict in readable)
+        return right / len(readable) if readable else None
 
 
 @dataclass

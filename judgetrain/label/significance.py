@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label.labels import vote
 from judgetrain.schema import ORDERS, Order, Verdict
 
@@ -91,11 +91,6 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     return None
 
 
-def others_vote(tree: EvaluationTree, criterion: CriterionNode) -> Verdict | None:
-    """The vote of the judgments by all other criteria: what a criterion has not itself voted for."""
-    return vote(j.verdict for c, _, j in tree.judgments() if c.id != criterion.id)[0]
-
-
 class LevelTest:
     """Whether a level's siblings differ in more than chance: counts how often an independent signal says the same.
 
@@ -118,7 +113,8 @@ class LevelTest:
         signs: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
         for criterion in tree.criteria:
             agreed = consensus(criterion.judgments, sure)
-            self.add("criteria", signs.get(agreed, 0.0), signs.get(others_vote(tree, criterion), 0.0))
+            others, _, _ = vote(j.verdict for c, _, j in tree.judgments() if c.id != criterion.id)
+            self.add("criteria", signs.get(agreed, 0.0), signs.get(others, 0.0))
             for pair in itertools.combinations(criterion.guidelines, 2):
                 if agreed:
                     self.add("guideline", *(_difference(pair, order, agreed) for order in ORDERS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -67,20 +67,26 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         corrections, left_out = correction_rows(config.corrections, wording, queries)
         out.count(dropped={f"corrections:{reason}": n for reason, n in left_out.items()})
     for split, held in {"train": False, "heldout": True}.items():
-
-        def here(row: Mapping[str, Any], held: bool = held) -> bool:
-            return is_held_out(settings.seed, row["comparison_id"], config.holdout) == held
-
-        sft = _written(f"sft-{split}", filter(here, chain(data.sft, corrections)), out)
-        pairs = _written(f"pairs-{split}", filter(here, (pair.to_row() for pair in data.pairs)), out)
-        out.count(out=sft + pairs)
+        kinds = {"sft": chain(data.sft, corrections), "pairs": (pair.to_row() for pair in data.pairs)}
+        for kind, rows in kinds.items():
+            written = 0
+            with out.rows_writer(f"{kind}-{split}") as write:
+                for row in rows:
+                    if is_held_out(settings.seed, row["comparison_id"], config.holdout) == held:
+                        write(row)
+                        written += 1
+            out.count(out=written)
     out.write_rows("labels", data.labels)
     if shown:
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
         index = write_views(found, out.path(DIRECTORY), "Evaluation trees")
         out.log(f"label: trees to look at: {index}")
     if config.signals:
-        _report(report, out)
+        rewards_table = report.table(derive_seed(out.seed, "rewards"))
+        out.write_json("rewards", rewards_table)
+        out.note("rewards", rewards_table)
+        for line in summary(rewards_table):
+            out.log(f"label: rewards: {line}", keep=True)
     table = data.table()
     if corrections:
         table["corrections"] = {"taken": len(corrections)}
@@ -94,16 +100,6 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     out.count(dropped=data.unlabelled)
 
 
-def _written(name: str, rows: Iterable[Mapping[str, Any]], out: StageRun) -> int:
-    """Write rows one by one; gives how many there were."""
-    number = 0
-    with out.rows_writer(name) as write:
-        for row in rows:
-            write(row)
-            number += 1
-    return number
-
-
 def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]:
     """The yield table's numbers a row each, those of a level as ``LEVEL:NAME``."""
     for what, counts in table.items():
@@ -112,11 +108,3 @@ def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]
                 {f"{reason}:{name}": n for name, n in found.items()} if isinstance(found, Mapping) else {reason: found}
             )
             yield from ((what, name, n) for name, n in rows.items() if isinstance(n, (int, float)))
-
-
-def _report(report: SignalReport, out: StageRun) -> None:
-    table = report.table(derive_seed(out.seed, "rewards"))
-    out.write_json("rewards", table)
-    out.note("rewards", table)
-    for line in summary(table):
-        out.log(f"label: rewards: {line}", keep=True)

@@ -109,38 +109,6 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
         assert cut[name] == whole[name]
 
 
-def test_other_pairs_or_one_signal_less_scores_nothing_anew(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, inputs, _ = prepared
-    real, asked = branch_scores.score, []
-
-    def counting(scorer: TokenScorer, samples: list[Sample], names: list[str], *rest: object) -> object:
-        asked.extend(names)
-        return real(scorer, samples, names, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(branch_scores, "score", counting)
-
-    def labelled(name: str, scorer: dict[str, object] | None = None, **changes: object) -> list[str]:
-        asked.clear()
-        changed = replace(config, label=replace(config.label, **changes))  # type: ignore[arg-type]
-        changed.scorer = replace(config.scorer, **(scorer or {}))  # type: ignore[arg-type]
-        label_stage.run(LabelSettings.of(changed), inputs, out(tmp_path / "labels" / name))
-        return sorted(set(asked))
-
-    assert labelled("both") == ["probdiff", "sentprob_mean"]
-    assert labelled("pairs", max_pairs_per_level=1) == []
-    assert labelled("one", signals=["sentprob_mean"]) == []
-    assert labelled("other", signals=["probdiff", "softmax_ent"]) == ["softmax_ent"], "ProbDiff's are there"
-    assert labelled("revised", scorer={"revision_temperature": 0.3}) == ["probdiff", "sentprob_mean"]
-    first, second = (read_scores(tmp_path / "labels" / name) for name in ("both", "pairs"))
-    assert first == second and {"probdiff", "sentprob_mean"} <= set(first[0])
-    other = tmp_path / "other trees"
-    shutil.copytree(inputs["tree"], other)
-    inputs["tree"] = other
-    assert labelled("elsewhere") == ["probdiff", "sentprob_mean"], "of other trees nothing is taken over"
-
-
 def test_the_stage_tells_how_good_each_signal_is(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]],
     tmp_path: Path,

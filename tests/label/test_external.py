@@ -14,7 +14,6 @@ import pytest
 
 import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -26,7 +25,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import PACKAGED, load_prompt_set
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.replies import Reply
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -390,22 +389,6 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
     _, table = labelled("preference", 0.0)
     assert table["orders"]["rate"] < 0.2, "faithful critiques are told from others whatever the order"
     assert table["failures"] == {}
-
-
-def test_the_prompts_are_part_of_the_fingerprint(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text((PACKAGED / "preference.yaml").read_text())
-    config = Config(prompts="compact", label=settings(str(path), engine=WorldEngineConfig()))
-
-    def files() -> dict[str, str]:
-        found: dict[str, str] = {}
-        plain(LabelSettings.of(config), lambda key, file: found.setdefault(key, file))
-        return found
-
-    assert files()["label.external.prompts"] == str(path)
-    assert files()["label.external.engine.type"].endswith("vocabulary.yaml")
-    config.label.source = "ensemble"
-    assert not [key for key in files() if key.startswith("label.external")]
 
 
 @pytest.mark.parametrize(

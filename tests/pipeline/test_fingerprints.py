@@ -192,6 +192,8 @@ FILES: list[tuple[str, Path, list[str], set[str]]] = [
     ("evaluate.one_step.prompts", prompt_file("one_step"), [], set()),
     ("evaluate.one_step.prompts", prompt_file("one_step"), [LISTED], {"evaluate"}),
     ("correct.prompts", prompt_file("correction"), [], {"correct"}),
+    ("label.external.prompts", prompt_file("one_step"), [], set()),
+    ("label.external.prompts", prompt_file("one_step"), ["label.source=external"], {"label"}),
     ("teacher.evaluations", VOCABULARY, [], {"teacher"}),
     ("train.base.path", WORLD_BASE / "config.json", [], {"initial", "selfeval", "studies"}),
 ]
