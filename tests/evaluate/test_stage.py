@@ -43,8 +43,9 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
         for i in range(30)
     ]
     path = write_rows(tmp_path / "pairs.jsonl", rows)
-    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
-    benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
+    labels = {"0": "A", "1": "B", "2": "tie"}
+    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison", labels=labels)
+    benchmark = BenchmarkConfig("pairs", source)
     evaluate = EvaluateConfig([benchmark], ["sft", "random", "first"], [1, 3], bootstrap=100)
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(evaluate=evaluate, robustness=UNATTACKED, tree=TreeConfig(criteria=4, shard_size=4))
