@@ -141,9 +141,8 @@ def test_bradley_terry_is_the_maximum_of_the_penalised_likelihood() -> None:
     texts = [f"answer {n}" for n in range(6)]
     judge = Table(by_chance)
     found = of(judge, texts, "bradley_terry")
-    pairs = [(c, s) for c, p in zip(judge.calls[0], judge.compare_all(judge.calls[0]), strict=True)
-             if (s := soft_share(p)) is not None]  # fmt: skip
-    games = [(texts.index(c.response_a), texts.index(c.response_b), share) for c, share in pairs]
+    said = zip(judge.calls[0], map(soft_share, judge.compare_all(judge.calls[0])), strict=True)
+    games = [(texts.index(c.response_a), texts.index(c.response_b), s) for c, s in said if s is not None]
 
     def loss(strength: np.ndarray) -> float:
         wins = sum(s * np.logaddexp(0, strength[b] - strength[a]) + (1 - s) * np.logaddexp(0, strength[a] - strength[b])
