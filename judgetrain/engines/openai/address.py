@@ -58,27 +58,20 @@ class Address:
         )
 
 
-class _Redact(logging.Filter):
-    """Keeps secrets out of what the HTTP client logs, which are whole addresses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.secrets: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        record.msg, record.args = redact(message, self.secrets), ()
-        return True
-
-
-_REDACT = _Redact()
+_SECRETS: set[str] = set()
+"""What no log line of the libraries that carry requests may hold; those lines have whole addresses."""
 
 
 def redact_logs(secrets: Iterable[str]) -> None:
     """Keep secrets out of the log lines of the libraries that carry requests."""
-    _REDACT.secrets.update(secrets)
+    _SECRETS.update(secrets)
     for name in ("httpx2", "openai._base_client", "openai"):
-        logging.getLogger(name).addFilter(_REDACT)
+        logging.getLogger(name).addFilter(_redacted)
+
+
+def _redacted(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redact(record.getMessage(), _SECRETS), ()
+    return True
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
