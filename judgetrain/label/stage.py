@@ -92,10 +92,9 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
+    made = ", ".join(f"{number:,} {level}" for level, number in table["pairs"].items())
     untested = [level for level in table["pairs"] if table["levels"].get(level, {}).get("chance") is None]
-    out.log(
-        f"label: pairs by level: {table['pairs']}" + (f"; too few to test: {', '.join(untested)}" if untested else "")
-    )
+    out.log(f"label: preference pairs: {made or 'none'}" + f"; too few to test: {', '.join(untested)}" * bool(untested))
     out.track.table("yield", ("what", "reason", "n"), [*_counted(table)])
     out.count(dropped=data.unlabelled)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,11 +15,7 @@ import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import train_dialogues, true_verdict
-from judgetrain.data.world.engine import WorldEngine
-from judgetrain.data.world.language import load_language
-from judgetrain.data.world.writers import write_response
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
@@ -357,38 +352,6 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)
     assert costs[prompts].prompt == pytest.approx(characters / 4, rel=0.2)  # type: ignore[index]
     assert costs[prompts].at_most == 512 * len(engine.requests)  # type: ignore[index]
-
-
-def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
-    rng, language = random.Random(0), load_language()
-    items = []
-    for index, dialogue in enumerate(train_dialogues(WorldConfig(train_dialogues=60), 0)):
-        a, b = (write_response(language, dialogue.query, skill, rng) for skill in (0.8, 0.4))
-        made = comparison(index)
-        items.append(
-            replace(made, dialogue=dialogue, response_a=a, response_b=b, label=true_verdict(dialogue.query, a, b))
-        )
-    annotator = WorldEngine(WorldEngineConfig(error_rate=0.3))
-    grown = grow(
-        items, annotator, load_prompt_set("compact"), Shape(count=4, criteria=4, guidelines=1, judgments=2), SAMPLING, 0
-    )
-
-    def labelled(prompts: str, error_rate: float) -> tuple[list[bool], dict]:
-        directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)
-        config = settings(prompts, engine=WorldEngineConfig(error_rate=error_rate))
-        labels = label_all(config, directory, out)
-        return [bool(la and la.verdict == i.label) for i in items if (la := labels.get(i.id))], out.notes["external"]
-
-    right, table = labelled("one_step", 0.0)
-    assert right == [True] * 60
-    assert (table["orders"]["disagree"], table["truth"]["external"]["rate"]) == (0, 0)
-    assert table["truth"]["ensemble"]["rate"] == table["ensemble"]["rate"] > 0
-    right, table = labelled("one_step", 0.3)
-    assert 0 < table["orders"]["disagree"] < 45
-    assert 15 < sum(right) < 60
-    _, table = labelled("preference", 0.0)
-    assert table["orders"]["rate"] < 0.2, "faithful critiques are told from others whatever the order"
-    assert table["failures"] == {}
 
 
 @pytest.mark.parametrize(
