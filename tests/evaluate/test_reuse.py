@@ -124,14 +124,14 @@ def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[
 
 def test_trees_that_are_looked_at_are_read_as_the_evaluation_read_them(world: tuple[Config, dict[str, Path]]) -> None:
     config, inputs = world
-    config = replace(config, judge=replace(config.judge, plan="independent"))
+    config = replace(config, evaluate=replace(config.evaluate, methods=["sft+independent"]))
     for name, offset in (("a", 4.0), ("b", 0.0)):
         asked = replace(config, judge=replace(config.judge, position_offset=offset))
         spent, directory = evaluated(asked, inputs, name)
         assert (spent > 0) == (name == "a"), "the second takes the first one's trees over"
         notes = json.loads((directory / ".notes.json").read_text())
         (directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "notes": notes}))
-        shown = read_views(directory, "trees-b-sft", [], 6)
+        shown = read_views(directory, "trees-b-sft+independent", [], 6)
         assert [{j.order for _, _, j in view.tree.judgments()} for view in shown] == [{"AB"}, {"BA"}] * 3
         assert {j.offset for view in shown for _, _, j in view.tree.judgments()} == {offset}
 
@@ -143,7 +143,7 @@ def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Pat
     others = replace(config.evaluate.benchmarks[0], source=SourceConfig(name="b", path=path, format="comparison"))
     config = replace(config, evaluate=replace(config.evaluate, benchmarks=[others]))
     alone, _ = evaluated(config, inputs, "a")
-    both = replace(config.evaluate, methods=["sft", "sft+summed", "dpo+summed", "dpo", "longer"], view=2)
+    both = replace(config.evaluate, methods=["sft", "sft+summed", "dpo+summed", "dpo", "longer"])
     spent, directory = evaluated(replace(config, evaluate=both), inputs, "b")
     assert spent == alone, "sft's trees are taken over, and dpo, which is asked as often, is asked once"
     table = pq.read_table(directory / "predictions.parquet").to_pylist()
@@ -166,7 +166,7 @@ def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Pat
     paired = json.loads((directory / "paired.json").read_text())
     ways = [(row["first"], row["second"]) for row in paired]
     assert ({"method": "sft+summed", "branches": 3}, {"method": "sft", "branches": 3}) in ways
-    changed = replace(config, judge=replace(config.judge, verdict="summed"))
+    changed = replace(config, evaluate=replace(config.evaluate, methods=["sft+summed"]))
     assert evaluated(changed, inputs, "c")[0] == 0, "another rule asks nobody again"
 
 
