@@ -46,9 +46,9 @@ class Examples:
     """``input_ids`` and ``completion_mask``, or ``prompt_ids``, ``chosen_ids``, ``rejected_ids`` and ``pair``."""
     lengths: Sequence[int]
     """Of each row's prompt with its longest completion, in tokens."""
-    too_long: int
-    all_masked: int = 0
-    """Examples of whose completions the chat template renders nothing: they would carry no loss."""
+    dropped: Mapping[str, int]
+    """How many rows were left out: ``too_long``, and ``all_masked``, of whose completions the chat template renders
+    nothing, so that they would carry no loss."""
     judgments: list[str] = field(default_factory=list)
     """By row: of a judgment, by which guideline it is, the same in both orders; empty of any other row."""
     remarks: tuple[str, ...] = ()
@@ -56,11 +56,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """How many were left out, by reason."""
-        return {"too_long": self.too_long, "all_masked": self.all_masked}
 
 
 def emptied(directory: Path) -> Path:
@@ -120,11 +115,8 @@ def fitting(
             f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
             "or leave out long dialogues with dialogues.max_query_chars"
         )
-    return Examples(data=data, lengths=lengths, judgments=judgments, remarks=tuple(renderer.remarks), **_numbers(left))
-
-
-def _numbers(left: Counter[str]) -> dict[str, int]:
-    return {reason: left[reason] for reason in ("too_long", "all_masked")}
+    dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
+    return Examples(data=data, lengths=lengths, dropped=dropped, judgments=judgments, remarks=remarks)
 
 
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:

@@ -260,7 +260,7 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
-    out.note("heldout", {"examples": len(held)} | held.dropped)
+    out.note("heldout", {"examples": len(held), **held.dropped})
     if job.reference:
         held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held)))

@@ -25,21 +25,11 @@ from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings,
 NO_PAIR = {
     "no_consensus": "judgments of a criterion agree too seldom, and in both orders: raise tree.judgments, grow more "
     "trees, or lower label.min_evidence",
+    "no_evidence": "guidelines differ no more than by chance: raise tree.judgments, or lower label.min_evidence",
     "against_label": "what the judgments of a criterion agree on is not the label: raise tree.criteria or grow more "
     "trees",
-    "no_evidence": "guidelines differ no more than by chance: raise tree.judgments, or lower label.min_evidence",
-    "level_is_chance": "a level's pairs are right no more often than by chance: grow more trees, or lower "
-    "label.min_evidence",
     "no_contrast": "no criterion leads to the label while another leads away: raise tree.criteria or grow more trees",
-    "score_digits_only": "judgments differ in their scores alone: label.pairs_by=label keeps them, a higher "
-    "tree.judgment_sampling.temperature makes them differ",
-    "near_identical": "both sides say the same: raise tree.judgment_sampling.temperature",
-    "low_margin": "the branches' scores speak against them: leave out label.signals",
     "cut_off": "they ran out of tokens: raise max_new_tokens of tree.judgment_sampling and tree.guideline_sampling",
-    "repeated": "the same pair came of several trees: give more comparisons",
-    "unbalanced_order": "leave out label.balance",
-    "unbalanced_place": "leave out label.balance",
-    "unbalanced_verdict": "leave out label.balance",
 }
 """What helps where no preference pair is left, by why stage label skipped what might have made one."""
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from judgetrain.engines.config import ModelConfig
-from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.compiling import compile_blocks, no_compiler
 from judgetrain.train.config import AdapterConfig
 from tests.benchmarks.fused_head import adapted, batch, step
@@ -47,27 +45,6 @@ def test_a_compiled_stage_ends_with_nearly_the_weights_of_another(tmp_path: Path
     start = weights_of_base()
     moved = max(float((theirs[name] - start[name]).abs().max()) for name in start if name in theirs)
     assert moved > 3e-3  # what training does is more than what compiling does
-
-
-@needs_compiler
-def test_a_killed_stage_goes_on_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lora = AdapterConfig(enabled=True, lora_dropout=0.0)
-    settings = config(max_steps=4, lora=lora, regional_compilation=True, save_steps=2)
-    whole = run_initial(tmp_path, settings, sft_rows(16), "whole")
-    real = CheckpointMarks.on_save
-
-    def dying(self: Any, *arguments: Any, **named: Any) -> None:
-        real(self, *arguments, **named)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointMarks, "on_save", dying)
-        with pytest.raises(KeyboardInterrupt):
-            run_initial(tmp_path, settings, sft_rows(16), "cut")
-    again = run_initial(tmp_path, settings, sft_rows(16), "cut")
-    assert again.notes["training"]["steps"] == 4
-    ours, theirs = weights(again.directory), weights(whole.directory)
-    assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 
 def weights_of_base() -> dict[str, torch.Tensor]:

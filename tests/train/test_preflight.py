@@ -45,7 +45,7 @@ def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) 
         row["completion"][0]["content"] += f" {words}".rstrip()
     data[2]["completion"][0]["content"] = "it gives"
     examples = fitting(data, tokenizer, 256, "examples")
-    assert (len(examples), examples.all_masked, examples.too_long) == (3, 1, 0)
+    assert len(examples) == 3 and examples.dropped == {"all_masked": 1, "too_long": 0}
 
 
 def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:

@@ -173,9 +173,7 @@ def test_a_deepspeed_file_counts_by_its_content_and_not_by_where_it_lies(tmp_pat
             r"criteria:no_contrast; .*raise tree\.judgments",
         ),
         ({"guideline:no_evidence": 9}, [], r"9 guideline:no_evidence; .*lower label\.min_evidence"),
-        ({"criteria:level_is_chance": 9}, [], r"9 criteria:level_is_chance; .*lower label\.min_evidence"),
         ({"judgment:against_label": 9}, [], r"9 judgment:against_label; .*raise tree\.criteria"),
-        ({"judgment:score_digits_only": 2}, [], r"2 judgment:score_digits_only; .*label\.pairs_by=label"),
         ({}, [{"prompt": []}], r"all 1 are held out; lower label\.holdout"),
     ],
 )

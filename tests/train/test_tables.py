@@ -80,7 +80,7 @@ def test_another_process_reads_the_same_table(tmp_path: Path) -> None:
     examples = Examples(
         data=examples.data.add_column("ref_chosen_logps", [float(i) for i in range(20)]),
         lengths=examples.lengths,
-        too_long=0,
+        dropped={},
     )
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()

@@ -23,7 +23,7 @@ from judgetrain.errors import DataError, TrainingError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
-from judgetrain.train.config import AdapterConfig, InitialConfig, TrainConfig
+from judgetrain.train.config import InitialConfig, TrainConfig
 from judgetrain.train.data import fitting, neutral
 from judgetrain.train.order import order
 from judgetrain.train.run import lasting
@@ -146,13 +146,6 @@ def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) ->
     assert margins[-1] > max(0.1, margins[0])
     assert out.notes["training"]["eval_rewards/accuracies"] == 1.0
     assert same(before, weights(start.directory))
-
-
-def test_lora_trains_and_is_merged(tmp_path: Path) -> None:
-    settings = config(num_train_epochs=1, lora=AdapterConfig(enabled=True, r=4))
-    out = run_initial(tmp_path, settings, sft_rows(24))
-    assert {p.name for p in out.path("model").glob("adapter*")} == set()
-    assert not same(weights(out.directory), load_model(ModelConfig(path="world")).state_dict())
 
 
 def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
