@@ -160,7 +160,7 @@ class JudgeOptions:
         retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
             no number of ``branches`` changes: by another list, with what was greedy sampled.
         layout: ``plain`` sets the responses' headings and lists as running text before they are judged
-            (``prompting/layout.py``); trees and predictions are of the comparisons as they were given.
+            (``prompting/strip_markdown.py``); trees and predictions are of the comparisons as they were given.
         verdict: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin
             over the branches of both, in which a preference for a position cancels.
         once: prompts and sampling of a judge that is asked once.

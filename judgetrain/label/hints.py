@@ -3,6 +3,9 @@
 HINTS = {
     "too_long": "a prompt and max_new_tokens of its sampling exceed the model's context: lower the one, or leave out "
     "long dialogues with dialogues.max_query_chars",
+    "off_frame": "replies leave the prompt's form (docs/prompts.md): choose a model that follows instructions, or "
+    "tree.constrained=true",
+    "cut_off": "replies ran out of tokens: raise max_new_tokens of tree.judgment_sampling or teacher.sampling",
     "no_answer": "the reasoning never ended: raise max_new_tokens of tree.judgment_sampling or teacher.sampling",
     "no_content": "answers are empty (refusals, or tokens spent on thinking): raise max_new_tokens, or take another "
     "model",
