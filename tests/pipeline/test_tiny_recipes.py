@@ -61,10 +61,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
         yield Tiny(home, f"http://127.0.0.1:{server.server_port}/v1")
 
 
+def scripted_engine(config: TransformersEngineConfig) -> ScriptedEngine:
+    return ScriptedEngine(judge)
+
+
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
-    monkeypatch.setattr(TransformersEngineConfig, "make", lambda *given: ScriptedEngine(judge))
+    monkeypatch.setattr(TransformersEngineConfig, "makes", f"{__name__}:scripted_engine")
     monkeypatch.setattr(labels, "MIN_READABLE", 0.0)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
