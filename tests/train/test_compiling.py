@@ -44,7 +44,7 @@ def test_a_compiled_stage_ends_with_nearly_the_weights_of_another(tmp_path: Path
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-3) for name in ours)
     start = weights_of_base()
     moved = max(float((theirs[name] - start[name]).abs().max()) for name in start if name in theirs)
-    assert moved > 3e-3  # what training does is more than what compiling does
+    assert moved > 2e-3  # what training does is more than what compiling does
 
 
 def weights_of_base() -> dict[str, torch.Tensor]:
