@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -42,18 +42,9 @@ class StageSettings:
     seed: int = at("seed")
 
     @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """The fields that a configuration gives no use for; they are None in the settings."""
-        return ()
-
-    @classmethod
     def of(cls, config: Any) -> Self:
         """The settings that a stage reads of the whole configuration, each field from its own key."""
-        unused = cls.unused(config)
-        values: dict[str, Any] = {
-            field.name: None if field.name in unused else _read(config, field.metadata)
-            for field in dataclasses.fields(cls)
-        }
+        values: dict[str, Any] = {field.name: _read(config, field.metadata) for field in dataclasses.fields(cls)}
         whole = cls(**values)
         conditions = {field.name: field.metadata["use_if"] for field in dataclasses.fields(cls)}
         idle: dict[str, Any] = {name: None for name, use_if in conditions.items() if use_if and not use_if(whole)}
@@ -82,11 +73,11 @@ def _part(value: Any, only: Sequence[str]) -> Any:
 S = TypeVar("S", bound=StageSettings)
 
 
-def _no_inputs(config: Any) -> Sequence[str]:
+def _no_inputs(settings: Any) -> Sequence[str]:
     return ()
 
 
-def _no_check(config: Any) -> None:
+def _no_check(settings: Any) -> None:
     """Nothing to check beyond types and ranges."""
 
 
@@ -98,7 +89,7 @@ class Stage(Generic[S]):
         name: as in ``stage=NAME``, and the folder of its artifacts.
         settings: the class of its settings.
         code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs.
-        inputs: the stages that it needs under a configuration.
+        inputs: the stages that it needs, given its settings.
         check: refuses, before anything runs, settings that the stage cannot work with (``ConfigError``).
         format: raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
@@ -115,11 +106,11 @@ class Stage(Generic[S]):
     name: str
     settings: type[S]
     code: str
-    inputs: Callable[[Any], Sequence[str]] = _no_inputs
-    check: Callable[[Any], None] = _no_check
+    inputs: Callable[[S], Sequence[str]] = _no_inputs
+    check: Callable[[S], None] = _no_check
     format: int = 1
     trains: bool = False
-    check_here: Callable[[Any], None] = _no_check
+    check_here: Callable[[S], None] = _no_check
     artifact: str = "dataset"
     estimate: str = ""
     finished: str = ""
@@ -131,5 +122,5 @@ class Stage(Generic[S]):
 
 
 def needs(*names: str) -> Callable[[Any], Sequence[str]]:
-    """Inputs that are the same whatever the configuration."""
-    return lambda config: names
+    """Inputs that are the same whatever the settings."""
+    return lambda settings: names

@@ -6,10 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
-from judgetrain.data.config import BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig
+from judgetrain.data.config import (
+    BenchmarkConfig,
+    ClusterConfig,
+    DialoguesConfig,
+    DialogueSourceConfig,
+    ResponsesConfig,
+)
 from judgetrain.errors import ConfigError
 
 
@@ -32,6 +37,7 @@ class ResponsesSettings(StageSettings):
     """Stage responses."""
 
     responses: ResponsesConfig = at("responses")
+    sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
 
 
 def check_names(key: str, names: Sequence[str]) -> None:
@@ -76,27 +82,27 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
         raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.source.adapter")
 
 
-def _check_dialogues(config: Any) -> None:
+def _check_dialogues(settings: DialoguesSettings) -> None:
     from judgetrain.data.given import check_adapter
 
-    sources = config.dialogues.sources
+    sources = settings.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
     check_names("dialogues.sources", [s.name for s in sources])
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
         check_adapter(source, f"dialogues.sources[{i}]")
-    check_benchmarks("dialogues.decontaminate", config.dialogues.decontaminate)
+    check_benchmarks("dialogues.decontaminate", settings.dialogues.decontaminate)
 
 
-def _check_responses(config: Any) -> None:
-    for i, source in enumerate(config.dialogues.sources):
+def _check_responses(settings: ResponsesSettings) -> None:
+    for i, source in enumerate(settings.sources):
         if source.format == "questions" and source.turns != "first":
             raise ConfigError(
                 f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
                 "which only stage=selfeval fills in; set turns: first"
             )
-    models = config.responses.models
+    models = settings.responses.models
     check_names("responses.models", [m.name for m in models])
     for i, model in enumerate(models):
         key = f"responses.models[{i}].engine"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
@@ -12,8 +13,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.checks import check_directories
-from judgetrain.judges.method import ASKED_ONCE, Method
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.config import Aggregation, OnceConfig
+from judgetrain.judges.method import Method
+from judgetrain.judges.settings import ModelSettings, never
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +26,22 @@ class EvaluateSettings(ModelSettings):
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    aggregation: Aggregation | None = at("evaluate.aggregation", active_if=never)
+    early_stop: bool | None = at("evaluate.early_stop", active_if=never)
+    one_step: OnceConfig | None = at("evaluate.one_step", active_if=never)
+    at_once: OnceConfig | None = at("evaluate.at_once", active_if=never)
+    rating: OnceConfig | None = at("evaluate.rating", active_if=never)
+    """What ``evaluate`` says already."""
+
+    @property
+    def methods(self) -> Sequence[Method]:
         """``evaluate.methods``."""
-        return map(Method.parse, config.evaluate.methods)
+        return [Method.parse(text) for text in self.evaluate.methods]
 
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
+    @property
+    def reads_world(self) -> bool:
         """Whether a benchmark is of the world."""
-        return any(b.source.type == "world" for b in config.evaluate.benchmarks)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What ``evaluate`` says already."""
-        return {*super().unused(config), "aggregation", "early_stop", *ASKED_ONCE}
+        return any(b.source.type == "world" for b in self.evaluate.benchmarks)
 
     @property
     def asks(self) -> EvaluateConfig:
@@ -45,10 +49,10 @@ class EvaluateSettings(ModelSettings):
         return self.evaluate
 
 
-def _check_evaluate(config: Any) -> None:
+def _check_evaluate(found: EvaluateSettings) -> None:
     from judgetrain.evaluate.runners import known_methods, runner_of
 
-    settings = config.evaluate
+    settings = found.evaluate
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
     check_names("evaluate.stored", [s.name for s in settings.stored])
     if not settings.benchmarks:
@@ -62,49 +66,48 @@ def _check_evaluate(config: Any) -> None:
             raise ConfigError(
                 f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
             )
-    methods = [Method.parse(text) for text in settings.methods]
+    methods = found.methods
     if any(method.has_branches for method in methods):
-        check_branches(config)
-    for _, extra, section in calls("check", config):
+        check_branches(settings.branches, found.criteria or 0)
+    for _, extra, section in calls("check", found):
         extra(section, settings)
     names = [method.name for method in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
     for method in methods:
-        runner_of(method).check(method, config)
+        runner_of(method).check(method, found)
 
 
-def check_branches(config: Any) -> None:
+def check_branches(branches: Sequence[int], criteria: int) -> None:
     """Check the numbers of branches that judges are asked with.
 
     Raises:
         ConfigError: more than there are criteria, or none.
     """
-    branches, criteria = config.evaluate.branches, config.tree.criteria
     if not branches or min(branches) < 1 or max(branches) > criteria:
         raise ConfigError(
-            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
+            f"evaluate.branches={list(branches)}: allowed are 1 to tree.criteria={criteria}, "
             "since a branch follows one criterion"
         )
 
 
-def _check_evaluate_here(config: Any) -> None:
+def _check_evaluate_here(found: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
     from judgetrain.data.benchmarks.benchmark import load_benchmark
     from judgetrain.data.benchmarks.scenarios import labelled_queries
     from judgetrain.evaluate.runners.stored import stored_predictions
 
-    settings, methods = config.evaluate, list(EvaluateSettings.methods_of(config))
+    settings, methods = found.evaluate, found.methods
     wanted = {m.target for m in methods if m.kind == "stored"}
     for i, benchmark in enumerate(settings.benchmarks):
-        loaded = load_benchmark(benchmark, i, config.seed, config.dialogues.world)
+        loaded = load_benchmark(benchmark, i, found.seed, found.world)
         for j, stored in enumerate(settings.stored):
             if stored.benchmark == benchmark.name and stored.name in wanted:
                 stored_predictions(stored, benchmark, loaded.comparisons, f"evaluate.stored[{j}]")
     if settings.scenarios.path:
         labelled_queries(settings.scenarios, "evaluate.scenarios")
-    check_directories(config, methods, "evaluate.methods")
-    for _, extra, section in calls("check_here", config):
+    check_directories(found.engine, methods, "evaluate.methods")
+    for _, extra, section in calls("check_here", found):
         extra(section, settings)
 
 
@@ -126,7 +129,7 @@ EVALUATE = Stage(
     settings=EvaluateSettings,
     code="judgetrain.evaluate.stage:run",
     artifact="evaluation",
-    inputs=EvaluateSettings.judges,
+    inputs=attrgetter("judges"),
     check=_check_evaluate,
     check_here=_check_evaluate_here,
     format=4,

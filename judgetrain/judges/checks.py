@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.installed import check_package
-from judgetrain.artifacts.stages import value_at
 from judgetrain.engines.config import (
     EngineConfig,
     LocalEngineConfig,
@@ -20,14 +19,14 @@ from judgetrain.judges.config import LEVELS, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import EXTERNAL
+from judgetrain.judges.settings import EXTERNAL, ModelSettings
 
 
-def check_model(config: Any, method: Method, key: str) -> None:
+def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     """Check that the model which a method names is there, and that it can do what the method asks of it.
 
     Args:
-        config: the whole configuration.
+        settings: of the stage.
         method: one whose target is a model.
         key: where the method stands.
 
@@ -38,13 +37,14 @@ def check_model(config: Any, method: Method, key: str) -> None:
         known = ", ".join(TARGETS)
         raise ConfigError(f"{key}={method.text!r}: allowed are {known} or a model's directory (./NAME)")
     if method.is_directory:
-        _check_directory(config, method, key)
+        _check_directory(method, key)
     if method.target == "base":
-        config.train.base.check("train.base")
+        assert settings.base is not None
+        settings.base.check("train.base")
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
-        load_prompt_set(config.prompts)
+        load_prompt_set(settings.prompts or "")
     where = EXTERNAL.get(method.target, "engine")
-    engine: EngineConfig = value_at(config, where)
+    engine: EngineConfig = getattr(settings, method.target if method.target in EXTERNAL else "engine")
     if method.target in EXTERNAL:
         if engine.type == "given":
             raise ConfigError(
@@ -54,11 +54,11 @@ def check_model(config: Any, method: Method, key: str) -> None:
         if method.kind == "at_once" and isinstance(engine, TransformersEngineConfig):
             check_package("xgrammar", f"an enforced form ({method.text})")
     else:
-        asked = config.judge.changed(**method.asking)
+        asked = (settings.judge or JudgeConfig()).changed(**method.asking)
         forced = "judge.constrained=true, +constrained" if asked.constrained else ""
-        check_asking(config, method.text if method.kind == "at_once" else forced)
+        check_asking(engine, method.text if method.kind == "at_once" else forced)
         if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
-            check_lengths(asked, method.target if method.is_directory else config.train.base.path, method.text)
+            check_lengths(asked, method.target if method.is_directory else settings.base_path, method.text)
     if engine.computes and (method.kind == "at_once" or "expected" in method.options):
         instead = "" if method.kind == "at_once" else "leave out +expected or "
         raise ConfigError(
@@ -67,7 +67,7 @@ def check_model(config: Any, method: Method, key: str) -> None:
         )
 
 
-def _check_directory(config: Any, method: Method, key: str) -> None:
+def _check_directory(method: Method, key: str) -> None:
     """Check that a directory is there, and of one that is to grow branches that it is a trained judge's."""
     directory = Path(method.target).expanduser()
     if method.on_hub:  # looked at in check_directories
@@ -86,21 +86,21 @@ def _check_directory(config: Any, method: Method, key: str) -> None:
     load_prompt_set(directory / PROMPTS)
 
 
-def check_criteria(config: Any, method: Method, branches: int, key: str) -> None:
+def check_criteria(criteria: int, method: Method, branches: int, key: str) -> None:
     """Check that a judge in a directory names as many criteria as there are to be branches.
 
     Raises:
         ConfigError: it was trained to name fewer.
     """
     if method.is_directory:
-        criteria = criteria_of(Path(method.target).expanduser(), config.tree.criteria)
+        criteria = criteria_of(Path(method.target).expanduser(), criteria)
         if branches > criteria:
             raise ConfigError(
                 f"{key}={branches}: at most {criteria}, the criteria that {method.text} was trained to name"
             )
 
 
-def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
+def check_directories(engine: EngineConfig | None, methods: Iterable[Method], key: str) -> None:
     """Check that the models in the directories, or on the Hub, that methods name can be loaded.
 
     Raises:
@@ -116,12 +116,12 @@ def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
                 raise ConfigError(f"{key}={method.text!r}: {error}") from error
             if names is not None and PROMPTS not in names:
                 raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
-        if method.is_directory and isinstance(config.engine, LocalEngineConfig):
-            model = config.engine.model.at(Path(method.target).expanduser())
+        if method.is_directory and isinstance(engine, LocalEngineConfig):
+            model = engine.model.at(Path(method.target).expanduser())
             check_loadable(model, f"{key}={method.text!r}")
 
 
-def check_asking(config: Any, constrained: str = "") -> None:
+def check_asking(engine: EngineConfig, constrained: str = "") -> None:
     """Check the engine that this run's judges generate with, and the package that an enforced form needs.
 
     ``constrained``: what asks for such a form, for the message; empty where nothing does.
@@ -129,8 +129,8 @@ def check_asking(config: Any, constrained: str = "") -> None:
     Raises:
         ConfigError: names the key and the remedy.
     """
-    config.engine.with_model("world").check("engine")
-    if constrained and isinstance(config.engine, TransformersEngineConfig):
+    engine.with_model("world").check("engine")
+    if constrained and isinstance(engine, TransformersEngineConfig):
         check_package("xgrammar", f"an enforced form ({constrained})")
 
 

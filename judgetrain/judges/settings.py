@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,47 @@ from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.judges.config import Aggregation, JudgeConfig, OnceConfig
-from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import in_place
 from judgetrain.scorers.config import ScorerConfig
 
 EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 """Targets that are no model of this run: the keys of their engines."""
+
+
+def never(settings: object) -> bool:
+    """``active_if`` of what a stage has no use for, and those that it is built on have."""
+    return False
+
+
+def _names(target: str) -> Callable[[ModelSettings], bool]:
+    """Whether a method names a model."""
+    return lambda settings: any(m.target == target for m in settings.methods if m.names_model)
+
+
+def _has(kind: str) -> Callable[[ModelSettings], bool]:
+    """Whether a method is of a kind."""
+    return lambda settings: any(m.kind == kind for m in settings.methods)
+
+
+def _own_engine(settings: ModelSettings) -> bool:
+    return not {m.target for m in settings.methods if m.names_model} <= set(EXTERNAL)
+
+
+def _run_prompts(settings: ModelSettings) -> bool:
+    """Whether a model grows branches that is no trained judge, which has its own prompts."""
+    return any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in settings.methods)
+
+
+def _base(settings: ModelSettings) -> bool:
+    """Whether a method names the base model, or scorers read it."""
+    read = settings.scorer is not None and not settings.scorer.model.path
+    return _names("base")(settings) or (_has("scorer")(settings) and read)
+
+
+def _world(settings: ModelSettings) -> bool:
+    return settings.reads_world
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,54 +60,37 @@ class ModelSettings(StageSettings):
     Judges are asked alike in all stages: as ``judge.*`` says, and ``evaluate.*`` where that says it already.
     """
 
-    judge: JudgeConfig | None = at("judge")
-    criteria: int | None = at("tree.criteria")
-    engine: EngineConfig | None = at("engine")
-    prompts: str | None = at("prompts", content=in_place(prompt_path))
-    base: ModelConfig | None = at("train.base")
-    teacher: EngineConfig | None = at("teacher.engine")
-    external: EngineConfig | None = at("evaluate.external")
-    aggregation: Aggregation | None = at("evaluate.aggregation")
-    early_stop: bool | None = at("evaluate.early_stop")
-    one_step: OnceConfig | None = at("evaluate.one_step")
-    at_once: OnceConfig | None = at("evaluate.at_once")
-    rating: OnceConfig | None = at("evaluate.rating")
-    scorer: ScorerConfig | None = at("scorer")
-    world: WorldConfig | None = at("dialogues.world")
-    eval_comparisons: int | None = at("dialogues.world.eval_comparisons")
+    judge: JudgeConfig | None = at("judge", active_if=_has(BRANCHING))
+    criteria: int | None = at("tree.criteria", active_if=_has(BRANCHING))
+    engine: EngineConfig | None = at("engine", active_if=_own_engine)
+    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
+    base: ModelConfig | None = at("train.base", active_if=_base)
+    base_path: str = at("train.base.path", in_fingerprint=False)
+    teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
+    external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
+    aggregation: Aggregation | None = at("evaluate.aggregation", active_if=_has(BRANCHING))
+    early_stop: bool | None = at("evaluate.early_stop", active_if=_has(BRANCHING))
+    one_step: OnceConfig | None = at("evaluate.one_step", active_if=_has("one_step"))
+    at_once: OnceConfig | None = at("evaluate.at_once", active_if=_has("at_once"))
+    rating: OnceConfig | None = at("evaluate.rating", active_if=_has("rating"))
+    scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
+    world: WorldConfig | None = at("dialogues.world", active_if=_world)
+    eval_comparisons: int | None = at("dialogues.world.eval_comparisons", active_if=_world)
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    @property
+    def methods(self) -> Sequence[Method]:
         """The methods whose models the stage may load."""
         return ()
 
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
+    @property
+    def reads_world(self) -> bool:
         """Whether the stage reads the held-out split of the generated world."""
         return False
 
-    @classmethod
-    def judges(cls, config: Any) -> list[str]:
+    @property
+    def judges(self) -> Sequence[str]:
         """The stages whose judges are among the methods: a stage's inputs."""
-        return judges_of(cls.methods_of(config))
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What no method uses: models, how judges of other kinds are asked, and the world."""
-        methods = list(cls.methods_of(config))
-        kinds, targets = {m.kind for m in methods}, {m.target for m in methods if m.names_model}
-        unused = {name for name in ("base", *EXTERNAL) if name not in targets} | ({*ASKED_ONCE} - kinds)
-        if targets <= set(EXTERNAL):
-            unused.add("engine")
-        if BRANCHING not in kinds:
-            unused |= {"judge", "criteria", "aggregation", "early_stop"}
-        if not any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in methods):
-            unused.add("prompts")  # every branching judge has its own
-        if "scorer" not in kinds:
-            unused.add("scorer")
-        elif not config.scorer.model.path:
-            unused.discard("base")  # it is the one that scorers read
-        return unused if cls.of_world(config) else unused | {"world", "eval_comparisons"}
+        return judges_of(self.methods)
 
     @property
     def asks(self) -> Any:

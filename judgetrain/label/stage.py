@@ -20,7 +20,7 @@ from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
 from judgetrain.label.reward_report import SignalReport, summary
-from judgetrain.label.stages import LabelSettings
+from judgetrain.label.stages import CORRECTION, LabelSettings
 from judgetrain.label.training_data import TrainingData
 
 VIEWED = 20
@@ -62,7 +62,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         raise NothingToLearnError(data.nothing_left())
     corrections: list[dict[str, Any]] = []
     if config.corrections.path:
-        wording = load_prompt_set(settings.correction_prompts or "", "correction", "correct.prompts")
+        wording = load_prompt_set(CORRECTION, "correction", "label.corrections")
         queries = named_queries(settings.dialogues) if settings.dialogues else None
         corrections, left_out = correction_rows(config.corrections, wording, queries)
         out.count(dropped={f"corrections:{reason}": n for reason, n in left_out.items()})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
-from judgetrain.data.config import DialoguesConfig
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
@@ -33,6 +32,9 @@ TWO_JUDGMENTS = (
     "tree.judgments=2"
 )
 
+CORRECTION = "correction"
+"""The prompt set by which examples of correction are taught; stage correct asks by it too, unless told otherwise."""
+
 OF_QUERIES = ("decontaminate",)
 """What says whether a dialogue holds a benchmark's query."""
 
@@ -45,12 +47,14 @@ class TeacherSettings(StageSettings):
     criteria: int = at("tree.criteria")
     shard_size: int = at("tree.shard_size")
     prompts: str = at("prompts", content=in_place(prompt_path))
-    dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What says which evaluations hold a benchmark's query, but for evaluations that come from a file."""
-        return () if config.teacher.evaluations and config.dialogues.decontaminate else ("dialogues",)
+    dialogues: DialoguesConfig | None = at(
+        "dialogues",
+        only=OF_QUERIES,
+        active_if=lambda settings: settings.teacher.evaluations and settings.dialogues.decontaminate,
+    )
+    """What says which evaluations that come from a file hold a benchmark's query."""
+    sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
+    responses: ResponsesConfig = at("responses", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,7 @@ class TreeSettings(StageSettings):
 
     tree: TreeConfig = at("tree")
     engine: EngineConfig = at("engine")
+    prompts: str = at("prompts", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,32 +73,28 @@ class LabelSettings(StageSettings):
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
     prompts: str = at("prompts", content=in_place(prompt_path))
-    scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
-    correction_prompts: str | None = at("correct.prompts", content=in_place(prompt_path))
-    dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
-    grower: str | None = at("tree.judge", in_fingerprint=False)
-    base: ModelConfig | None = at("train.base", in_fingerprint=False)
+    scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES, active_if=lambda settings: settings.label.signals)
+    dialogues: DialoguesConfig | None = at(
+        "dialogues",
+        only=OF_QUERIES,
+        active_if=lambda settings: settings.label.corrections.path and settings.dialogues.decontaminate,
+    )
+    base: ModelConfig | None = at("train.base", in_fingerprint=False, active_if=lambda settings: settings.label.signals)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What is read for scored branches or for corrections alone, where there are none."""
-        needed = {
-            ("scorer", "base"): config.label.signals,
-            ("correction_prompts",): config.label.corrections.path,
-            ("dialogues",): config.label.corrections.path and config.dialogues.decontaminate,
-        }
-        return [name for names, wanted in needed.items() if not wanted for name in names]
+    grower: str | None = at("tree.judge", in_fingerprint=False)
+    judgments: int = at("tree.judgments", in_fingerprint=False)
+    sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
+    responses: ResponsesConfig = at("responses", in_fingerprint=False)
 
 
-def check_teacher(config: Any) -> None:
+def check_teacher(settings: TeacherSettings) -> None:
     """Check the teacher, unless its evaluations are written already.
 
     Raises:
         ConfigError: names the key, its value and the remedy.
     """
-    teacher = config.teacher
-    load_prompt_set(config.prompts)
+    teacher = settings.teacher
+    load_prompt_set(settings.prompts)
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
     if teacher.evaluations:
@@ -104,32 +105,36 @@ def check_teacher(config: Any) -> None:
     if isinstance(teacher.engine, GivenEngineConfig):
         from judgetrain.data.given import check_labelled
 
-        check_labelled(config.dialogues.sources, config.responses, "teacher=given")
+        check_labelled(settings.sources, settings.responses, "teacher=given")
 
 
-def _check_evaluations(config: Any) -> None:
+def _check_evaluations(settings: TeacherSettings) -> None:
     """Read the evaluations that are written already, every row."""
-    if config.teacher.evaluations:
+    if settings.teacher.evaluations:
         from judgetrain.label.evaluations import read_evaluations
 
-        for _ in read_evaluations(config.teacher.evaluations):
+        for _ in read_evaluations(settings.teacher.evaluations):
             pass
 
 
-def check_tree(config: Any) -> None:
+def _check_tree(settings: TreeSettings) -> None:
+    check_grown(settings.tree, settings.engine, settings.prompts)
+
+
+def check_grown(tree: TreeConfig, engine: EngineConfig, prompts: str) -> None:
     """Check the prompts and whoever samples trees.
 
     Raises:
         ConfigError: names the key and the remedy.
     """
-    load_prompt_set(config.prompts)
-    check_asking(config, "tree.constrained=true" if config.tree.constrained else "")
-    if config.tree.judge and not (Path(config.tree.judge) / FILE).is_file():
-        raise ConfigError(f"tree.judge={config.tree.judge!r}: it holds no {FILE}, so that it is no trained judge")
+    load_prompt_set(prompts)
+    check_asking(engine, "tree.constrained=true" if tree.constrained else "")
+    if tree.judge and not (Path(tree.judge) / FILE).is_file():
+        raise ConfigError(f"tree.judge={tree.judge!r}: it holds no {FILE}, so that it is no trained judge")
 
 
-def _check_label(config: Any) -> None:
-    labels = config.label
+def _check_label(settings: LabelSettings) -> None:
+    labels = settings.label
     if {"verdict", "place"} <= {*labels.balance}:  # a place is evened out among pairs of the same verdicts
         raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
     if labels.orders_together and labels.max_sft_per_tree % len(ORDERS):
@@ -137,32 +142,33 @@ def _check_label(config: Any) -> None:
             f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
             "give an even number"
         )
-    if labels.pairs_by == "label" and "judgment" in labels.levels and config.tree.judgments == 1:
+    if labels.pairs_by == "label" and "judgment" in labels.levels and settings.judgments == 1:
         raise ConfigError(f"label.pairs_by=label: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
     if labels.corrections.path:
         labels.corrections.check("label.corrections")
-        load_prompt_set(config.correct.prompts, "correction", "correct.prompts")
+        load_prompt_set(CORRECTION, "correction", "label.corrections")
     if labels.source == "external":
         from judgetrain.label.external import load_external_prompts
 
         labels.external.engine.check("label.external.engine")
         dialect = load_external_prompts(labels.external)[1]
-        if dialect == "preference" and config.tree.judgments == 1:
+        if dialect == "preference" and settings.judgments == 1:
             raise ConfigError(f"label.external.prompts={labels.external.prompts}: {TWO_JUDGMENTS}")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
-        check_labelled(config.dialogues.sources, config.responses)
+        check_labelled(settings.sources, settings.responses)
     if labels.signals:
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
         check_scorers(labels.signals, OF_RESPONSES, "label.signals")
-        check_revision_prompt(config)
+        assert settings.scorer is not None
+        check_revision_prompt(settings.scorer)
 
 
-def _grower(config: Any) -> Sequence[str]:
+def _grower(given: str | None) -> Sequence[str]:
     """The stage whose judge grows the trees, where none is given."""
-    return () if config.tree.judge else ("initial",)
+    return () if given else ("initial",)
 
 
 TEACHER = Stage(
@@ -180,15 +186,15 @@ TREE = Stage(
     name="tree",
     settings=TreeSettings,
     code="judgetrain.label.grow:run",
-    inputs=lambda config: ("teacher", *_grower(config)),
-    check=check_tree,
+    inputs=lambda settings: ("teacher", *_grower(settings.tree.judge)),
+    check=_check_tree,
 )
 
 LABEL = Stage(
     name="label",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
-    inputs=lambda config: ("tree", *(_grower(config) if config.label.signals else ())),
+    inputs=lambda settings: ("tree", *(_grower(settings.grower) if settings.label.signals else ())),
     check=_check_label,
     estimate="judgetrain.label.estimate:external",
 )

@@ -26,7 +26,7 @@ def show(pipeline: Pipeline) -> None:
     pipeline.check(wanted)
     missing = [*pipeline.missing(wanted)]
     for stage in missing:  # what is wrong with what a run would read is said before it costs
-        STAGES[stage].check_here(pipeline.config)
+        STAGES[stage].check_here(pipeline.settings(stage))
     for stage in missing:
         settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
         paid = {engine.model_name: None for engine in engines_in(settings) if engine.paid}
@@ -45,4 +45,4 @@ def show(pipeline: Pipeline) -> None:
 
 def _inputs(pipeline: Pipeline, stage: str) -> Mapping[str, Path]:
     """Make what a stage needs; gives its directories."""
-    return {name: pipeline.run(name) for name in STAGES[stage].inputs(pipeline.config)}
+    return {name: pipeline.run(name) for name in STAGES[stage].inputs(pipeline.settings(stage))}

@@ -85,6 +85,7 @@ class Pipeline:
         self.root = Path(config.output_dir) / "artifacts"
         self._hashes = ContentHashes.of_run(Path(config.output_dir))
         self._plans: dict[str, Plan] = {}
+        self._settings: dict[str, StageSettings] = {}
         self.made: list[str] = []
 
     def of(self, config: Config) -> Pipeline:
@@ -92,6 +93,12 @@ class Pipeline:
         other = Pipeline(config, self.console)
         other.made = self.made
         return other
+
+    def settings(self, name: str) -> StageSettings:
+        """What a stage reads of the configuration."""
+        if name not in self._settings:
+            self._settings[name] = STAGES[name].settings.of(self.config)
+        return self._settings[name]
 
     def plan(self, name: str) -> Plan:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
@@ -101,9 +108,9 @@ class Pipeline:
         """
         if name not in self._plans:
             stage = STAGES[name]
-            inputs = {i: self.plan(i) for i in stage.inputs(self.config)}
+            settings, content = self.settings(name), dict[str, dict[str, str]]()
+            inputs = {i: self.plan(i) for i in stage.inputs(settings)}
             upstream = {i: plan.fingerprint for i, plan in inputs.items()}
-            settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
 
             def hashed(key: str, path: str) -> dict[str, str]:
                 content[key] = self._content(key, path)
@@ -142,7 +149,7 @@ class Pipeline:
         def visit(stage: str) -> None:
             if stage in seen or finished(stage):
                 return
-            for upstream in STAGES[stage].inputs(self.config):
+            for upstream in STAGES[stage].inputs(self.settings(stage)):
                 visit(upstream)
             seen[stage] = None
 
@@ -186,7 +193,7 @@ class Pipeline:
         without = STAGES[name].without
         config = without and resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
         if config:
-            self.config, self._plans = config, {}
+            self.config, self._plans, self._settings = config, {}, {}
         return bool(config)
 
     def _tell_again(self, plan: Plan) -> None:
@@ -203,7 +210,7 @@ class Pipeline:
             ConfigError: names the key, its value and the remedy.
         """
         for stage in self._inputs_first(name, self._made):
-            STAGES[stage].check(self.config)
+            STAGES[stage].check(self.settings(stage))
 
     def verify(self, name: str) -> None:
         """Look whether the artifacts that a run of the stage reads are what was written.
@@ -244,7 +251,7 @@ class Pipeline:
         if stages:
             check_executor(self.config.executor)
         for stage in stages:
-            STAGES[stage].check_here(self.config)
+            STAGES[stage].check_here(self.settings(stage))
         checked: set[str] = set()
         for stage in stages:
             check_parts(self.plan(stage).settings, stage, checked)

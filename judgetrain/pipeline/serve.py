@@ -43,9 +43,9 @@ def serve(pipeline: Pipeline) -> None:
 def _settings(config: Config) -> JudgeSettings:
     """What stage judge would read, were it to judge with this judge."""
     served = config.serve
-    check_judge(config, served.judge, "serve.judge")
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
+    check_judge(settings, served.judge, "serve.judge")
     method = settings.method
     if method.kind == "scorer":
         from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
@@ -55,7 +55,7 @@ def _settings(config: Config) -> JudgeSettings:
                 f"serve.judge={served.judge!r}: what it samples depends on what is judged with it, so that a client's "
                 f"answer would depend on the others; scorers that can be served are {', '.join(SINGLE_PASS.names)}"
             )
-    check_directories(config, [method], "serve.judge")
+    check_directories(settings.engine, [method], "serve.judge")
     return settings
 
 

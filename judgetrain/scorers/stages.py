@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
@@ -17,12 +15,7 @@ class ReadModelSettings(StageSettings):
     """What a stage reads that scores with the model of ``scorer``."""
 
     scorer: ScorerConfig = at("scorer")
-    base: ModelConfig | None = at("train.base")
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """The base model, where ``scorer.model`` names another."""
-        return ("base",) if config.scorer.model.path else ()
+    base: ModelConfig | None = at("train.base", active_if=lambda settings: not settings.scorer.model.path)
 
     @property
     def scored_model(self) -> ModelConfig:
@@ -45,18 +38,15 @@ class SelfEvalSettings(ReadModelSettings):
     selfeval: SelfEvalConfig = at("selfeval")
 
 
-def check_scorer(config: Any) -> None:
+def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
     """Check the model that scorers read, and their prompts.
 
     Raises:
         ConfigError: names the key, its value and the remedy.
     """
-    key, model = (
-        ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
-    )
-    model.check(key)
-    check_served(config.scorer)
-    check_revision_prompt(config)
+    scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
+    check_served(scorer)
+    check_revision_prompt(scorer)
 
 
 def check_served(config: ScorerConfig) -> None:
@@ -77,7 +67,7 @@ def check_served(config: ScorerConfig) -> None:
         )
 
 
-def check_revision_prompt(config: Any) -> None:
+def check_revision_prompt(scorer: ScorerConfig) -> None:
     """Check the prompt that ProbDiff revises with.
 
     Raises:
@@ -85,21 +75,18 @@ def check_revision_prompt(config: Any) -> None:
     """
     from judgetrain.scorers.prompts import load_scorer_prompts
 
-    revision = load_scorer_prompts(config.scorer.prompts).revision
-    if config.scorer.revision_prompt not in revision:
-        raise ConfigError(
-            f"scorer.revision_prompt={config.scorer.revision_prompt!r}: allowed are {', '.join(revision)}"
-        )
+    revision = load_scorer_prompts(scorer.prompts).revision
+    if scorer.revision_prompt not in revision:
+        raise ConfigError(f"scorer.revision_prompt={scorer.revision_prompt!r}: allowed are {', '.join(revision)}")
 
 
-def _check_selfeval(config: Any) -> None:
+def _check_selfeval(settings: SelfEvalSettings) -> None:
     from judgetrain.scorers.methods import check_scorers
 
-    settings = config.selfeval
-    if not settings.methods:
+    if not settings.selfeval.methods:
         raise ConfigError("selfeval.methods is empty: name a score")
-    check_scorers(settings.methods, key="selfeval.methods")
-    check_scorer(config)
+    check_scorers(settings.selfeval.methods, key="selfeval.methods")
+    check_scorer(settings.scorer, settings.base)
 
 
 SELFEVAL = Stage(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import WorldEngineConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_criteria, check_directories, check_model
@@ -27,15 +27,15 @@ class JudgeSettings(ModelSettings):
 
     verdicts: VerdictsConfig = at("verdicts")
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    @property
+    def methods(self) -> Sequence[Method]:
         """The judge."""
-        return (Method.parse(config.verdicts.judge),)
+        return (self.method,)
 
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
+    @property
+    def reads_world(self) -> bool:
         """Whether the comparisons are the world's."""
-        return config.verdicts.source.type == "world" and not config.verdicts.systems
+        return self.verdicts.source.type == "world" and not self.verdicts.systems
 
     @property
     def method(self) -> Method:
@@ -43,7 +43,7 @@ class JudgeSettings(ModelSettings):
         return Method.parse(self.verdicts.judge)
 
 
-def check_judge(config: Any, text: str, key: str) -> None:
+def check_judge(settings: ModelSettings, text: str, key: str) -> None:
     """Check a judge of any kind, as a method that judges comparisons without labels.
 
     Raises:
@@ -55,15 +55,15 @@ def check_judge(config: Any, text: str, key: str) -> None:
 
     method = Method.parse(text)
     if method.kind == BRANCHING:
-        check_model(config, method, key)
-        criteria, most = config.tree.criteria, 1 if method.most is None else method.most
+        check_model(settings, method, key)
+        criteria, most = settings.criteria or 0, 1 if method.most is None else method.most
         if most < 1 or (most > criteria and not method.is_directory):
             raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
-        check_criteria(config, method, most, key)
+        check_criteria(criteria, method, most, key)
     elif method.kind in ASKED_ONCE:
-        check_model(config, method, key)
+        check_model(settings, method, key)
         dialect = cast(Dialect, method.kind)
-        load_prompt_set(getattr(config.evaluate, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
+        load_prompt_set(getattr(settings, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
     elif method.kind == "scorer":
         check_scorers([method.target], OF_RESPONSES, key)
         if method.target in COMBINED:
@@ -71,7 +71,8 @@ def check_judge(config: Any, text: str, key: str) -> None:
                 f"{key}={text!r}: it compares all items with each other, so that no verdict stands by itself; "
                 f"choose one of {', '.join(n for n in OF_RESPONSES if n not in COMBINED)}"
             )
-        check_scorer(config)
+        assert settings.scorer is not None
+        check_scorer(settings.scorer, settings.base)
     elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
         baselines = ", ".join(name for name in BASELINES if name != "surface")
         raise ConfigError(
@@ -81,9 +82,9 @@ def check_judge(config: Any, text: str, key: str) -> None:
         )
 
 
-def _check_judge(config: Any) -> None:
-    settings = config.verdicts
-    check_judge(config, settings.judge, "verdicts.judge")
+def _check_judge(found: JudgeSettings) -> None:
+    settings = found.verdicts
+    check_judge(found, settings.judge, "verdicts.judge")
     if settings.systems:
         return
     if settings.baseline is not None:
@@ -95,27 +96,28 @@ def _check_judge(config: Any) -> None:
         )
     settings.source.check("verdicts.source")
     check_adapter(settings.source, "verdicts.source")
-    asked = EXTERNAL.get(Method.parse(settings.judge).target)
-    if asked and settings.source.type != "world" and isinstance(attrgetter(asked)(config), WorldEngineConfig):
+    target = found.method.target
+    asked = EXTERNAL.get(target)
+    if asked and settings.source.type != "world" and isinstance(getattr(found, target), WorldEngineConfig):
         raise ConfigError(
             f"verdicts.judge={settings.judge}: {asked}.type=world knows what the generated world says and nothing "
             "else; name a model, as external=openai does"
         )
 
 
-def items_here(config: Any) -> Sequence[Item]:
+def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -> Sequence[Item]:
     """What is to be judged, as far as it is on this machine: none of what the Hub holds."""
     from judgetrain.serving.items import read_items
 
-    if config.verdicts.source.type == "hub" and not config.verdicts.systems:
+    if verdicts.source.type == "hub" and not verdicts.systems:
         return ()
-    return read_items(config.verdicts, config.dialogues.world, config.seed)
+    return read_items(verdicts, world, seed)
 
 
-def _check_judge_here(config: Any) -> None:
+def _check_judge_here(settings: JudgeSettings) -> None:
     """Read what is to be judged, and look at the judge's directory."""
-    items_here(config)
-    check_directories(config, JudgeSettings.methods_of(config), "verdicts.judge")
+    items_here(settings.verdicts, settings.world, settings.seed)
+    check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
 JUDGE = Stage(
@@ -123,7 +125,7 @@ JUDGE = Stage(
     settings=JudgeSettings,
     code="judgetrain.serving.judging:run",
     artifact="evaluation",
-    inputs=JudgeSettings.judges,
+    inputs=attrgetter("judges"),
     check=_check_judge,
     check_here=_check_judge_here,
 )

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.train.checks import check_shared, check_trainer, check_training
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig, TrainStages
 from judgetrain.train.distributed import check_distributed
 
 
@@ -40,6 +40,7 @@ class TrainingSettings(StageSettings):
     distributed: str | None = at("train.distributed", active_if=_decides)
     processes: int | None = at("train.processes", active_if=_decides)
     train: TrainerConfig
+    stages: TrainStages = at("train", in_fingerprint=False)
 
     @classmethod
     def key(cls) -> str:
@@ -67,6 +68,8 @@ class InitialSettings(JudgeSettings):
     aggregation: Aggregation = at("evaluate.aggregation", in_fingerprint=False)
     """The three are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
+    both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
+    evaluations: str = at("teacher.evaluations", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,8 @@ class ReferenceSettings(TrainingSettings):
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation", "trust_remote_code"))
     train: DpoConfig = at("train.dpo", only=("reference", "max_length", "bf16"))
     adapters: bool = at("train.dpo.lora.enabled")
+    pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
+    held: float = at("label.holdout", in_fingerprint=False)
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)
 
 
@@ -91,27 +96,29 @@ class DpoSettings(JudgeSettings):
     """Stage dpo."""
 
     train: DpoConfig = at("train.dpo")
+    pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
+    held: float = at("label.holdout", in_fingerprint=False)
 
 
-def _check_initial(config: Any) -> None:
-    load_prompt_set(config.prompts)
-    config.train.base.check("train.base")
-    _check(config, "initial")
-    first, teacher = config.train.initial.verdict_token_warmup, config.teacher
-    if first and not teacher.evaluations and not teacher.both_orders:
+def _check_initial(settings: InitialSettings) -> None:
+    load_prompt_set(settings.prompts)
+    settings.base.check("train.base")
+    _check(settings, "initial")
+    first = settings.train.verdict_token_warmup
+    if first and not settings.evaluations and not settings.both_orders:
         raise ConfigError(
             f"train.initial.verdict_token_warmup={first:g}: needs judgments in both orders; set "
             "teacher.both_orders=true"
         )
 
 
-def _check_sft(config: Any) -> None:
-    _check(config, "sft", after="initial")
+def _check_sft(settings: SftSettings) -> None:
+    _check(settings, "sft", after="initial")
 
 
-def _check_dpo(config: Any) -> None:
-    settings = config.train.dpo
-    _check(config, "dpo", after="sft")
+def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
+    settings = found.stages.dpo
+    _check(found, "dpo", after="sft")
     if settings.reference.path:
         settings.reference.check("train.dpo.reference")
         if settings.reference.gpus > 1:
@@ -119,13 +126,13 @@ def _check_dpo(config: Any) -> None:
                 f"train.dpo.reference.gpus={settings.reference.gpus}: each process holds the reference on one GPU; "
                 "train.distributed=zero3 shares it out"
             )
-    if not config.label.max_pairs_per_level:
+    if not found.pairs:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
-    if settings.keep_best and not config.label.holdout:
+    if settings.keep_best and not found.held:
         raise ConfigError("train.dpo.keep_best=true: label.holdout=0 keeps no held-out pairs to choose by; raise it")
 
 
-def check_stage(config: Any, key: str, own: TrainerConfig, after: str | None = None) -> int:
+def check_stage(stages: TrainStages, key: str, own: TrainerConfig, after: str | None = None) -> int:
     """Check the settings at ``key`` of a stage that trains, and that its base is not the adapters of the stage before.
 
     Returns:
@@ -135,33 +142,33 @@ def check_stage(config: Any, key: str, own: TrainerConfig, after: str | None = N
         ConfigError: names the key, its value and the remedy.
     """
     check_training(key, own)
-    size = check_distributed(config.train)
-    if config.train.base.gpus > 1:
+    size = check_distributed(stages)
+    if stages.base.gpus > 1:
         raise ConfigError(
-            f"train.base.gpus={config.train.base.gpus}: training shares a model out otherwise; set "
+            f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise; set "
             "train.distributed=zero3, engine.model.gpus for sampling, and scorer.model.gpus for scorers"
         )
-    if after and all(s.lora.enabled and not s.lora.merge for s in (own, getattr(config.train, after))):
+    if after and all(s.lora.enabled and not s.lora.merge for s in (own, getattr(stages, after))):
         raise ConfigError(
             f"{key}.lora.merge=false: its base would be the adapters of {after}; set train.{after}.lora.merge=true"
         )
     return size
 
 
-def _check(config: Any, stage: str, after: str | None = None) -> None:
-    own: TrainConfig = getattr(config.train, stage)
-    check_shared(f"train.{stage}", own, check_stage(config, f"train.{stage}", own, after))
+def _check(settings: TrainingSettings, stage: str, after: str | None = None) -> None:
+    own: TrainConfig = getattr(settings.stages, stage)
+    check_shared(f"train.{stage}", own, check_stage(settings.stages, f"train.{stage}", own, after))
 
 
-def _dpo_inputs(config: Any) -> Sequence[str]:
-    return ("sft", "label", *(("reference",) if config.train.dpo.precompute_ref_log_probs else ()))
+def _dpo_inputs(settings: DpoSettings) -> Sequence[str]:
+    return ("sft", "label", *(("reference",) if settings.train.precompute_ref_log_probs else ()))
 
 
 def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:
     """A stage that trains a judge with TRL's configuration ``kind``."""
 
-    def check_here(config: Any) -> None:
-        check_trainer(settings.key(), value_at(config, settings.key()), kind)
+    def check_here(found: JudgeSettings) -> None:
+        check_trainer(settings.key(), found.train, kind)
 
     return Stage(name=name, artifact="model", settings=settings, check_here=check_here, trains=True, **own)
 

@@ -18,6 +18,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import Comparison, Dialogue, Message
+from tests.builders.pipeline import check_stage
 
 LABELS = ("A", "B", "tie")
 UNATTACKED = RobustnessConfig(sample=0)
@@ -44,7 +45,7 @@ def check(config: Config, stage: str) -> None:
     Raises:
         ConfigError: names the key, its value and the remedy.
     """
-    STAGES[stage].check(config)
+    check_stage(stage, config)
 
 
 def refused(config: Config, stage: str) -> str:

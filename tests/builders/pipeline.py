@@ -60,3 +60,8 @@ def modules_after(*arguments: str) -> tuple[set[str], str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     printed, _, modules = done.stdout.rpartition("MODULES ")
     return set(modules.split()), printed + done.stderr
+
+
+def check_stage(name: str, config: Config) -> None:
+    """Check what a stage reads of a configuration, as a run does before its first stage."""
+    STAGES[name].check(STAGES[name].settings.of(config))

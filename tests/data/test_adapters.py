@@ -18,10 +18,10 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.stages import EVALUATE
 from judgetrain.judges.base import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.data import write_lines
+from tests.builders.pipeline import check_stage
 
 ROWS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parent / "published_benchmarks.yaml").read_text(encoding="utf-8")
@@ -314,7 +314,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
 def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
     entry = BenchmarkConfig(name="x", source=SourceConfig(path="x.jsonl", adapter="evalp"))
     with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, evalbiasbench"):
-        EVALUATE.check(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
+        check_stage("evaluate", Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
 
 
 def test_the_majority_is_of_one_verdict_alone() -> None:

@@ -19,11 +19,11 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import readers
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.data_sets import catalogue, described
-from judgetrain.data.stages import RESPONSES
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from tests.builders.data import run_dialogues
+from tests.builders.pipeline import check_stage
 from tests.builders.recipes import composed
 
 Rows = list[dict[str, Any]]
@@ -208,7 +208,7 @@ def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(t
     ]
     config = Config(dialogues=DialoguesConfig([described(source, "key")]))
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.turns=last: .*set turns: first"):
-        RESPONSES.check(config)
+        check_stage("responses", config)
 
 
 @pytest.mark.parametrize("row", [{"turns": []}, {"turns": "one"}, {"turns": [1]}, {"question": "one"}])

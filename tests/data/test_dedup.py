@@ -17,9 +17,9 @@ from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSou
 from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import run_dialogues, write_lines
+from tests.builders.pipeline import check_stage
 
 CAKE = "How do I cook an apple cake for my three sons on a rainy Sunday afternoon?"
 PIE = "How do I cook an apple pie for my two sons on a rainy Monday afternoon?"
@@ -215,7 +215,7 @@ def test_an_adapter_that_there_is_not_is_named_with_the_key_that_names_it(tmp_pa
     with pytest.raises(
         ConfigError, match=r"^dialogues\.decontaminate\[0\]\.source: adapter 'nothing' is neither a file"
     ):
-        STAGES["dialogues"].check(config)
+        check_stage("dialogues", config)
 
 
 def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_of_benchmarks(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from tests.builders.data import write_lines
+from tests.builders.pipeline import check_stage
 
 WORDS = {"code": "python function loop bug".split(), "cooking": "soup oven salt recipe".split()}
 
@@ -82,7 +83,7 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     source = SourceConfig(type="comparisons", path=write_lines(tmp_path / "test.jsonl", compared), format="comparison")
     config = Config(evaluate=EvaluateConfig(benchmarks=[BenchmarkConfig(name="mine", source=source)]))
     config.evaluate.scenarios = labelled(tmp_path / "labelled.jsonl")
-    SCENARIOS.check(config)
+    check_stage("scenarios", config)
     for name in ("one", "two"):
         out = StageRun(tmp_path / name, "scenarios", 0, Console(), recipe=name)
         config.scenarios.runs = [str(tmp_path / "one")] if name == "two" else []
@@ -95,7 +96,7 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     assert "Share of queries by scenario" in page and page.count("<polyline") == 3
     config.evaluate.scenarios = SourceConfig()
     with pytest.raises(ConfigError, match=r"evaluate\.scenarios\.path is empty"):
-        SCENARIOS.check(config)
+        check_stage("scenarios", config)
 
 
 def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path: Path) -> None:

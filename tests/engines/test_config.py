@@ -23,7 +23,7 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from tests.builders.pipeline import check_stage
 
 LOCAL = (TransformersEngineConfig, VllmEngineConfig)
 
@@ -49,10 +49,10 @@ def evaluation(*methods: str, engine: EngineConfig) -> Config:
 def test_methods_that_an_engine_cannot_do_are_refused(kind: str, method: str, message: str | None) -> None:
     config = evaluation(method, engine=ENGINES[kind]())
     if message is None:
-        STAGES["evaluate"].check(config)
+        check_stage("evaluate", config)
         return
     with pytest.raises(ConfigError, match=message):
-        STAGES["evaluate"].check(config)
+        check_stage("evaluate", config)
 
 
 @pytest.mark.parametrize(

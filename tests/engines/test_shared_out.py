@@ -29,6 +29,7 @@ from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.stages import SelfEvalSettings, scored_model
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.engines import tiny_llama, word_tokenizer
+from tests.builders.pipeline import check_stage
 
 TOKENIZER = word_tokenizer()
 
@@ -133,4 +134,4 @@ def test_where_it_does_nothing_it_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     trained = Config()
     trained.train.base = ModelConfig(path="world", gpus=2)
     with pytest.raises(ConfigError, match=r"train\.base\.gpus=2: .* train\.distributed=zero3"):
-        STAGES["sft"].check(trained)
+        check_stage("sft", trained)

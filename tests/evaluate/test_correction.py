@@ -256,7 +256,7 @@ def files_of(config: Config) -> dict[str, str]:
 
 
 def test_inputs_and_files_follow_the_settings(config: Config, tmp_path: Path) -> None:
-    assert [*STAGES["correct"].inputs(config)] == ["dpo"]
+    assert [*STAGES["correct"].inputs(STAGES["correct"].settings.of(config))] == ["dpo"]
     files = files_of(config)
     assert files["correct.source.path"] == str(tmp_path / "pairs.jsonl")
     assert files["correct.prompts"].endswith("correction.yaml")

@@ -8,18 +8,16 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.correct.stages import CORRECT
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
-from judgetrain.evaluate.studies.stages import STUDIES
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.train.stages import ReferenceSettings
-from tests.builders.pipeline import configured
+from tests.builders.pipeline import check_stage, configured
 
 
 def test_stored_verdicts_of_a_judges_name_need_no_judge(tmp_path: Path) -> None:
     stored = f"evaluate.stored=[{{name: dpo, benchmark: world, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
     config = configured("recipe=quickstart", "evaluate.methods=[stored:dpo,random]", stored)
-    assert list(EVALUATE.inputs(config)) == []
+    assert list(EVALUATE.inputs(EVALUATE.settings.of(config))) == []
     assert EvaluateSettings.of(config).engine is None
 
 
@@ -28,24 +26,24 @@ def test_every_stored_entry_is_about_a_benchmark(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"evaluate\.stored\[0\]\.benchmark='nowhere': no such benchmark; there are world"
     ):
-        EVALUATE.check(configured("recipe=quickstart", "evaluate.methods=[random]", stored))
+        check_stage("evaluate", configured("recipe=quickstart", "evaluate.methods=[random]", stored))
 
 
 @pytest.mark.parametrize("judge", ["one_step:base", "scorer:base", "stored:dpo", "foo:dpo", "random"])
 def test_responses_are_corrected_by_judges_that_grow_branches_alone(judge: str) -> None:
     with pytest.raises(ConfigError, match=r"correct\.judge=.*a judge that grows branches is needed"):
-        CORRECT.check(configured("recipe=quickstart", f"correct.judge={judge}"))
+        check_stage("correct", configured("recipe=quickstart", f"correct.judge={judge}"))
 
 
 @pytest.mark.parametrize("judge", ["stored:base", "scorer:base", "foo:base", "dpo", "random"])
 def test_revisions_are_judged_by_models_that_are_there(judge: str) -> None:
     with pytest.raises(ConfigError, match=r"studies\.judge="):
-        STUDIES.check(configured("recipe=quickstart", f"studies.judge={judge}"))
+        check_stage("studies", configured("recipe=quickstart", f"studies.judge={judge}"))
 
 
 def test_a_branching_judge_of_revisions_has_branches() -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.branches=\[50\]: allowed are 1 to tree\.criteria=10"):
-        STUDIES.check(configured("recipe=quickstart", "studies.judge=base", "evaluate.branches=[50]"))
+        check_stage("studies", configured("recipe=quickstart", "studies.judge=base", "evaluate.branches=[50]"))
 
 
 def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:

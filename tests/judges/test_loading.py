@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import registry
 from judgetrain.engines.config import (
@@ -43,9 +43,11 @@ Made = list[tuple[EngineConfig, str | None, str]]
 class Settings(ModelSettings):
     """Settings of a stage whose methods are ``evaluate.methods``."""
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterator[Method]:
-        return map(Method.parse, config.evaluate.methods)
+    names: list[str] = at("evaluate.methods")
+
+    @property
+    def methods(self) -> list[Method]:
+        return [Method.parse(text) for text in self.names]
 
 
 def config_of(*methods: str) -> Config:
@@ -204,10 +206,10 @@ def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> N
 )
 def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
     config = config_of(method)
-    check_model(config, Method.parse("teacher"), "evaluate.methods")
+    check_model(Settings.of(config_of("teacher")), Method.parse("teacher"), "evaluate.methods")
     config.train.base, config.evaluate.external = ModelConfig(), OpenAIEngineConfig()
     with pytest.raises(ConfigError, match=expected):
-        check_model(config, Method.parse(method), "evaluate.methods")
+        check_model(Settings.of(config), Method.parse(method), "evaluate.methods")
 
 
 def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(

@@ -24,7 +24,6 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers import lazy
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
@@ -33,6 +32,7 @@ from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import UNATTACKED
+from tests.builders.pipeline import check_stage
 from tests.builders.pipeline import configured as configured_by
 
 COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
@@ -124,7 +124,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     real = lazy.load_scorer
     monkeypatch.setattr(lazy, "load_scorer", lambda *given: loads.append(1) or real(*given))
     config = configured(tmp_path, METHODS)
-    STAGES["evaluate"].check(config)
+    check_stage("evaluate", config)
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())
     stage.run(EvaluateSettings.of(config), {}, run)
     assert run.totals()["counts"]["in"] == 8 + 8, "one pass over the comparisons, attention too, and the baseline's"
@@ -202,10 +202,10 @@ def test_the_interval_of_an_auc_is_that_of_resampled_prompts() -> None:
 )
 def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, change: Any, expected: str) -> None:
     config = configured(tmp_path, list(METHODS))
-    STAGES["evaluate"].check(config)
+    check_stage("evaluate", config)
     change(config)
     with pytest.raises(ConfigError, match=expected):
-        STAGES["evaluate"].check(config)
+        check_stage("evaluate", config)
 
 
 def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: TokenScorer) -> None:
@@ -217,7 +217,7 @@ def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: 
 
 def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:
     config, plain = configured_by("recipe=quickstart_scorers"), configured_by("recipe=quickstart")
-    STAGES["evaluate"].check(config)
+    check_stage("evaluate", config)
     greedily = [method for method in plain.evaluate.methods if "+" not in method and not method.startswith(PREFIX)]
     judges = len(greedily)
     assert config.evaluate.methods[:judges] == greedily

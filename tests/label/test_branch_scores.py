@@ -23,11 +23,11 @@ from judgetrain.label.branch_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.label.examples import Prompter
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import ANY_EVIDENCE, tree_of
+from tests.builders.pipeline import check_stage
 from tests.builders.untimed import contents
 
 BASE = Path(world_engine.__file__).parent / "base"
@@ -171,4 +171,4 @@ def test_settings_that_cannot_work_are_refused_before_the_stage(signals: list[st
     config = Config(prompts="compact")
     config.label.signals, config.scorer.revision_prompt = signals, prompt
     with pytest.raises(ConfigError, match=message):
-        STAGES["label"].check(config)
+        check_stage("label", config)

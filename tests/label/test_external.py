@@ -34,10 +34,10 @@ from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import Verdict
 from tests.builders.faulty_server import serving
 from tests.builders.judges import SAMPLING
+from tests.builders.pipeline import check_stage
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
 
 TREES = grow(
@@ -365,6 +365,6 @@ def test_the_estimate_is_of_the_calls_that_are_made(
 def test_the_prompts_and_the_judge_are_checked_before_anything_runs(prompts: str, engine: Any, message: str) -> None:
     config = Config(label=settings(prompts, engine=engine))
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        STAGES["label"].check(config)
+        check_stage("label", config)
     config.label.source = "ensemble"
-    STAGES["label"].check(config)
+    check_stage("label", config)

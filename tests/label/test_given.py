@@ -28,6 +28,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from tests.builders.data import run_dialogues, run_responses, write_lines
 from tests.builders.label import tree_of
+from tests.builders.pipeline import check_stage
 
 WORDS = {"1": "A", "2": "B", "0": "tie"}
 ROWS = [
@@ -140,13 +141,13 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
     ):
         write_lines(Path(given.path), bare if "name its" in message else ROWS)
         with pytest.raises(ConfigError, match=message):
-            LABEL.check(settings([given]))
+            check_stage("label", settings([given]))
     with pytest.raises(ConfigError, match=r"responses\.models answer the dialogues anew.*set responses\.models=\[\]"):
-        LABEL.check(settings([source(tmp_path, labels=WORDS)], ResponsesConfig([WRITER])))
+        check_stage("label", settings([source(tmp_path, labels=WORDS)], ResponsesConfig([WRITER])))
 
 
 def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
-    LABEL.check(settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
-    LABEL.check(settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
+    check_stage("label", settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
+    check_stage("label", settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
     nearby = ResponsesConfig([WRITER], contrast=ContrastConfig(["nearby"]))
-    LABEL.check(settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
+    check_stage("label", settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))

@@ -19,11 +19,10 @@ from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.known import judgment, suited
 from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import ORDERS, Verdict
 from tests.builders import label as builders
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
-from tests.builders.pipeline import configured
+from tests.builders.pipeline import check_stage, configured
 from tests.builders.scripted import comparison
 
 
@@ -96,7 +95,7 @@ def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
         with pytest.raises(
             ConfigError, match=rf"{key}='teacher': teacher\.engine\.type=given knows labels of training"
         ):
-            STAGES[config.stage].check(config)
+            check_stage(config.stage, config)
 
 
 def test_a_query_that_is_taught_is_in_no_tree() -> None:

@@ -19,10 +19,9 @@ from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.paper_pairs import LabelPairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.training_data import TrainingData
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.options import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
-from tests.builders.pipeline import configured
+from tests.builders.pipeline import check_stage, configured
 
 LETTER = LabelConfig(pairs_by="label", ties="wrong")
 
@@ -101,9 +100,9 @@ def test_pairs_of_judgments_take_two_in_an_order() -> None:
     preference = ("label.source=external", "label.external.prompts=preference")
     for changes in (("label=paper",), preference):
         with pytest.raises(ConfigError, match=r"set tree\.judgments=2"):
-            STAGES["label"].check(configured("recipe=quickstart", *changes))
-        STAGES["label"].check(configured("recipe=quickstart", *changes, "tree.judgments=2"))
-    STAGES["label"].check(configured("recipe=quickstart", "label=paper", "label.levels=[criteria]"))
+            check_stage("label", configured("recipe=quickstart", *changes))
+        check_stage("label", configured("recipe=quickstart", *changes, "tree.judgments=2"))
+    check_stage("label", configured("recipe=quickstart", "label=paper", "label.levels=[criteria]"))
 
 
 @pytest.mark.parametrize(

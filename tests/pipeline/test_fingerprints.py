@@ -39,7 +39,7 @@ def test_a_stage_is_given_its_settings_its_inputs_and_a_place_to_write(stage: St
     settings, *others = inspect.signature(run).parameters
     assert others == ["inputs", "out"]
     assert typing.get_type_hints(run)[settings] is stage.settings
-    assert all(upstream in STAGES for upstream in stage.inputs(Config()))
+    assert all(upstream in STAGES for upstream in stage.inputs(stage.settings.of(Config())))
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -67,7 +67,7 @@ def test_every_setting_is_a_key_that_exists_and_has_its_type(stage: Stage[Any], 
 def downstream(config: Config, stages: set[str]) -> set[str]:
     """Stages with all that are made from them."""
     for name, stage in STAGES.items():  # inputs come first
-        if stages & {*stage.inputs(config)}:
+        if stages & {*stage.inputs(stage.settings.of(config))}:
             stages = stages | {name}
     return stages
 
@@ -76,7 +76,7 @@ LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
-JUDGE = ("temperature=0.5", "top_p=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
+JUDGE = ("temperature=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
 GROWN = {"holdout_comparisons", "tree"}
 """The stages that grow complete trees."""
 CASES: list[tuple[list[str], str, set[str]]] = [

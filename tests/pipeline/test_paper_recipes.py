@@ -11,11 +11,10 @@ from openai.types.shared import chat_model
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.options import recipes
 from judgetrain.train.checks import check_shared
 from judgetrain.train.distributed import check_distributed
-from tests.builders.pipeline import composed, configured
+from tests.builders.pipeline import check_stage, composed, configured
 
 SETTINGS = ("paper_ood", "paper_id", "paper_transfer")
 
@@ -92,7 +91,7 @@ def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
     assert (external.engine.type, external.engine.model) == ("openai", ours.teacher.engine.model)
     for part in ("dialogues", "cluster", "responses", "teacher", "tree", "train", "judge", "engine"):
         assert getattr(gpt4, part) == getattr(ours, part)
-    STAGES["label"].check(gpt4)
+    check_stage("label", gpt4)
 
 
 def test_every_row_of_a_table_is_asked_alike() -> None:

@@ -16,10 +16,9 @@ from judgetrain.judges.config import LEVELS
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from tests.builders import pipeline
-from tests.builders.pipeline import composed
+from tests.builders.pipeline import check_stage, composed
 from tests.builders.scripted import ScriptedEngine, noisy
 
 
@@ -66,7 +65,7 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table_1_has_the_papers_rows(data: Path) -> None:
     config = configured("table1", data)
-    STAGES["evaluate"].check(config)
+    check_stage("evaluate", config)
     names = [Method.parse(method).name for method in config.evaluate.methods]
     paper = ["stored:auto-j", "fennec", "id-sft", "id-dpo", "one_step:external", "ood-initial", "ood-sft", "ood-dpo"]
     assert [n for n in names if n not in ("random", "first", "longer")] == [*paper, "transfer-sft", "transfer-dpo"]
@@ -118,4 +117,4 @@ def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path) -> None:
     assert [n for n in needed if marks[0][n] == marks[1][n]] == ["dialogues", "cluster", "responses"], "made once"
     assert (config.evaluate.methods, config.evaluate.branches) == (["initial"], [10])
     for name in ("dialogues", "teacher", "evaluate"):
-        STAGES[name].check(config)
+        check_stage(name, config)

@@ -13,13 +13,11 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.pipeline.compose import recipe_overrides
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.pipeline import configured
+from tests.builders.pipeline import check_stage, configured
 
 FREE = {
-    "train.dpo.f_alpha_divergence_coef",
     "studies.official",
 }
 """Numbers that may have any finite value."""
@@ -60,8 +58,8 @@ def test_every_number_has_a_range_but_those_that_need_none() -> None:
     ("override", "message"),
     [
         *(
-            (f"train.{stage}.learning_rate={v}", "must be above 0")
-            for stage in ("initial", "sft", "dpo", "rl")
+            (f"{stage}.learning_rate={v}", "must be above 0")
+            for stage in ("train.initial", "train.sft", "train.dpo", "rl")
             for v in (0, -1)
         ),
         ("train.dpo.beta=0", "must be above 0"),
@@ -89,16 +87,16 @@ def test_fewer_criteria_concern_only_who_grows_that_many_branches(stage: str) ->
 
 
 def test_branches_concern_only_methods_that_have_some() -> None:
-    STAGES["evaluate"].check(configured("tree.criteria=2", "evaluate.methods=[longer]"))
+    check_stage("evaluate", configured("tree.criteria=2", "evaluate.methods=[longer]"))
     with pytest.raises(ConfigError, match=r"evaluate\.branches=.*1 to tree\.criteria=2"):
-        STAGES["evaluate"].check(configured("tree.criteria=2", "evaluate.methods=[longer,dpo]"))
+        check_stage("evaluate", configured("tree.criteria=2", "evaluate.methods=[longer,dpo]"))
 
 
 @pytest.mark.parametrize("override", ["correct.source.path=mine.jsonl", "correct.source={path: mine.jsonl}"])
 def test_a_path_alone_is_read_whatever_the_recipe_reads(override: str) -> None:
     config = configured("recipe=quickstart", override)
     assert (config.correct.source.type, config.correct.source.path) == ("jsonl", "mine.jsonl")
-    STAGES["correct"].check(config)
+    check_stage("correct", config)
     assert configured("evaluate.benchmarks.0.source.path=x.jsonl").evaluate.benchmarks[0].source.type == "jsonl"
 
 
@@ -122,5 +120,5 @@ def test_a_path_of_the_users_recipe_is_read_too(tmp_path: Path) -> None:
 )
 def test_a_path_together_with_the_world_is_refused(stage: str, override: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        STAGES[stage].check(configured(override))
+        check_stage(stage, configured(override))
     assert str(caught.value).startswith(f"{key}.path=") and f"set {key}.type=jsonl" in str(caught.value)

@@ -25,8 +25,9 @@ from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.methods import score
-from judgetrain.scorers.stages import SELFEVAL, SelfEvalSettings
+from judgetrain.scorers.stages import SelfEvalSettings
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.pipeline import check_stage
 from tests.builders.recipes import composed
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
@@ -57,7 +58,7 @@ def test_the_table_by_category_equals_a_recount(
     prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path
 ) -> None:
     config, inputs, dialogues = prepared
-    SELFEVAL.check(config)
+    check_stage("selfeval", config)
     directory = tmp_path / "out"
     stage.run(SelfEvalSettings.of(config), inputs, out(directory))
     answers = list(read_rows(directory, "scores"))
@@ -161,7 +162,7 @@ def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) 
     config = Config(selfeval=SelfEvalConfig(**settings))  # type: ignore[arg-type]
     config.train.base = ModelConfig(path="world")
     with pytest.raises(ConfigError, match=expected):
-        SELFEVAL.check(config)
+        check_stage("selfeval", config)
 
 
 def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:

@@ -258,9 +258,9 @@ def test_settings_that_no_server_can_fulfil_are_refused() -> None:
     config.train.base = ModelConfig(path="world")
     config.scorer.engine = TransformersEngineConfig()
     with pytest.raises(ConfigError, match=r"scorer\.engine\.type='transformers': allowed is openai"):
-        check_scorer(config)
+        check_scorer(config.scorer, config.train.base)
     config.scorer.engine = OpenAIEngineConfig(model="m", api_key_env="")
-    check_scorer(config)
+    check_scorer(config.scorer, config.train.base)
     config.scorer.formula = "released"
     with pytest.raises(ConfigError, match=r"scorer\.formula=released: .*step after the last token"):
-        check_scorer(config)
+        check_scorer(config.scorer, config.train.base)

@@ -11,11 +11,11 @@ import pytest
 
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.checks import OWN, check_trainer, check_training
 from judgetrain.train.config import DPO_LOSSES, AdapterConfig, DpoConfig, InitialConfig, SftConfig, TrainerConfig
 from judgetrain.train.rl.config import RlConfig
+from tests.builders.pipeline import check_stage
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_adapters_are_not_left_on_adapters_and_a_best_checkpoint_needs_held_out_
     for settings in (config.train.initial, config.train.sft):
         settings.lora = AdapterConfig(enabled=True, merge=False)
     with pytest.raises(ConfigError, match=r"train\.sft\.lora\.merge=false: .* set train\.initial\.lora\.merge=true"):
-        STAGES["sft"].check(config)
+        check_stage("sft", config)
     config.train.dpo.keep_best = True
-    STAGES["dpo"].check(config)
+    check_stage("dpo", config)
     config.label.holdout = 0.0
     with pytest.raises(ConfigError, match=r"train\.dpo\.keep_best=true: label\.holdout=0"):
-        STAGES["dpo"].check(config)
+        check_stage("dpo", config)
 
 
 @pytest.mark.parametrize("stage", ["reference", "dpo"])
@@ -105,4 +105,4 @@ def test_a_reference_on_several_gpus_is_refused_and_what_shares_it_out_is_named(
     config.train.dpo.reference.path = "world"
     config.train.dpo.reference.gpus = 2
     with pytest.raises(ConfigError, match=r"train\.dpo\.reference\.gpus=2: .* train\.distributed=zero3"):
-        STAGES[stage].check(config)
+        check_stage(stage, config)

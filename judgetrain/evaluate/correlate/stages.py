@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
@@ -21,20 +20,18 @@ class CorrelateSettings(ModelSettings):
 
     correlate: CorrelateConfig = at("correlate")
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    @property
+    def methods(self) -> Sequence[Method]:
         """Who rates."""
-        return map(Method.parse, config.correlate.raters)
+        return [Method.parse(text) for text in self.correlate.raters]
 
 
-def _correlate_inputs(config: Any) -> Sequence[str]:
-    if not config.correlate.own:
-        return ()
-    return "dialogues", "selfeval", *CorrelateSettings.judges(config)
+def _correlate_inputs(settings: CorrelateSettings) -> Sequence[str]:
+    return ("dialogues", "selfeval", *settings.judges) if settings.correlate.own else ()
 
 
-def _check_correlate(config: Any) -> None:
-    settings = config.correlate
+def _check_correlate(found: CorrelateSettings) -> None:
+    settings = found.correlate
     if not settings.own and not settings.scores:
         raise ConfigError("correlate.own=false and correlate.scores is empty: there is no score; name a file of some")
     if not settings.ratings and not settings.raters:
@@ -46,24 +43,24 @@ def _check_correlate(config: Any) -> None:
             if not column.name:
                 raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
             column.source.check(f"correlate.{key}[{i}].source")
-    raters = list(CorrelateSettings.methods_of(config))
-    for method in raters:
+    for method in found.methods:
         if method.kind != "rating":
             raise ConfigError(f"correlate.raters: {method.text!r}: allowed are rating:external, rating:DIRECTORY, ...")
-        check_model(config, method, "correlate.raters")
-        load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
-    known = {column.name for column in settings.ratings} | {method.name for method in raters}
+        check_model(found, method, "correlate.raters")
+        assert found.rating is not None
+        load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
+    known = {column.name for column in settings.ratings} | {method.name for method in found.methods}
     if unknown := [name for name in settings.against if name not in known]:
         raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
 
 
-def _check_correlate_here(config: Any) -> None:
+def _check_correlate_here(found: CorrelateSettings) -> None:
     """Read the files of ratings and scores, and look at the raters' directories."""
     from judgetrain.evaluate.correlate.columns import read_columns
 
-    read_columns(config.correlate.ratings, "correlate.ratings")
-    read_columns(config.correlate.scores, "correlate.scores")
-    check_directories(config, CorrelateSettings.methods_of(config), "correlate.raters")
+    read_columns(found.correlate.ratings, "correlate.ratings")
+    read_columns(found.correlate.scores, "correlate.scores")
+    check_directories(found.engine, found.methods, "correlate.raters")
 
 
 CORRELATE = Stage(

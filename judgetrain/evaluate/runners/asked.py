@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
@@ -19,17 +19,20 @@ from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
 
+if TYPE_CHECKING:
+    from judgetrain.evaluate.stages import EvaluateSettings
+
 
 class PromptedRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
     forms = "a model or directory after one_step:, at_once: or rating:"
 
-    def check(self, method: Method, config: Any) -> None:
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model that it names, that it can be asked so, and the prompt set."""
-        check_model(config, method, "evaluate.methods")
+        check_model(settings, method, "evaluate.methods")
         key = f"evaluate.{method.kind}.prompts"
-        load_prompt_set(getattr(config.evaluate, method.kind).prompts, cast(Dialect, method.kind), key)
+        load_prompt_set(getattr(settings.asks, method.kind).prompts, cast(Dialect, method.kind), key)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""

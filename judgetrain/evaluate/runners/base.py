@@ -105,8 +105,8 @@ class Runner(Protocol):
     forms: str
     """How such methods are written, for messages."""
 
-    def check(self, method: Method, config: Any) -> None:
-        """Check, before anything runs, what the method names; ``config`` is the whole configuration.
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """Check, before anything runs, what the method names; ``settings`` are the stage's.
 
         Raises:
             ConfigError: names the method and what is allowed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
@@ -11,13 +11,16 @@ from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import Method, meant
 
+if TYPE_CHECKING:
+    from judgetrain.evaluate.stages import EvaluateSettings
+
 
 class BaselineRunner:
     """Takes every name that no other kind has."""
 
     forms = ", ".join(BASELINES)
 
-    def check(self, method: Method, config: Any) -> None:
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
         """That there is such a baseline."""
         if method.target not in BASELINES:
             from judgetrain.evaluate.runners import known_methods

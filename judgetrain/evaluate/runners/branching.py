@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
@@ -21,18 +21,23 @@ from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.schema import Comparison
 
+if TYPE_CHECKING:
+    from judgetrain.evaluate.stages import EvaluateSettings
+
 
 class BranchingRunner:
     """Keeps the trees as ``trees-BENCHMARK-METHOD`` shards."""
 
     forms = f"{', '.join(TARGETS)}, a judge's directory (./NAME)"
 
-    def check(self, method: Method, config: Any) -> None:
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model that it names, that it gives the probabilities which a readout needs, and the branches."""
-        check_model(config, method, "evaluate.methods")
+        check_model(settings, method, "evaluate.methods")
         if method.most == 0:
             raise ConfigError(f"evaluate.methods: {method.text!r}: a judge has at least 1 branch")
-        check_criteria(config, method, max(method.branches(config.evaluate.branches)), "evaluate.branches")
+        check_criteria(
+            settings.criteria or 0, method, max(method.branches(settings.evaluate.branches)), "evaluate.branches"
+        )
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""

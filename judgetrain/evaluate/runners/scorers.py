@@ -16,6 +16,7 @@ from judgetrain.schema import Comparison
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from judgetrain.evaluate.stages import EvaluateSettings
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.estimator import Scores
     from judgetrain.scorers.statistics import TokenScorer
@@ -26,13 +27,14 @@ class ScorerRunner:
 
     forms = "scorer:SCORER"
 
-    def check(self, method: Method, config: Any) -> None:
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
         """That there is such a scorer, and the model that it reads."""
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
         from judgetrain.scorers.stages import check_scorer
 
         check_scorers([method.target], OF_RESPONSES, f"evaluate.methods: {method.text!r}")
-        check_scorer(config)
+        assert settings.scorer is not None
+        check_scorer(settings.scorer, settings.base)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """The first scorer of a run computes what all of them need."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
@@ -27,14 +27,18 @@ UNKNOWN = Cost(math.nan, math.nan, math.nan)
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
+if TYPE_CHECKING:
+    from judgetrain.evaluate.stages import EvaluateSettings
+
+
 class StoredRunner:
     """Reads verdicts on the one benchmark that they are about."""
 
     forms = "stored:NAME"
 
-    def check(self, method: Method, config: Any) -> None:
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
         """That there is such an entry of ``evaluate.stored``."""
-        stored_named(method, config.evaluate)
+        stored_named(method, settings.evaluate)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """What was stored, with nothing known of its cost."""

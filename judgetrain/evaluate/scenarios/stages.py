@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage, at, needs
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.stages import check_benchmarks
 from judgetrain.errors import ConfigError
@@ -17,28 +15,23 @@ from judgetrain.judges.settings import ModelSettings
 class ScenariosSettings(ModelSettings):
     """Stage scenarios."""
 
-    source: SourceConfig | None = at("evaluate.scenarios")
+    source: SourceConfig | None = at("evaluate.scenarios", active_if=lambda settings: settings.source.path)
     benchmarks: list[BenchmarkConfig] = at("evaluate.benchmarks")
     runs: list[str] = at("scenarios.runs")
 
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
+    @property
+    def reads_world(self) -> bool:
         """Whether a benchmark is of the world."""
-        return any(b.source.type == "world" for b in config.evaluate.benchmarks)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """What the classifier learns from, where nothing is named."""
-        return {*super().unused(config), *(() if config.evaluate.scenarios.path else ("source",))}
+        return any(b.source.type == "world" for b in self.benchmarks)
 
 
-def _check_scenarios(config: Any) -> None:
-    if not config.evaluate.scenarios.path:
+def _check_scenarios(settings: ScenariosSettings) -> None:
+    if settings.source is None:
         raise ConfigError(
             "evaluate.scenarios.path is empty: name queries with a category; a classifier learns from them"
         )
-    config.evaluate.scenarios.check("evaluate.scenarios")
-    check_benchmarks("evaluate.benchmarks", config.evaluate.benchmarks)
+    settings.source.check("evaluate.scenarios")
+    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
 
 
 SCENARIOS = Stage(
@@ -46,6 +39,6 @@ SCENARIOS = Stage(
     settings=ScenariosSettings,
     code="judgetrain.evaluate.scenarios.stage:run",
     artifact="evaluation",
-    inputs=lambda config: ("cluster",),
+    inputs=needs("cluster"),
     check=_check_scenarios,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage, at, needs
 from judgetrain.data.config import ClusterConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import check_branches
 from judgetrain.evaluate.studies.config import StudiesConfig
@@ -15,8 +16,16 @@ from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.settings import ModelSettings
-from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.stages import check_scorer
+
+
+def _grows(settings: StudiesSettings) -> bool:
+    return any(m.kind == BRANCHING for m in settings.methods)
+
+
+def _base(settings: StudiesSettings) -> bool:
+    return any(m.target == "base" for m in settings.methods if m.names_model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,34 +34,27 @@ class StudiesSettings(ModelSettings):
 
     studies: StudiesConfig = at("studies")
     scorer: ScorerConfig = at("scorer")
-    cluster: ClusterConfig | None = at("cluster", only=("encoder",))
-    branches: list[int] | None = at("evaluate.branches")
+    selfeval: SelfEvalConfig = at("selfeval", in_fingerprint=False)
+    base: ModelConfig | None = at("train.base", active_if=lambda s: not s.scorer.model.path or _base(s))
+    cluster: ClusterConfig | None = at(
+        "cluster", only=("encoder",), active_if=lambda settings: settings.studies.prompts
+    )
+    branches: list[int] | None = at("evaluate.branches", active_if=_grows)
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    @property
+    def methods(self) -> Sequence[Method]:
         """The judges of revisions and of answers, if there are some."""
-        named = (config.studies.judge, config.studies.duels)
-        return [Method.parse(text) for text in dict.fromkeys(named) if text]
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """Branches, where no judge has any, and the base model, where scorers read another."""
-        unused = {*super().unused(config)}
-        if "judge" in unused:
-            unused.add("branches")
-        if not config.studies.prompts:
-            unused.add("cluster")
-        return unused - {"scorer", *(() if config.scorer.model.path else ("base",))}
+        return [Method.parse(text) for text in dict.fromkeys((self.studies.judge, self.studies.duels)) if text]
 
 
-def _check_studies(config: Any) -> None:
-    settings = config.studies
-    if "probdiff" not in config.selfeval.methods:
+def _check_studies(found: StudiesSettings) -> None:
+    settings = found.studies
+    if "probdiff" not in found.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
-    check_scorer(config)
+    check_scorer(found.scorer, found.base)
     if settings.duels and not settings.against:
         raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
-    for method in StudiesSettings.methods_of(config):
+    for method in found.methods:
         key = "studies.judge" if method.text == settings.judge else "studies.duels"
         if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
             raise ConfigError(
@@ -60,26 +62,26 @@ def _check_studies(config: Any) -> None:
             )
         way = None if method.kind == BRANCHING else method.kind
         if way is None:
-            check_branches(config)
-        check_model(config, method, key)
+            check_branches(found.branches or (), found.criteria or 0)
+        check_model(found, method, key)
         if way:
-            load_prompt_set(getattr(config.evaluate, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
+            load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
 
 
-def _check_studies_here(config: Any) -> None:
+def _check_studies_here(found: StudiesSettings) -> None:
     """Read people's verdicts, and look at the judge's directory."""
     from judgetrain.evaluate.studies.conflicts import read_verdicts
 
-    if config.studies.verdicts:
-        read_verdicts(config.studies.verdicts, "studies.verdicts")
-    check_directories(config, StudiesSettings.methods_of(config), "studies.judge")
+    if found.studies.verdicts:
+        read_verdicts(found.studies.verdicts, "studies.verdicts")
+    check_directories(found.engine, found.methods, "studies.judge")
 
 
 STUDIES = Stage(
     name="studies",
     settings=StudiesSettings,
     code="judgetrain.evaluate.studies.stage:run",
-    inputs=lambda config: ("dialogues", "selfeval"),
+    inputs=needs("dialogues", "selfeval"),
     check=_check_studies,
     check_here=_check_studies_here,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,10 +12,10 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, never
 from judgetrain.keys import in_place
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.stages import check_tree
+from judgetrain.label.stages import check_grown
 
 HOW = tuple(f.name for f in fields(TreeConfig) if f.name not in ("comparisons", "judge", "max_comparisons"))
 """What says how trees are grown, whoever grows them over whatever: it is the same in every round."""
@@ -34,6 +34,7 @@ class HoldoutSettings(StageSettings):
     tree: TreeConfig | None = at("tree", only=HOW, active_if=_grows)
     engine: EngineConfig | None = at("engine", active_if=_grows)
     label: LabelConfig | None = at("label", only=("vote",), active_if=_grows)
+    prompts: str = at("prompts", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,34 +46,38 @@ class GateSettings(ModelSettings):
     earlier: str = at("rounds.earlier", content=in_place(lambda path, owner: path))
     shard_size: int = at("tree.shard_size")
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    early_stop: bool | None = at("evaluate.early_stop", active_if=never)
+    """The gates measure the scores of all branches."""
+    result: str = at("rounds.judge", in_fingerprint=False)
+
+    @property
+    def methods(self) -> Sequence[Method]:
         """The round's result."""
-        return (Method.parse(config.rounds.judge),)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """Stopping early: the gates measure the scores of all branches."""
-        return {*super().unused(config), "early_stop"}
+        return (Method.parse(self.result),)
 
 
-def _gate_inputs(config: Any) -> Sequence[str]:
+def _gate_inputs(settings: GateSettings) -> Sequence[str]:
     """The round's result, and before the first round the Initial judge."""
-    return "holdout_comparisons", *(() if config.rounds.earlier else ("initial",)), config.rounds.judge
+    return "holdout_comparisons", *(() if settings.earlier else ("initial",)), settings.result
 
 
-def _check_gate(config: Any) -> None:
-    if config.rounds.branches > config.tree.criteria:
-        raise ConfigError(f"rounds.branches={config.rounds.branches}: at most tree.criteria={config.tree.criteria}")
-    check_model(config, Method.parse(config.rounds.judge), "rounds.judge")
+def _check_gate(settings: GateSettings) -> None:
+    if settings.branches > (settings.criteria or 0):
+        raise ConfigError(f"rounds.branches={settings.branches}: at most tree.criteria={settings.criteria}")
+    check_model(settings, Method.parse(settings.result), "rounds.judge")
+
+
+def _check_holdout(settings: HoldoutSettings) -> None:
+    if settings.tree and settings.engine:
+        check_grown(settings.tree, settings.engine, settings.prompts)
 
 
 HOLDOUT = Stage(
     name="holdout_comparisons",
     settings=HoldoutSettings,
     code="judgetrain.extras.rounds.holdout:run",
-    inputs=lambda config: ("teacher", *(("initial",) if config.rounds.holdout_labels == "ensemble" else ())),
-    check=check_tree,
+    inputs=lambda settings: ("teacher", *(("initial",) if _grows(settings) else ())),
+    check=_check_holdout,
 )
 
 GATE = Stage(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
+from judgetrain.data.config import WorldConfig
 from judgetrain.errors import DataError
+from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.stages import JUDGE, items_here
 
@@ -20,22 +22,25 @@ class LeaderboardSettings(StageSettings):
     """Stage leaderboard."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
+    verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
+    world: WorldConfig = at("dialogues.world", in_fingerprint=False)
+    """What stage judge is to judge, looked at before it does."""
 
 
-def _inputs(config: Any) -> Sequence[str]:
-    return () if config.leaderboard.files else (JUDGE.name,)
+def _inputs(settings: LeaderboardSettings) -> Sequence[str]:
+    return () if settings.leaderboard.files else (JUDGE.name,)
 
 
-def _check_here(config: Any) -> None:
+def _check_here(settings: LeaderboardSettings) -> None:
     """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
     from judgetrain.serving.leaderboard.battles import check_baseline, read_battles
 
-    if config.leaderboard.files:
-        found = [(battle.system_a, battle.system_b) for battle in read_battles(config.leaderboard.files)]
+    if settings.leaderboard.files:
+        found = [(battle.system_a, battle.system_b) for battle in read_battles(settings.leaderboard.files)]
     else:
-        found = _systems(items_here(config))
+        found = _systems(items_here(settings.verdicts, settings.world, settings.seed))
     if found:
-        check_baseline(config.leaderboard.baseline, found)
+        check_baseline(settings.leaderboard.baseline, found)
 
 
 def _systems(items: Sequence[Item]) -> list[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_dialogues
@@ -25,16 +25,16 @@ class StressSettings(ModelSettings):
 
     stress: StressConfig = at("stress")
 
-    @classmethod
-    def methods_of(cls, config: Any) -> Iterable[Method]:
+    @property
+    def methods(self) -> Sequence[Method]:
         """The proxies, and the gold standard where it is a method."""
-        gold = [] if config.stress.gold == TRUTH else [config.stress.gold]
-        return [Method.parse(text) for text in (*config.stress.methods, *gold)]
+        gold = [] if self.stress.gold == TRUTH else [self.stress.gold]
+        return [Method.parse(text) for text in (*self.stress.methods, *gold)]
 
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
+    @property
+    def reads_world(self) -> bool:
         """Whether the prompts are the world's."""
-        return bool(config.stress.source.type == "world")
+        return self.stress.source.type == "world"
 
 
 def shown(method: Method) -> str:
@@ -42,8 +42,8 @@ def shown(method: Method) -> str:
     return f"{method.name}@{method.most or 1}" if method.has_branches else method.name
 
 
-def _check(config: Any) -> None:
-    settings = config.stress
+def _check(found: StressSettings) -> None:
+    settings = found.stress
     if settings.source.type != "world" and not settings.source.path:
         raise ConfigError("stress.source.path is empty: name a file of prompts (query, or messages), or type: world")
     settings.source.check("stress.source")
@@ -60,7 +60,7 @@ def _check(config: Any) -> None:
         )
     if not settings.methods:
         raise ConfigError("stress.methods is empty: name a judge, scorer:NAME or longer")
-    methods = list(StressSettings.methods_of(config))
+    methods = found.methods
     names = [shown(m) for m in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"stress.methods, stress.gold: {twice!r} is named twice; names must differ")
@@ -68,15 +68,15 @@ def _check(config: Any) -> None:
         key = "stress.gold" if text == settings.gold else "stress.methods"
         if method.kind == BASELINE and method.target in ("first", "surface"):
             raise ConfigError(f"{key}={text!r}: it gives no score to a response; allowed are {', '.join(SCORED)}")
-        check_judge(config, text, key)
+        check_judge(found, text, key)
 
 
-def _check_here(config: Any) -> None:
+def _check_here(found: StressSettings) -> None:
     """Read the prompts, and look at the judges' directories."""
-    if config.stress.source.type not in ("world", "hub"):
-        for _ in read_dialogues(config.stress.source, "stress.source"):
+    if found.stress.source.type not in ("world", "hub"):
+        for _ in read_dialogues(found.stress.source, "stress.source"):
             pass
-    check_directories(config, StressSettings.methods_of(config), "stress.methods")
+    check_directories(found.engine, found.methods, "stress.methods")
 
 
 STRESS = Stage(
@@ -84,7 +84,7 @@ STRESS = Stage(
     settings=StressSettings,
     code="judgetrain.serving.stress.stage:run",
     artifact="evaluation",
-    inputs=StressSettings.judges,
+    inputs=attrgetter("judges"),
     check=_check,
     check_here=_check_here,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from judgetrain.artifacts.stages import at
 from judgetrain.errors import ConfigError
@@ -23,6 +22,7 @@ class RlSettings(JudgeSettings):
     train: RlConfig = at("rl")
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
+    comparisons: str | None = at("tree.comparisons", in_fingerprint=False)
     tie: float = at("judge.tie")
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
@@ -34,15 +34,15 @@ class RlSettings(JudgeSettings):
     """How branches become a verdict, the start's own labels' and those of held-out comparisons."""
 
 
-def _check(config: Any) -> None:
-    own: RlConfig = config.rl
-    size = check_stage(config, "rl", own, after=own.start)
+def _check(settings: RlSettings) -> None:
+    own = settings.train
+    size = check_stage(settings.stages, "rl", own, after=own.start)
     _check_shared(own, size)
     asked = {"branches": own.branches} | ({"label_branches": own.label_branches} if own.labels == "start" else {})
     for name, number in asked.items():
-        if number > config.tree.criteria:
-            raise ConfigError(f"rl.{name}={number}: at most tree.criteria={config.tree.criteria}")
-    if own.keep_best and not config.label.holdout:
+        if number > settings.asking.criteria:
+            raise ConfigError(f"rl.{name}={number}: at most tree.criteria={settings.asking.criteria}")
+    if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
     if unknown := next((name for name in own.rewards if name not in REWARDS), None):
         raise ConfigError(f"rl.rewards.{unknown}: there is no such reward; there are {', '.join(REWARDS)}")
@@ -70,11 +70,12 @@ def _check_shared(config: RlConfig, size: int) -> None:
         )
 
 
-def _inputs(config: Any) -> Sequence[str]:
-    if config.rl.labels == "label":
-        return (config.rl.start, "label", "tree")
+def _inputs(settings: RlSettings) -> Sequence[str]:
+    start = settings.train.start
+    if settings.train.labels == "label":
+        return (start, "label", "tree")
     # Comparisons that are given are those of the trees, and none of the others is to be trained on.
-    return (config.rl.start, *(("tree",) if config.tree.comparisons else ("responses", "teacher")))
+    return (start, *(("tree",) if settings.comparisons else ("responses", "teacher")))
 
 
 RL = training_stage(

@@ -319,7 +319,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 def test_given_labels_are_the_datas(tmp_path: Path) -> None:
     config = configured(*RECIPE, "rounds={holdout_comparisons: 5, holdout_labels: given}")
-    assert [*HOLDOUT.inputs(config)] == ["teacher"]
+    assert [*HOLDOUT.inputs(HOLDOUT.settings.of(config))] == ["teacher"]
     teacher = StageRun(tmp_path / "teacher", "teacher", 0, Console())
     everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(HELD)]
     teacher.write_rows("remaining", (c.to_row() for c in everyone))
