@@ -32,6 +32,7 @@ class Entry:
         makes: of a command, that it makes stages, and gives a directory.
         result: of a stage, that it is what a user asked for and no step on the way to a judge: ``stage=clean`` keeps
             what it made, whatever the present settings are.
+        judge: of a stage, that it makes a judge, which methods may name.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Entry:
     order: int = 0
     makes: bool = False
     result: bool = False
+    judge: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,12 @@ class Section:
 class Room:
     """One room's ``room.yaml``.
 
-    ``evaluation``: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
+    Args:
+        evaluation: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
+        card: ``module:NAME`` of what it says in a judge's card: by the name of a part, a function that gives its rows
+            from the directory of a finished artifact and the judge's name.
+        executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
+        stability: ``stable``, or ``experimental``: it may change or go without notice.
     """
 
     name: str
@@ -69,7 +76,9 @@ class Room:
     commands: tuple[Entry, ...] = ()
     sections: tuple[Section, ...] = ()
     evaluation: str = ""
-    stability: str = field(default="stable")
+    card: str = ""
+    executors: Mapping[str, str] = field(default_factory=dict)
+    stability: str = "stable"
 
 
 @cache
@@ -89,6 +98,8 @@ def _read(name: str, path: Path) -> Room:
         commands=tuple(Entry(name=n, **entry) for n, entry in content.get("commands", {}).items()),
         sections=tuple(Section(name=n, core=name in CORE, **entry) for n, entry in content.get("sections", {}).items()),
         evaluation=content.get("evaluation", ""),
+        card=content.get("card", ""),
+        executors=content.get("executors", {}),
         stability=content.get("stability", "stable"),
     )
 

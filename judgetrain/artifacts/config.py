@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from judgetrain import rooms
 from judgetrain.keys import key
 
-EXECUTORS = {
-    "local": "judgetrain.artifacts.executors.base:LocalExecutor",
-    "ray": "judgetrain.artifacts.executors.ray_workers:RayExecutor",
+EXECUTORS = {"local": "judgetrain.artifacts.executors.base:LocalExecutor"} | {
+    name: code for room in rooms.rooms() for name, code in room.executors.items()
 }
 """What the types of executor make, as ``module:Class``."""
 

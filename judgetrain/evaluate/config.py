@@ -54,23 +54,12 @@ class EvaluateConfig(LimitsConfig):
         content=beside(method_directory),
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
-    aggregation: str = key(
-        "vote",
-        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
-        "side of the first branch, in the order of the list, that sees a difference; clear, as ranked, but after the "
-        "first branch only differences of more than half of the scale count, so that late criteria make no ties into "
-        "verdicts",
-        choices=("vote", "margin", "ranked", "clear"),
-    )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     shard_size: int | None = key(
         None,
         "comparisons of a judge's branches finished together; the unit of resume, and the larger the faster; "
         "None: twice tree.shard_size",
         low=1,
-    )
-    early_stop: bool = key(
-        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),

@@ -13,7 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.checks import check_directories
-from judgetrain.judges.config import Aggregation, OnceConfig
+from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings, never
 
@@ -26,8 +26,6 @@ class EvaluateSettings(ModelSettings):
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
 
-    aggregation: Aggregation | None = at("evaluate.aggregation", active_if=never)
-    early_stop: bool | None = at("evaluate.early_stop", active_if=never)
     one_step: OnceConfig | None = at("evaluate.one_step", active_if=never)
     at_once: OnceConfig | None = at("evaluate.at_once", active_if=never)
     rating: OnceConfig | None = at("evaluate.rating", active_if=never)

@@ -22,7 +22,7 @@ SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 WAYS = {"plan": ("shared", "independent"), "layout": ("shown", "plain"), "verdict": ("strict", "summed")}
 """Options of a judge that no key sets: they stand behind its name (``dpo+independent``), or are arguments in Python."""
-BESIDES = ("branches", "aggregation", "early_stop", *WAYS, "prompts", "engine", "model", "progress")
+BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
 """What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -91,6 +91,17 @@ class JudgeConfig(ReadingConfig):
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
     position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
     retries: int = key(1, _RETRIES, low=0, high=10)
+    aggregation: str = key(
+        "vote",
+        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
+        "side of the first branch, in the order of the list, that sees a difference; clear, as ranked, but after the "
+        "first branch only differences of more than half of the scale count, so that late criteria make no ties into "
+        "verdicts",
+        choices=("vote", "margin", "ranked", "clear"),
+    )
+    early_stop: bool = key(
+        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
 
     def asking(self, criteria: int) -> StepsConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
@@ -115,10 +126,9 @@ class JudgeConfig(ReadingConfig):
         validate(found, "judge.")
         return found
 
-    def save(self, directory: Path, criteria: int, aggregation: Aggregation = "vote") -> None:
-        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names and how
-        its branches become a verdict."""
-        write_json_atomic(directory / SETTINGS, {"criteria": criteria, "aggregation": aggregation, **asdict(self)})
+    def save(self, directory: Path, criteria: int) -> None:
+        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""
+        write_json_atomic(directory / SETTINGS, {"criteria": criteria, **asdict(self)})
 
     @classmethod
     def load(cls, directory: Path | None) -> Self:
@@ -194,8 +204,8 @@ class JudgeOptions:
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
-        own = {"position_offset": judge.position_offset, "retries": judge.retries}
-        return cls(steps=judge.asking(criteria), **own, **more)  # type: ignore[arg-type]
+        own = {name: getattr(judge, name) for name in ("position_offset", "retries", "aggregation", "early_stop")}
+        return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod
     def of_directory(
@@ -203,7 +213,7 @@ class JudgeOptions:
     ) -> Self:
         """As a trained judge's directory says, or the defaults where there is none, but for what is ``asked``."""
         judge = JudgeConfig.load(directory).changed(**{k: v for k, v in asked.items() if k not in WAYS})
-        more |= {"aggregation": aggregation or aggregation_of(directory)}
+        more |= {"aggregation": aggregation} if aggregation else {}
         return cls.of(judge, criteria_of(directory), **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property
@@ -223,13 +233,6 @@ def check_branches(branches: int, criteria: int) -> None:
 def criteria_of(directory: Path | None, otherwise: int = StepsConfig.criteria) -> int:
     """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
     return int(_saved(directory).get("criteria", otherwise))
-
-
-def aggregation_of(directory: Path | None) -> Aggregation:
-    """How the branches of a directory's judge become a verdict unless one says otherwise; ``vote`` where it does not
-    say."""
-    found: Aggregation = _saved(directory).get("aggregation", "vote")
-    return found
 
 
 def _saved(directory: Path | None) -> dict[str, Any]:

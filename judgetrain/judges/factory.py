@@ -117,7 +117,7 @@ class Models:
         directory, criteria = self.directory(method), settings.criteria
         if directory is not None:
             criteria = criteria_of(directory, criteria)
-        how = {"aggregation": asks.aggregation or "vote", "early_stop": bool(asks.early_stop), **method.ways}
+        how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
         return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
 
     def asking(self, method: Method) -> JudgeConfig:

@@ -10,14 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from judgetrain import rooms
 from judgetrain.engines.config import looks_local
 from judgetrain.judges.config import WAYS
 from judgetrain.keys import did_you_mean
 
-TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo", "rl")
+JUDGE_STAGES = tuple(stage.name for stage in rooms.stages().values() if stage.judge)
+"""The stages that make judges, which a method may name."""
+TARGETS = ("base", "teacher", "external", *JUDGE_STAGES)
 """Models that a method may name; a directory is another."""
-JUDGE_STAGES = ("initial", "sft", "dpo", "rl")
-"""The targets that are judges of this run, by the stages that make them."""
 BRANCHING, BASELINE = "branching", "baseline"
 """The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
 from judgetrain.engines.config import EngineConfig, ModelConfig
-from judgetrain.judges.config import Aggregation, JudgeConfig, OnceConfig
+from judgetrain.judges.config import JudgeConfig, OnceConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import in_place
@@ -68,14 +68,15 @@ class ModelSettings(StageSettings):
     base_path: str = at("train.base.path", in_fingerprint=False)
     teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
-    aggregation: Aggregation | None = at("evaluate.aggregation", active_if=_has(BRANCHING))
-    early_stop: bool | None = at("evaluate.early_stop", active_if=_has(BRANCHING))
     one_step: OnceConfig | None = at("evaluate.one_step", active_if=_has("one_step"))
     at_once: OnceConfig | None = at("evaluate.at_once", active_if=_has("at_once"))
     rating: OnceConfig | None = at("evaluate.rating", active_if=_has("rating"))
     scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
     world: WorldConfig | None = at("dialogues.world", active_if=_world)
     eval_comparisons: int | None = at("dialogues.world.eval_comparisons", active_if=_world)
+
+    whole_trees: ClassVar[bool] = False
+    """Whether every branch is to be judged, also where ``judge.early_stop`` would do with fewer."""
 
     @property
     def methods(self) -> Sequence[Method]:
@@ -94,7 +95,7 @@ class ModelSettings(StageSettings):
 
     @property
     def asks(self) -> Any:
-        """What has the fields ``aggregation``, ``early_stop``, ``one_step``, ``at_once`` and ``rating``."""
+        """What has the fields ``one_step``, ``at_once`` and ``rating``."""
         return self
 
     @property

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from judgetrain import rooms
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.guarantees.gate import FILE as GATE
-from judgetrain.evaluate.guarantees.gate import Rule
-from judgetrain.judges.method import JUDGE_STAGES, Method
-from judgetrain.train.measured import attack_lines, corrected_lines, own_rows, paired_lines, told_lines
+from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.train.measured import own_rows, paired_lines
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline
     from judgetrain.train.card import Section
 
-MEASURING = ("evaluate", "stress")
-"""Stages whose figures stand in cards."""
+MEASURING = tuple(name for name, stage in rooms.stages().items() if stage.result)
+"""Stages whose figures may stand in cards."""
 METRICS = "metrics.json"
 
 
@@ -68,18 +68,14 @@ def _sections(found: Sequence[Path], judge: str) -> Iterator[tuple[str, Section]
     """The parts of the card by name, each of the first artifact that says anything of it."""
     from judgetrain.train.card import Section
 
-    lines: dict[str, Callable[[Path], Iterable[Mapping[str, Any]]]] = {
-        "paired": lambda d: paired_lines(_rows(d, "paired.json"), judge),
-        "attacks": lambda d: attack_lines(_rows(d, METRICS), judge),
-        "alone": lambda d: told_lines(_rows(d, METRICS), judge, "selective"),
-        "corrected": lambda d: corrected_lines(_rows(d, METRICS), judge),
-        "person": lambda d: told_lines(_rows(d, METRICS), judge, "annotators"),
-        "gate": lambda d: _gated(d, judge),
-        "stress": lambda d: _stressed(d, judge),
+    lines: dict[str, Callable[[Path, str], Iterable[Mapping[str, Any]]]] = {
+        "paired": lambda d, judge: paired_lines(_rows(d, "paired.json"), judge),
     }
+    for room in rooms.rooms():
+        lines |= resolve_name(room.card) if room.card else {}
     for name, of in lines.items():
         for directory in found:
-            if rows := list(of(directory)):
+            if rows := list(of(directory, judge)):
                 yield name, Section(rows, _source(directory))
                 break
 
@@ -108,27 +104,6 @@ def _manifest(directory: Path | None) -> Mapping[str, Any]:
 
 def _rows(directory: Path, name: str) -> list[dict[str, Any]]:
     return read_json(directory / name) or []
-
-
-def _stressed(directory: Path, judge: str) -> Iterator[dict[str, Any]]:
-    """The lines of ``stress.json`` whose proxy is the judge, however it is asked."""
-    found = read_json(directory / "stress.json") or {"summary": ()}
-    for line in found["summary"]:
-        if Method.parse(line["proxy"]).target == judge:
-            yield {"line": line, "gold": found["gold"], "prompts": found["prompts"]}
-
-
-def _gated(directory: Path, judge: str) -> Iterator[dict[str, Any]]:
-    """The checks of ``gate.json`` that are of the judge, however it was asked.
-
-    A rule that could be tested nowhere is one that failed, on 0 comparisons of no benchmark.
-    """
-    found = read_json(directory / GATE) or {"checks": (), "untested": ()}
-    yield from (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
-    nowhere = {"benchmark": "no benchmark", "n": 0, "passed": False, "told": "it could be tested nowhere"}
-    for rule in found["untested"]:
-        if Method.parse(Rule.parse(rule).judge).target == judge:
-            yield {"rule": rule, **nowhere}
 
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:

@@ -13,34 +13,6 @@ def own_rows(rows: Sequence[Row], method: str) -> list[Row]:
     return [row for row in rows if row["method"] == method and row.get("agreement") is not None]
 
 
-def attack_lines(rows: Sequence[Row], method: str) -> Iterator[dict[str, Any]]:
-    """What each attack did to the judge; of the forgeries, some sixty texts, what they come to together."""
-    for row in own_rows(rows, method):
-        for attack in row.get("robustness") or ():
-            if attack["kind"] != "forgery" or not attack["attack"]:
-                yield {**attack, "benchmark": row["benchmark"], "branches": row["branches"]}
-
-
-def told_lines(rows: Sequence[Row], method: str, part: str) -> Iterator[dict[str, str]]:
-    """By benchmark the sentence that an evaluation says of a part of its ``guarantees``.
-
-    ``selective``: where the judge may answer alone; ``annotators``: whether it may replace a person.
-    """
-    for row in own_rows(rows, method):
-        if found := (row.get("guarantees") or {}).get(part):
-            yield {"benchmark": row["benchmark"], "told": found["told"]}
-
-
-def corrected_lines(rows: Sequence[Row], method: str) -> Iterator[dict[str, str]]:
-    """What the judge's verdicts are worth beside labels: its agreement, and every model's win rate."""
-    for row in own_rows(rows, method):
-        for each in (row.get("guarantees") or {}).get("corrected") or ():
-            ends = each.get("estimate_ci")
-            value = f"{each['estimate']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]; " if ends else ""
-            about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
-            yield {"benchmark": f"{row['benchmark']}, {about}", "told": f"{value}{each['told']}"}
-
-
 def paired_lines(paired: Sequence[Row], method: str) -> Iterator[dict[str, Any]]:
     """The rows of ``paired.json`` in which the judge stands first, or second: then turned round."""
     for row in paired:

@@ -40,7 +40,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
-        settings.judge.save(model, settings.criteria, settings.aggregation)
+        settings.judge.save(model, settings.criteria)
         _describe(model, settings, inputs, out)
 
     job = RowsJob(

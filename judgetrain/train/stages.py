@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation, JudgeConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.train.checks import check_shared, check_trainer, check_training
@@ -65,8 +65,7 @@ class InitialSettings(JudgeSettings):
     prompts: str = at("prompts", content=in_place(prompt_path))
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
-    aggregation: Aggregation = at("evaluate.aggregation", in_fingerprint=False)
-    """The three are written beside the weights, for those who ask the judge without saying how; they decide nothing of
+    """The two are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
     both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
     evaluations: str = at("teacher.evaluations", in_fingerprint=False)

@@ -17,13 +17,13 @@ from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done, make_executor
-from judgetrain.artifacts.executors.cluster import connect
-from judgetrain.artifacts.executors.ray_workers import RayExecutor
-from judgetrain.artifacts.executors.worker import is_alive
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, EngineError, UnansweredError
+from judgetrain.extras.ray.cluster import connect
+from judgetrain.extras.ray.executor import RayExecutor
+from judgetrain.extras.ray.worker import is_alive
 from tests.builders.executors import Elsewhere
 from tests.fuzz.effort import effort
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.evaluate.guarantees.annotators import alternative_annotator
+from judgetrain.extras.guarantees.annotators import alternative_annotator
 from tests.benchmarks.common import parser_of
 
 People = dict[str, dict[str, str]]

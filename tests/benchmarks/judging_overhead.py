@@ -30,8 +30,8 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import WRITER_SKILLS, queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason
+from judgetrain.judging import judging
 from judgetrain.schema import ORDERS, Comparison
-from judgetrain.serving import judging
 from tests.benchmarks.common import parser_of
 from tests.benchmarks.harness_overhead import Clock, Overhead, measure
 

@@ -35,14 +35,14 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries, true_verdict
 from judgetrain.data.world.writers import write_response
+from judgetrain.extras.label_queue.config import LabelQueueConfig
+from judgetrain.extras.label_queue.ranking import ranked
 from judgetrain.judges.config import Aggregation, JudgeOptions
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judging.rows import row_of
 from judgetrain.schema import Comparison
-from judgetrain.serving.queue.config import LabelQueueConfig
-from judgetrain.serving.queue.ranking import ranked
-from judgetrain.serving.rows import row_of
 from tests.benchmarks.common import parser_of
 from tests.builders.pipeline import configured
 
@@ -216,7 +216,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--branches", type=int, nargs="*", default=[3])
     shipped = configured("recipe=label_queue")
-    parser.add_argument("--aggregation", choices=get_args(Aggregation), default=shipped.evaluate.aggregation)
+    parser.add_argument("--aggregation", choices=get_args(Aggregation), default=shipped.judge.aggregation)
     parser.add_argument(
         "--random", type=float, default=shipped.label_queue.random, help=f"share drawn by chance of what is {SHIPPED}"
     )

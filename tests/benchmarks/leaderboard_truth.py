@@ -28,13 +28,13 @@ import numpy as np
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
+from judgetrain.extras.leaderboard.battles import Battle
+from judgetrain.extras.leaderboard.config import LeaderboardConfig
+from judgetrain.extras.leaderboard.ratings import bradley_terry, ends, fit, points
+from judgetrain.extras.leaderboard.records import Leaderboard
+from judgetrain.extras.leaderboard.standings import counted, games_of, leaderboard
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
-from judgetrain.serving.leaderboard.battles import Battle
-from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.ratings import bradley_terry, ends, fit, points
-from judgetrain.serving.leaderboard.records import Leaderboard
-from judgetrain.serving.leaderboard.standings import counted, games_of, leaderboard
 from tests.benchmarks.common import parser_of
 
 SIX = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)

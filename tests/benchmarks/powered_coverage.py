@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from judgetrain.evaluate.guarantees.prediction_powered import powered_mean
+from judgetrain.extras.guarantees.prediction_powered import powered_mean
 from tests.benchmarks.common import parser_of
 
 

@@ -23,11 +23,11 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
+from judgetrain.extras.judge_reward.groups import Group, scalars
+from judgetrain.extras.judge_reward.modes import MODES
 from judgetrain.judges import Judge, OneStepJudge, SingleRatingJudge, load_judge
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison
-from judgetrain.serving.rewards.groups import Group, scalars
-from judgetrain.serving.rewards.modes import MODES
 from tests.benchmarks.common import parser_of
 
 SIZE = 8

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from judgetrain.evaluate.guarantees.selective import NEVER, Tiers, certified, reliabilities, thresholds
+from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, reliabilities, thresholds
 from tests.benchmarks.common import parser_of
 
 POPULATION = 50_000

@@ -17,11 +17,11 @@ from pathlib import Path
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor, LocalExecutor, make_executor
-from judgetrain.artifacts.executors.cluster import connect
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.dialogues import run
 from judgetrain.data.stages import DialoguesSettings
+from judgetrain.extras.ray.cluster import connect
 
 
 def stage(file: str, near: bool, executor: Executor) -> tuple[float, float, str]:

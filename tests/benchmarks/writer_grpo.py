@@ -26,7 +26,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import BASE, train_dialogues
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
-from judgetrain.rewards import JudgeReward
+from judgetrain.extras.judge_reward import JudgeReward
 from tests.benchmarks.common import parser_of
 
 GENERATIONS = 8

@@ -12,7 +12,7 @@ from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.robustness.config import RobustnessConfig
+from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config

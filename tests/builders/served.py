@@ -96,9 +96,9 @@ class NotingJudge(LongerJudge):
 def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:
     """Serve a :class:`NotingJudge`."""
     from judgetrain.artifacts.console import Console
-    from judgetrain.serving.server.config import Limits, ServeConfig
-    from judgetrain.serving.server.run import bound, run, token_of
-    from judgetrain.serving.server.service import Service
+    from judgetrain.extras.server.config import Limits, ServeConfig
+    from judgetrain.extras.server.run import bound, run, token_of
+    from judgetrain.extras.server.service import Service
 
     numbers = {key: int(value) for key, _, value in (o.partition("=") for o in overrides) if value.isdigit()}
     config = ServeConfig(port=port)

@@ -18,8 +18,8 @@ from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig,
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.config import TransformersEngineConfig as Local
-from judgetrain.evaluate.correlate.config import ColumnConfig
-from judgetrain.evaluate.studies import stage as studies_stage
+from judgetrain.extras.correlate.config import ColumnConfig
+from judgetrain.extras.probdiff_studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison

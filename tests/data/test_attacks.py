@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from judgetrain.data import world
-from judgetrain.data.attacks.attack import Attack, worse_first
-from judgetrain.data.attacks.loading import load_attacks
-from judgetrain.data.attacks.names import KINDS, WORDINGS
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.language import load_language
 from judgetrain.errors import ConfigError
+from judgetrain.extras.robustness.attacks.attack import Attack, worse_first
+from judgetrain.extras.robustness.attacks.loading import load_attacks
+from judgetrain.extras.robustness.attacks.names import KINDS, WORDINGS
 from judgetrain.schema import Comparison
 
 EDITS = (

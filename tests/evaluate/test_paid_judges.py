@@ -15,9 +15,9 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.correct.config import CorrectConfig
 from judgetrain.evaluate.estimate import rehearsed
 from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config

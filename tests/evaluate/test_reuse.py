@@ -107,7 +107,7 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
 
 def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[Config, dict[str, Path]]) -> None:
     config, inputs = world
-    config = replace(config, evaluate=replace(config.evaluate, aggregation="margin"))
+    config = replace(config, judge=replace(config.judge, aggregation="margin"))
     _, before = evaluated(config, inputs, "a")
     leaning = replace(config, judge=replace(config.judge, position_offset=4.0))
     spent, after = evaluated(leaning, inputs, "b")
@@ -116,9 +116,9 @@ def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[
     judged = [(a, b) for a, b in zip(first, second, strict=True) if a["method"] == "sft" and a["margin_ab"] is not None]
     assert judged and all(b["margin_ab"] == pytest.approx(a["margin_ab"] - 4) for a, b in judged)
     assert {b["asked"] for _, b in judged} == {f"{judged[0][0]['asked']}, offset 4"}
-    stopping = replace(leaning, evaluate=replace(leaning.evaluate, early_stop=True))
+    stopping = replace(leaning, judge=replace(leaning.judge, early_stop=True))
     assert evaluated(stopping, inputs, "c")[0] > 0
-    other = replace(stopping, judge=replace(config.judge, position_offset=-4.0))
+    other = replace(stopping, judge=replace(stopping.judge, position_offset=-4.0))
     assert evaluated(other, inputs, "d")[0] > 0, "where branches stop early an offset decides what is asked"
 
 
@@ -189,7 +189,7 @@ CHANGES: dict[str, Callable[[Config], Config]] = {
     "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),
     "engine": lambda c: replace(c, engine=replace(c.engine, max_context=999)),
     "branches": lambda c: replace(c, evaluate=replace(c.evaluate, branches=[1, 2])),
-    "early stop": lambda c: replace(c, evaluate=replace(c.evaluate, early_stop=True)),
+    "early stop": lambda c: replace(c, judge=replace(c.judge, early_stop=True)),
     "comparisons": lambda c: replace(
         c, evaluate=replace(c.evaluate, benchmarks=[replace(c.evaluate.benchmarks[0], limit=19)])
     ),

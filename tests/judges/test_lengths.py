@@ -10,7 +10,7 @@ import pytest
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_lengths, too_long_hint
 from judgetrain.judges.config import JudgeConfig
-from judgetrain.serving.summary import Summary
+from judgetrain.judging.summary import Summary
 
 
 def test_answers_as_long_as_the_context_are_refused_with_what_to_set() -> None:

@@ -122,7 +122,7 @@ def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
 
 def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria(made: Made, tmp_path: Path) -> None:
     config = config_of("dpo", "dpo+parsed")
-    config.evaluate.aggregation, config.evaluate.early_stop = "margin", True
+    config.judge.aggregation, config.judge.early_stop = "margin", True
     directory = trained(tmp_path / "dpo" / "dpo0" / "model")
     found = models(config, tmp_path, "dpo")
     judge = found.judge(Method.parse("dpo"), 2)

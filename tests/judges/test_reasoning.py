@@ -8,7 +8,7 @@ import pytest
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.evaluate.correct.correction import Writer, correct
+from judgetrain.extras.correct.correction import Writer, correct
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.base import Request
-from judgetrain.evaluate.guarantees.release import read_release
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, metric_row
+from judgetrain.extras.guarantees.release import read_release
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.branching import summed
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judging.formats import alpaca_eval
+from judgetrain.judging.rows import row_of
+from judgetrain.judging.summary import Summary
 from judgetrain.schema import ORDERS, Verdict, mirror
-from judgetrain.serving.formats import alpaca_eval
-from judgetrain.serving.rows import row_of
-from judgetrain.serving.summary import Summary
 from tests.builders.scripted import Answer, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")

@@ -12,7 +12,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
-from judgetrain.evaluate.correct.correction import Correction
+from judgetrain.extras.correct.correction import Correction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig

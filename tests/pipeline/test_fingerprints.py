@@ -92,7 +92,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (
         ["engine={type: openai, model: m}"],
         "engine.keep_errors=true",
-        {*GROWN, "gate", "evaluate", "correct", "judge", "stress"},
+        {*GROWN, "round_check", "evaluate", "correct", "judge", "stress"},
     ),
     # How a judge is asked is no part of its weights.
     ([], "tree.judgments=3", GROWN),
@@ -102,12 +102,20 @@ CASES: list[tuple[list[str], str, set[str]]] = [
         (
             [],
             f"judge.{key}",
-            {"gate", "evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])},
+            {"round_check", "evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])},
         )
         for key in JUDGE
     ),
-    (["studies.judge=base"], "judge.temperature=0.5", {"gate", "evaluate", "correct", "judge", "stress", "studies"}),
-    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"gate", "correct", "stress"}),
+    (
+        ["studies.judge=base"],
+        "judge.temperature=0.5",
+        {"round_check", "evaluate", "correct", "judge", "stress", "studies"},
+    ),
+    (
+        ["evaluate.methods=[random]", "verdicts.judge=random"],
+        "judge.temperature=0.5",
+        {"round_check", "correct", "stress"},
+    ),
     # How trees are sampled is no part of how a judge is asked.
     ([], "tree.tie=1", GROWN),
     ([], "tree.readout=expected", GROWN),
@@ -154,7 +162,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "verdicts.judge=dpo@2", {"judge"}),
     ([], "verdicts.write=[battles]", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"gate", "evaluate", "correct", "stress"}),
+    (["verdicts.judge=random"], "judge.aggregation=margin", {"round_check", "evaluate", "correct", "stress"}),
     (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revisions=3", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

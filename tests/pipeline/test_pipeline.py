@@ -168,7 +168,7 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
     assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {
-        *("dpo", "rl", "gate", "evaluate", "correct", "judge", "leaderboard", "stress", "label_queue")
+        *("dpo", "rl", "round_check", "evaluate", "correct", "judge", "leaderboard", "stress", "label_queue")
     }
 
 

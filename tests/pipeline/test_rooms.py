@@ -24,8 +24,8 @@ FLOORS = [
     {"engines"},
     {"data", "scorers"},
     {"judges"},
-    {"label", "train", "evaluate", "serving"},
-    {"pipeline", "rewards"},
+    {"label", "train", "evaluate", "judging"},
+    {"pipeline"},
     {"extras"},
 ]
 FLOOR = {room: number for number, rooms in enumerate([*FLOORS, {"__main__"}], start=1) for room in rooms}
@@ -59,6 +59,29 @@ def test_imports_point_to_the_same_room_or_a_lower_floor() -> None:
             assert same or FLOOR[other] < FLOOR[room], f"{module} imports {name}"
 
 
+BUILT_ON = {("server", "judge_reward"), ("stress", "judge_reward")}
+"""Extras that build on another: scores of responses are made in one place."""
+
+
+def test_extras_know_the_core_and_not_each_other() -> None:
+    for module, path in MODULES.items():
+        if module.startswith("judgetrain.extras."):
+            own = module.split(".")[2]
+            for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+                other = name.split(".")[2] if name.startswith("judgetrain.extras.") else own
+                assert own == other or (own, other) in BUILT_ON, f"{module} imports {name}"
+
+
+def test_every_extra_says_what_it_is() -> None:
+    folders = [path for path in (PACKAGE / "extras").iterdir() if (path / "__init__.py").is_file()]
+    assert len(folders) > 10
+    found = {room.name: room for room in rooms.rooms()}
+    for folder in folders:
+        readme = (folder / "README.md").read_text(encoding="utf-8")
+        stability = found[f"extras/{folder.name}"].stability
+        assert stability in ("stable", "experimental") and f"({stability})" in readme.splitlines()[0]
+
+
 def test_no_modules_import_each_other() -> None:
     """:class:`graphlib.CycleError` names the circle."""
     sources = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
@@ -84,6 +107,29 @@ def loaded(code: str) -> list[str]:
 def test_help_imports_no_room() -> None:
     code = "sys.argv = ['judgetrain', '--help']\nfrom judgetrain.pipeline.cli import main\nmain()"
     assert {name.split(".")[1] for name in loaded(code)} <= {"rooms", "pipeline"}
+
+
+def test_training_a_judge_loads_no_extra_no_evaluation_and_no_judging() -> None:
+    code = (
+        "from hydra import compose, initialize_config_dir\n"
+        "from hydra.core.config_store import ConfigStore\n"
+        "from pkgutil import resolve_name\n"
+        "from judgetrain.pipeline.compose import register, typed\n"
+        "from judgetrain.pipeline.graph import STAGES\n"
+        "from judgetrain.pipeline.options import CONF\n"
+        "from judgetrain.pipeline.run import Pipeline\n"
+        "words = ['stage=dpo', 'recipe=debug']\n"
+        "register(ConfigStore.instance(), words)\n"
+        "with initialize_config_dir(str(CONF), version_base='1.3'):\n"
+        "    pipeline = Pipeline(typed(compose('config', overrides=words), words))\n"
+        "pipeline.check('dpo')\n"
+        "pipeline.plan('dpo')\n"
+        "for name in pipeline.needed('dpo'):\n"
+        "    resolve_name(STAGES[name].code)"
+    )
+    found = loaded(code)
+    assert not {"extras", "evaluate", "judging"} & {name.split(".")[1] for name in found}
+    assert len(found) <= 150
 
 
 def test_every_stage_reads_only_sections_that_there_are_and_every_section_loads() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
-from judgetrain.scorers.studies import Repetition, Spread
 
 PROMPTS = [({"role": "user", "content": text},) for text in ("the cat", "list a dog", "mat")]
 

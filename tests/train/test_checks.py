@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from judgetrain.errors import ConfigError
+from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.checks import OWN, check_trainer, check_training
 from judgetrain.train.config import DPO_LOSSES, AdapterConfig, DpoConfig, InitialConfig, SftConfig, TrainerConfig
-from judgetrain.train.rl.config import RlConfig
 from tests.builders.pipeline import check_stage
 
 
@@ -62,9 +62,9 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
     """Every argument that stages hand to TRL is a key, a default that may be set, or refused."""
     import trl
 
+    from judgetrain.extras.rl.run import branch_arguments
     from judgetrain.judges.config import StepsConfig
     from judgetrain.train import arguments
-    from judgetrain.train.rl.run import branch_arguments
 
     given: dict[str, set[str]] = {}
 

@@ -122,7 +122,7 @@ def positions(rows: Rows) -> Table:
         "for a letter): the median of its margins over both orders, for which no labels are needed. *Balanced*: "
         "verdicts by the mean margin of an order's branches less the offset, measured on the other comparisons (ten "
         "folds of prompts). `judge.position_offset` makes a branching judge's verdicts so, with several branches by "
-        "`evaluate.aggregation=margin`; with `judge.readout=expected` margins are fine enough for it."
+        "`judge.aggregation=margin`; with `judge.readout=expected` margins are fine enough for it."
     )
     return Table.of("Position", shown, columns, note, folded=True)
 

@@ -68,10 +68,9 @@ class BranchingRunner:
             "method": "+".join(method.asked.options) if method.is_directory else method.asked.name,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
-            "aggregation": asked.aggregation if asked.early_stop else None,
-            "how": [asked.early_stop, evaluation.shard_size],
-            # An offset decides what is asked only where branches stop early.
-            "asking": how if asked.early_stop else how.changed(position_offset=0.0),
+            "shard_size": evaluation.shard_size,
+            # An offset and an aggregation decide what is asked only where branches stop early.
+            "asking": how if how.early_stop else how.changed(position_offset=0.0, aggregation="vote"),
             "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),

@@ -1,6 +1,6 @@
-"""What the held-out comparisons tell of a round's judge, and by which gates it is stopped.
+"""What the held-out comparisons tell of a round's judge, and by which checks it is stopped.
 
-Most gates hold a judge against the Initial judge or the best round. A judge that begins badly can fall no further: what
+Most checks hold a judge against the Initial judge or the best round. A judge that begins badly falls no further: what
 is a collapse whatever came before (one verdict for everything, nothing that can be read, length alone) has caps.
 """
 
@@ -98,7 +98,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """A round's result: ``judge`` is its artifact, as ``dpo/FINGERPRINT``; ``stopped`` says which gates it failed."""
+    """A round's result: ``judge`` is its artifact, as ``dpo/FINGERPRINT``; ``stopped`` says which checks it failed."""
 
     round: int
     judge: str
@@ -107,7 +107,7 @@ class Round:
 
 
 def failures(found: Figures, before: Sequence[Round], limits: Limits = LIMITS) -> Iterator[str]:
-    """The gates that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.
+    """The checks that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.
 
     Agreement is held against the best of them. All else is held against the Initial judge, so that a drift in small
     steps is seen (ties, where the labels have more of them, against these); how often a verdict goes by position or
@@ -156,6 +156,6 @@ def _rise(start: float, found: float) -> float:
 
 
 def best_of(rounds: Sequence[Round]) -> int:
-    """The round of the best agreement among those that passed every gate; of equal ones the first."""
+    """The round of the best agreement among those that passed every check; of equal ones the first."""
     passed = [r for r in rounds if not r.stopped]
     return max(passed, key=lambda r: r.figures.agreement).round

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def make(pipeline: Pipeline) -> Path:
-    """Make every round up to ``rounds.count``, or to the first that the gates stop; gives the best judge's directory.
+    """Make every round up to ``rounds.count``, or to the first that a check stops; gives the best judge's directory.
 
     What is finished is reused, so that a run which was killed goes on where it was.
     """
     config = pipeline.config
-    pipeline.check("gate")
+    pipeline.check("round_check")
     held = pipeline.run("holdout_comparisons")
     others = [Comparison.from_row(row) for row in read_rows(held, "others")]
     judge, earlier, found = None, "", dict[str, Any]()
@@ -33,11 +33,11 @@ def make(pipeline: Pipeline) -> Path:
         write_rows_atomic(file, [c.to_row() for c in part])
         tree = replace(config.tree, judge=judge, comparisons=str(file), max_comparisons=None)
         each = pipeline.of(config.changed(tree=tree, rounds=replace(config.rounds, earlier=earlier)))
-        gate = each.run("gate")
-        found = read_rounds(gate)
+        check = each.run("round_check")
+        found = read_rounds(check)
         if not found["go_on"]:
             break
-        judge, earlier = str(each.plan(config.rounds.judge).directory / "model"), str(gate / FILE)
+        judge, earlier = str(each.plan(config.rounds.judge).directory / "model"), str(check / FILE)
     best = pipeline.root / next(row["judge"] for row in found["rounds"] if row["round"] == found["best"])
     said = f"the best is round {found['best']}" if found["best"] else "no round is better than the Initial judge"
     pipeline.console.line(

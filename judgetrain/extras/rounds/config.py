@@ -14,7 +14,7 @@ class RoundsConfig:
     count: int = key(3, "how many; each gets its own part of the comparisons", low=2)
     judge: str = key("dpo", "a round's result, which grows the next round's trees", choices=("sft", "dpo", "rl"))
     holdout_comparisons: int = key(
-        100, "comparisons that no round trains on, by which the gates measure every round", low=1
+        100, "comparisons that no round trains on, by which the checks measure every round", low=1
     )
     holdout_labels: str = key(
         "ensemble",
@@ -22,8 +22,8 @@ class RoundsConfig:
         "constructed pairs",
         choices=("ensemble", "given"),
     )
-    branches: int = key(1, "branches with which the gates ask a judge, as judge.* says", low=1)
-    gates: bool = key(True, "stop at a round whose judge has collapsed; false measures them alone")
+    branches: int = key(1, "branches with which the checks ask a judge, as judge.* says", low=1)
+    stop_on_collapse: bool = key(True, "stop at a round whose judge has collapsed; false measures them alone")
     earlier: str = key(
         "",
         "rounds.json of the round before: stage=rounds sets it",

@@ -1,4 +1,4 @@
-"""Stage ``gate``: a round's judge on the held; whether another round may follow, and which round is the best.
+"""Stage ``round_check``: a round's judge on the held; whether another round may follow, and which round is the best.
 
 A judge that is trained on its own trees can run away: it says A whatever is shown first, or the longer response wins,
 and its trees then teach the next round the same. The held' labels stay what they were before the first round.
@@ -18,7 +18,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.extras.rounds.collapse import Figures, Round, best_of, failures
-from judgetrain.extras.rounds.stages import GateSettings
+from judgetrain.extras.rounds.stages import RoundCheckSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method
@@ -38,7 +38,7 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: RoundCheckSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``rounds.json``: the Initial judge as round 0, every round so far, the best, and whether to go on.
 
     What judges said of the held is kept in ``verdicts-JUDGE`` shards.
@@ -49,15 +49,15 @@ def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         rounds = [*read_record(tuple[Round, ...], read_rounds(Path(settings.earlier).parent)["rounds"])]
     for name in (name for name in JUDGE_STAGES if name in inputs):
         found = Figures.of(_asked(name, held, settings, inputs, out), held)
-        failed = tuple(failures(found, rounds)) if rounds and settings.gates else ()
+        failed = tuple(failures(found, rounds)) if rounds and settings.stop_on_collapse else ()
         judge = f"{name}/{inputs[name].name}"
         rounds.append(Round(round=len(rounds), judge=judge, figures=found, stopped=failed))
     best, stopped = best_of(rounds), rounds[-1].stopped
     out.write_json(FILE, {"rounds": [asdict(r) for r in rounds], "best": best, "go_on": not stopped})
-    out.note("gate", {"round": rounds[-1].round, "best": best, "stopped": list(stopped)})
+    out.note("round_check", {"round": rounds[-1].round, "best": best, "stopped": list(stopped)})
     out.tell([_table(rounds, best)])
     if stopped:
-        out.log(f"gate: round {rounds[-1].round} is stopped: {'; '.join(stopped)}", keep=True)
+        out.log(f"round_check: round {rounds[-1].round} is stopped: {'; '.join(stopped)}", keep=True)
 
 
 def read_rounds(directory: Path) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def read_rounds(directory: Path) -> dict[str, Any]:
 
 
 def _asked(
-    name: str, held: Sequence[Comparison], settings: GateSettings, inputs: Mapping[str, Path], out: StageRun
+    name: str, held: Sequence[Comparison], settings: RoundCheckSettings, inputs: Mapping[str, Path], out: StageRun
 ) -> list[dict[str, Any]]:
     models = Models(settings, inputs, out)
     with loaded_once(lambda: models.judge(Method.parse(name), settings.branches)) as judge:

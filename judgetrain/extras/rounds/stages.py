@@ -1,10 +1,10 @@
-"""Stages holdout_comparisons and gate: what each reads, and what must hold before it runs."""
+"""Stages holdout_comparisons and round_check: what each reads, and what must hold before it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.engines.config import EngineConfig
@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings, never
+from judgetrain.judges.settings import ModelSettings
 from judgetrain.keys import in_place
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import check_grown
@@ -38,16 +38,16 @@ class HoldoutSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateSettings(ModelSettings):
-    """Stage gate."""
+class RoundCheckSettings(ModelSettings):
+    """Stage round_check."""
 
-    gates: bool = at("rounds.gates")
+    stop_on_collapse: bool = at("rounds.stop_on_collapse")
     branches: int = at("rounds.branches")
     earlier: str = at("rounds.earlier", content=in_place(lambda path, owner: path))
     shard_size: int = at("tree.shard_size")
 
-    early_stop: bool | None = at("evaluate.early_stop", active_if=never)
-    """The gates measure the scores of all branches."""
+    whole_trees: ClassVar[bool] = True
+    """The checks measure the scores of all branches."""
     result: str = at("rounds.judge", in_fingerprint=False)
 
     @property
@@ -56,12 +56,12 @@ class GateSettings(ModelSettings):
         return (Method.parse(self.result),)
 
 
-def _gate_inputs(settings: GateSettings) -> Sequence[str]:
+def _round_inputs(settings: RoundCheckSettings) -> Sequence[str]:
     """The round's result, and before the first round the Initial judge."""
     return "holdout_comparisons", *(() if settings.earlier else ("initial",)), settings.result
 
 
-def _check_gate(settings: GateSettings) -> None:
+def _check_round(settings: RoundCheckSettings) -> None:
     if settings.branches > (settings.criteria or 0):
         raise ConfigError(f"rounds.branches={settings.branches}: at most tree.criteria={settings.criteria}")
     check_model(settings, Method.parse(settings.result), "rounds.judge")
@@ -80,11 +80,11 @@ HOLDOUT = Stage(
     check=_check_holdout,
 )
 
-GATE = Stage(
-    name="gate",
-    settings=GateSettings,
+ROUND_CHECK = Stage(
+    name="round_check",
+    settings=RoundCheckSettings,
     code="judgetrain.extras.rounds.stage:run",
     artifact="evaluation",
-    inputs=_gate_inputs,
-    check=_check_gate,
+    inputs=_round_inputs,
+    check=_check_round,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.builders.debug_run import finish, start
 
 ROUNDS = ("stage=rounds", "rounds.count=2", "rounds.holdout_comparisons=4", "track.tracker=none")
-OPEN = "rounds.gates=false"
+OPEN = "rounds.stop_on_collapse=false"
 """Four held-out comparisons tell nothing."""
 
 
@@ -39,7 +39,7 @@ def test_rounds_that_were_killed_go_on_where_they_were(tmp_path: Path) -> None:
         for path in [*trees, *manifests(output, "holdout_comparisons")]
     ]
     assert [*map(len, taught)] == [6, 6, 4] and len(set.union(*taught)) == 16, "no comparison serves twice"
-    found = json.loads((manifests(output, "gate")[-1].parent / "rounds.json").read_text())
+    found = json.loads((manifests(output, "round_check")[-1].parent / "rounds.json").read_text())
     assert [row["round"] for row in found["rounds"]] == [0, 1, 2] and found["go_on"]
     assert [row["judge"] for row in found["rounds"][1:]] == [f"dpo/{path.parent.name}" for path in judges]
     assert "rounds: the best is round" in printed or "rounds: no round is better than the Initial judge" in printed

@@ -1,4 +1,4 @@
-"""Rounds: what each depends on, what the gates stop, and which round is kept."""
+"""Rounds: what each depends on, what the checks stop, and which round is kept."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_plain_collapse_is_stopped_whatever_the_initial_judge_is(
 
 
 def test_a_judge_that_begins_as_badly_as_it_ends_is_stopped() -> None:
-    """What the gates that look at changes alone let pass: nothing here moves by more than their limits."""
+    """What the checks that look at changes alone let pass: nothing here moves by more than their limits."""
     labels = [str(c.label) for c in HELD]
     mostly = {
         "alike": [("A", "B")] * 20 + [("A", "A")] * 4,
@@ -251,7 +251,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
     run = Pipeline.run
 
     def made(self: Pipeline, name: str) -> Path:
-        if name == "gate" and not self.plan("dpo").finished:
+        if name == "round_check" and not self.plan("dpo").finished:
             given.append((self.config.tree.judge, str(self.config.tree.comparisons)))
             directory = finished(self, "dpo")
             said[directory] = answers[len(given) - 1]
@@ -272,7 +272,7 @@ def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Planted, capsys
     best = make(pipeline)
     printed = capsys.readouterr().out
     assert "round 2 is stopped" in printed and "rounds: the best is round 1: " in printed
-    gates = sorted((pipeline.root / "gate").glob("*/rounds.json"), key=lambda p: p.stat().st_mtime_ns)
+    gates = sorted((pipeline.root / "round_check").glob("*/rounds.json"), key=lambda p: p.stat().st_mtime_ns)
     first, second = (read_rounds(path.parent) for path in gates)
     assert [row["round"] for row in second["rounds"]] == [0, 1, 2] and second["best"] == 1 and not second["go_on"]
     assert first["rounds"] == second["rounds"][:2], "what was measured stays"
@@ -285,7 +285,7 @@ def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Planted, capsys
     made = [*pipeline.made]
     assert make(pipeline) == best and pipeline.made == made, "run again, all is there"
     manifest = json.loads((gates[1].parent / "manifest.json").read_text())
-    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {"holdout_comparisons", "dpo"}
+    assert manifest["notes"]["round_check"]["best"] == 1 and set(manifest["upstream"]) == {"holdout_comparisons", "dpo"}
     assert not leftovers(pipeline), "results keep what they were made from, whatever the present settings are"
 
 
@@ -297,8 +297,8 @@ def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Planted)
 
 
 def test_what_a_round_does_not_depend_on(tmp_path: Path) -> None:
-    two, moved = (marks(configured(*RECIPE, f"rounds.gates={on}")) for on in ("true", "false"))
-    assert [n for n in two if moved[n] != two[n]] == ["gate"], "opening the gates has nothing trained anew"
+    two, moved = (marks(configured(*RECIPE, f"rounds.stop_on_collapse={on}")) for on in ("true", "false"))
+    assert [n for n in two if moved[n] != two[n]] == ["round_check"], "opening the checks has nothing trained anew"
     assert marks(configured(*RECIPE, "rounds.count=5")) == two, "further rounds leave those that are there"
     file = tmp_path / "part.jsonl"
     write_rows_atomic(file, [comparison(1).to_row()])

@@ -1,0 +1,81 @@
+"""Stage correct: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import ClassVar
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.sources import read_comparisons
+from judgetrain.errors import ConfigError
+from judgetrain.extras.correct.config import CorrectConfig
+from judgetrain.judges.checks import check_directories, check_model
+from judgetrain.judges.method import BRANCHING, TARGETS, Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import ModelSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectSettings(ModelSettings):
+    """Stage correct."""
+
+    correct: CorrectConfig = at("correct")
+
+    whole_trees: ClassVar[bool] = True
+    """A response is corrected by what all criteria say."""
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """The judge, and who rates."""
+        return [Method.parse(text) for text in (self.correct.judge, self.correct.rater) if text]
+
+    @property
+    def reads_world(self) -> bool:
+        """Whether the responses to correct are the world's."""
+        return self.correct.source.type == "world"
+
+
+def _check_correct(found: CorrectSettings) -> None:
+    settings, method = found.correct, Method.parse(found.correct.judge)
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
+    settings.source.check("correct.source")
+    if method.kind != BRANCHING:
+        raise ConfigError(
+            f"correct.judge={settings.judge!r}: a judge that grows branches is needed; allowed are "
+            f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
+        )
+    check_model(found, method, "correct.judge")
+    if settings.rater:
+        rater = Method.parse(settings.rater)
+        if rater.kind != "rating":
+            raise ConfigError(f"correct.rater={settings.rater!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        check_model(found, rater, "correct.rater")
+        assert found.rating is not None
+        load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
+    if settings.branches > (found.criteria or 0):
+        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={found.criteria}")
+    if settings.engine is not None:
+        settings.engine.check("correct.engine")
+    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+
+
+def _check_correct_here(found: CorrectSettings) -> None:
+    """Read the comparisons, and look at the judge's directory."""
+    source = found.correct.source
+    if source.type != "world":
+        for _ in read_comparisons(source, "correct.source", labelled=False):
+            pass
+    check_directories(found.engine, found.methods, "correct.judge")
+
+
+CORRECT = Stage(
+    name="correct",
+    settings=CorrectSettings,
+    code="judgetrain.extras.correct.stage:run",
+    inputs=attrgetter("judges"),
+    check=_check_correct,
+    check_here=_check_correct_here,
+)

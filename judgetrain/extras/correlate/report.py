@@ -1,0 +1,106 @@
+"""The page of stage ``correlate``: tables of correlations by rating and benchmark, variants, and means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
+from judgetrain.extras.correlate.correlation import KINDS, Correlated, Mean
+
+TITLE = "Ratings against scores"
+NOTE = (
+    "Correlations of the score with the rating, turned so that more is better (↓: less of it is, and its sign is "
+    "changed); 95% intervals resample prompts. without: rated responses that have no score. "
+)
+PUBLISHED = "paper: Pearson, Kendall, Spearman as printed, which is without signs; same: to four digits, but for signs."
+
+
+class _Variants(NamedTuple):
+    """Pearson's r of one score by what follows its name."""
+
+    benchmark: str
+    model: str
+    score: str
+    found: dict[str, float | None]
+
+
+class _Average(NamedTuple):
+    """The mean of Pearson's r over the benchmarks."""
+
+    model: str
+    score: str
+    pearson: float
+
+
+def tables(rows: Sequence[Correlated], means: Sequence[Mean]) -> list[Table]:
+    """The page's tables, those without rows left out."""
+    found: list[Table] = []
+    for rating in dict.fromkeys(row.rating for row in rows):
+        own = [row for row in rows if row.rating == rating]
+        for benchmark in dict.fromkeys(row.benchmark for row in own):
+            found.append(_correlations(rating, benchmark, [row for row in own if row.benchmark == benchmark]))
+        found += [_averages(rating, own), _variants(rating, own)]
+    return [table for table in (*found, _means(means)) if table.cells]
+
+
+def _correlations(rating: str, benchmark: str, rows: Sequence[Correlated]) -> Table:
+    columns: Columns = {"model": attrgetter("model"), "score": _score}
+    columns |= {"n": attrgetter("n"), "without": attrgetter("without")}
+    columns |= {kind.capitalize(): share(kind, 4, 1) for kind in KINDS}
+    note = NOTE
+    if any(row.published for row in rows):
+        columns |= {"paper": _printed, "same": attrgetter("state")}
+        note += PUBLISHED
+    return Table.of(f"{rating} on {benchmark}", rows, columns, note, names=2)
+
+
+def _score(row: Correlated) -> str:
+    return f"{row.score} {'↑' if row.better > 0 else '↓'}" if row.n else row.score
+
+
+def _printed(row: Correlated) -> str:
+    return " / ".join(f"{value:.4f}" for value in row.published) if row.published else "–"
+
+
+def _averages(rating: str, rows: Sequence[Correlated]) -> Table:
+    benchmarks = {row.benchmark for row in rows}
+    by: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.pearson is not None:
+            by.setdefault((row.model, row.score), []).append(row.pearson)
+    averages = [_Average(*key, sum(v) / len(v)) for key, v in by.items() if 1 < len(v) == len(benchmarks)]
+    columns: Columns = {"model": attrgetter("model"), "score": attrgetter("score"), "Pearson": share("pearson", 4, 1)}
+    return Table.of(f"{rating}: average over benchmarks", averages, columns, names=2)
+
+
+def _variants(rating: str, rows: Sequence[Correlated]) -> Table:
+    """Scores with references and without side by side (glass-box paper, table 2)."""
+    by: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    for row in rows:
+        base, plus, variant = row.score.partition("+")
+        by.setdefault((row.benchmark, row.model, base), {})[plus + variant] = row.pearson
+    varied = [_Variants(*key, found) for key, found in by.items() if set(found) - {""}]
+    columns: Columns = {name: attrgetter(name) for name in ("benchmark", "model", "score")}
+    for variant in dict.fromkeys(name for row in varied for name in sorted(row.found)):
+        columns[variant or "alone"] = _of(variant)
+    return Table.of(f"{rating}: with references, Pearson", varied, columns, names=3)
+
+
+def _of(variant: str) -> Callable[[Any], str]:
+    return lambda row: number(row.found.get(variant), 4)
+
+
+def _means(means: Sequence[Mean]) -> Table:
+    rated = list(dict.fromkeys(name for mean in means for name in mean.ratings))
+    columns: Columns = {name: attrgetter(name) for name in ("benchmark", "category", "model")}
+    columns |= {"n": attrgetter("n"), **{name: _rated(name) for name in rated}}
+    if any(mean.confidence is not None for mean in means):
+        columns["confidence %"] = lambda mean: percent(mean.confidence)
+    note = "Means of the ratings; confidence: share of answers whose discrepancy is at least -0.05."
+    return Table.of("Means by category", means if len(columns) > 4 else (), columns, note, names=3)
+
+
+def _rated(name: str) -> Callable[[Any], str]:
+    return lambda mean: number(mean.ratings.get(name), 2)

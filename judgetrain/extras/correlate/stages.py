@@ -1,0 +1,74 @@
+"""Stage correlate: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.errors import ConfigError
+from judgetrain.extras.correlate.config import CorrelateConfig
+from judgetrain.judges.checks import check_directories, check_model
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import ModelSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelateSettings(ModelSettings):
+    """Stage correlate."""
+
+    correlate: CorrelateConfig = at("correlate")
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """Who rates."""
+        return [Method.parse(text) for text in self.correlate.raters]
+
+
+def _correlate_inputs(settings: CorrelateSettings) -> Sequence[str]:
+    return ("dialogues", "selfeval", *settings.judges) if settings.correlate.own else ()
+
+
+def _check_correlate(found: CorrelateSettings) -> None:
+    settings = found.correlate
+    if not settings.own and not settings.scores:
+        raise ConfigError("correlate.own=false and correlate.scores is empty: there is no score; name a file of some")
+    if not settings.ratings and not settings.raters:
+        raise ConfigError("correlate.ratings and correlate.raters are empty: name a file of ratings, or who rates")
+    if settings.raters and not settings.own:
+        raise ConfigError("correlate.raters and correlate.own=false: they rate the answers of stage selfeval; set own")
+    for key in ("ratings", "scores"):
+        for i, column in enumerate(getattr(settings, key)):
+            if not column.name:
+                raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
+            column.source.check(f"correlate.{key}[{i}].source")
+    for method in found.methods:
+        if method.kind != "rating":
+            raise ConfigError(f"correlate.raters: {method.text!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        check_model(found, method, "correlate.raters")
+        assert found.rating is not None
+        load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
+    known = {column.name for column in settings.ratings} | {method.name for method in found.methods}
+    if unknown := [name for name in settings.against if name not in known]:
+        raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
+
+
+def _check_correlate_here(found: CorrelateSettings) -> None:
+    """Read the files of ratings and scores, and look at the raters' directories."""
+    from judgetrain.extras.correlate.columns import read_columns
+
+    read_columns(found.correlate.ratings, "correlate.ratings")
+    read_columns(found.correlate.scores, "correlate.scores")
+    check_directories(found.engine, found.methods, "correlate.raters")
+
+
+CORRELATE = Stage(
+    name="correlate",
+    settings=CorrelateSettings,
+    code="judgetrain.extras.correlate.stage:run",
+    artifact="evaluation",
+    inputs=_correlate_inputs,
+    check=_check_correlate,
+    check_here=_check_correlate_here,
+)

@@ -1,0 +1,286 @@
+"""A gate: a run fails where a judge is not better than what it must be better than, by the paired test."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.metrics.statistics import paired_difference
+from judgetrain.evaluate.metrics.verdicts import agreement
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.release import Verdicts, release_verdicts
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.kinds.baselines import BASELINES
+from judgetrain.judges.method import Method
+
+FLOORS, RELEASE = "floors", "release"
+FILE = "gate.json"
+"""Where an artifact says what its gate found; there is none without a gate."""
+BETTER, NOT_WORSE = "beats", "matches"
+_RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
+P = 0.05
+"""The p of the paired bootstrap up to which a difference counts."""
+COVERED = 0.98
+"""Both sides must have verdicts on so large a share of a benchmark's labelled comparisons, or nothing has passed."""
+
+
+class GateError(JudgetrainError):
+    """A judge does not pass its gate; the evaluation's artifact is there all the same."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse.
+
+    Branches None: the number that was chosen, else the most.
+    """
+
+    text: str
+    judge: str
+    branches: int | None
+    strict: bool
+    than: str
+    than_branches: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A rule such as ``dpo@10 beats floors``.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        found = _RULE.fullmatch(text)
+        if found is None:
+            raise ConfigError(
+                f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
+                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {RELEASE}"
+            )
+        return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a rule."""
+
+    name: str
+    verdicts: Verdicts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A rule on a benchmark: agreement of ``first`` less that of ``second`` on the same ``n`` items, its 95% paired
+    interval and p. Difference and p are None where the two cannot be compared, which is not to pass."""
+
+    benchmark: str
+    rule: str
+    first: str
+    second: str
+    n: int
+    difference: float | None
+    difference_ci: Interval | None
+    p: float | None
+    passed: bool
+    told: str
+
+
+def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
+    """Check before anything runs that every rule can be tested.
+
+    Raises:
+        ConfigError: no rule, a method that is not evaluated, no baseline, or no release.
+    """
+    methods = {m.name: m for m in map(Method.parse, evaluate.methods)}
+    if evaluate.partial and config.required:
+        raise ConfigError(
+            "evaluate.partial=true: leaves judges out of the table, and guarantees.required asks for them; set "
+            "evaluate.partial=false"
+        )
+    for rule in map(Rule.parse, config.required):
+        named = [(rule.judge, rule.branches)]
+        if rule.than == FLOORS:
+            if not set(methods) & set(BASELINES):
+                floors = ", ".join(BASELINES)
+                raise ConfigError(f"guarantees.required: {rule.text}: evaluate.methods has no baseline ({floors})")
+        elif _released(rule.than) is None:
+            named.append((rule.than, rule.than_branches))
+        elif not config.release:
+            raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
+        for name, branches in named:
+            if name not in methods:
+                raise ConfigError(
+                    f"guarantees.required: {rule.text}: {name} is not evaluated; evaluate.methods has "
+                    f"{', '.join(methods)}"
+                )
+            there = methods[name].branches(evaluate.branches) if methods[name].has_branches else []
+            if branches is not None and branches not in there:
+                asked = f"with {', '.join(map(str, there))}" if there else "without branches"
+                raise ConfigError(f"guarantees.required: {rule.text}: {name} is asked {asked}, not with {branches}")
+
+
+def gate_checks(
+    benchmark: Benchmark,
+    results: Sequence[Sequence[Prediction]],
+    chosen: Mapping[str, int],
+    config: GuaranteesConfig,
+    resamples: int,
+    seed: int,
+) -> list[Check]:
+    """The rules on one benchmark; those about a method that is not evaluated on it (stored verdicts) are left out.
+
+    Args:
+        benchmark: what is reported.
+        results: the predictions of a method with one number of branches each, in its order.
+        chosen: numbers of branches by method.
+        config: ``guarantees``.
+        resamples: of the paired bootstrap.
+        seed: of the resamples.
+
+    Raises:
+        DataError: the release's evaluation cannot be read.
+    """
+    here: dict[MethodKey, Verdicts] = {
+        MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results
+    }
+    found = []
+    for rule in map(Rule.parse, config.required):
+        first = _key(here, rule.judge, rule.branches, chosen)
+        if first is None:
+            continue
+        for other in _others(rule, here, chosen, config.release, benchmark, first.branches):
+            found.append(_checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
+    return found
+
+
+def _others(
+    rule: Rule,
+    here: Mapping[MethodKey, Verdicts],
+    chosen: Mapping[str, int],
+    release: str,
+    benchmark: Benchmark,
+    branches: int,
+) -> Iterable[Side]:
+    """What a rule's judge is set against."""
+    if rule.than == FLOORS:
+        return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
+    if (released := _released(rule.than)) is not None:
+        then, method = release_verdicts(release, benchmark), released or rule.judge
+        key = _key(then, method, rule.than_branches or (None if released else branches), {})
+        if rule.than_branches is None:  # else no other number stands in for the one that was asked for
+            key = key or _key(then, method, None, {})
+        at = "" if rule.than_branches is None else f"@{rule.than_branches}"
+        return [Side(f"{RELEASE}:{key or method + at}", then[key] if key else {})]
+    second = _key(here, rule.than, rule.than_branches, chosen)
+    return [Side(str(second), here[second])] if second else []
+
+
+def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:
+    labelled = [c for c in benchmark.comparisons if c.label is not None]
+    items = [c for c in labelled if c.id in first.verdicts and c.id in second.verdicts]
+    names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first.name, "second": second.name}
+    names["n"] = len(items)
+    if told := _incomparable(second, benchmark.name, len(items), len(labelled)):
+        return Check(**names, difference=None, difference_ci=None, p=None, passed=False, told=told)
+    labels, prompts = [str(c.label) for c in items], [benchmark.prompt_of(c) for c in items]
+    right = []
+    for side in (first, second):
+        ab, ba = ([side.verdicts[c.id][order] for c in items] for order in (0, 1))
+        right.append(agreement(ab, ba, labels))
+    differ = paired_difference(right[0], right[1], resamples, seed, prompts)
+    assert differ is not None
+    p = 1.0 if differ.bootstrap_p is None else differ.bootstrap_p  # one prompt shows nothing
+    counts = p <= P
+    passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
+    relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")
+    ends = differ.interval
+    figures = f"{100 * differ.mean:+.1f} points"
+    figures += "" if ends is None else f" [{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]"
+    remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
+    return Check(
+        **names,
+        difference=round(differ.mean, 6),
+        difference_ci=ends,
+        p=p,
+        passed=passed,
+        told=f"{first.name} {relation} {second.name} on {benchmark.name} ({'; '.join(remarks)})",
+    )
+
+
+def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> str:
+    """Why the two sides cannot be compared, in a sentence; empty where they can."""
+    if not shared:
+        return f"{second.name} has no verdict on the comparisons of {benchmark}, text for text"
+    if shared < COVERED * labelled:
+        return (
+            f"{second.name} has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less "
+            f"than {COVERED:.0%}: what is left out may be what it is weak on"
+        )
+    return ""
+
+
+def write(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
+    """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
+    if not config.required:
+        return
+    found = gate_row(checks, config.required)
+    out.write_json(FILE.removesuffix(".json"), found)
+    out.track.summary({"gate/passed": found["passed"]})
+    for check in checks:
+        out.log(f"evaluate: gate: {check.told}: {'passed' if check.passed else 'FAILED'}")
+    if told := failures(found):
+        out.track.alert(f"{out.recipe}: the judge did not pass its gate", told)
+
+
+def gate_row(checks: Sequence[Check], required: Sequence[str]) -> dict[str, Any]:
+    """What ``gate.json`` holds: whether every rule was tested and passed, and the checks."""
+    tested = {check.rule for check in checks}
+    untested = [rule for rule in required if rule not in tested]
+    passed = not untested and all(check.passed for check in checks)
+    return {"passed": passed, "untested": untested, "checks": [asdict(check) for check in checks]}
+
+
+def failures(found: Mapping[str, Any]) -> str:
+    """What did not pass, in a sentence; empty where everything did."""
+    told = [check["told"] for check in found["checks"] if not check["passed"]]
+    return "; ".join([*told, *(f"{rule} was tested on no benchmark" for rule in found["untested"])])
+
+
+def require_passed(directory: Path) -> None:
+    """Read what an evaluation's gate found.
+
+    Raises:
+        GateError: it did not pass; says why, and where the artifact is.
+    """
+    path = directory / FILE
+    if path.is_file() and (told := failures(json.loads(path.read_text(encoding="utf-8")))):
+        raise GateError(f"guarantees.required: {told}. The evaluation is finished all the same: {directory}")
+
+
+def _numbered(name: str) -> tuple[str, int | None]:
+    method, at, branches = name.rpartition("@")
+    return (method, int(branches)) if at and branches.isdigit() else (name, None)
+
+
+def _released(than: str) -> str | None:
+    """The method of the release that is meant, empty for the judge's own name; None: no release is."""
+    if than == RELEASE:
+        return ""
+    return than.removeprefix(f"{RELEASE}:") if than.startswith(f"{RELEASE}:") else None
+
+
+def _key(keys: Iterable[MethodKey], method: str, branches: int | None, chosen: Mapping[str, int]) -> MethodKey | None:
+    """A method's key: with the branches asked for, else those chosen, else the most; None: it is not there."""
+    mine = [key for key in keys if key.method == method]
+    wanted = chosen.get(method) if branches is None else branches
+    if wanted is not None:
+        return next((key for key in mine if key.branches == wanted), None)
+    return max(mine, key=lambda key: key.branches, default=None)

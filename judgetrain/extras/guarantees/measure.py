@@ -1,0 +1,90 @@
+"""How far each method can be relied on, out of an evaluation's predictions: no new inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.hooks import Measured, Predicted
+from judgetrain.evaluate.metrics.choose import drawn, part_of
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.extras.guarantees.annotators import replacement
+from judgetrain.extras.guarantees.cascade import selective
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.corrected import corrected
+from judgetrain.extras.guarantees.gate import check_gate, gate_checks
+from judgetrain.extras.guarantees.record import Guarantees
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.kinds.baselines import BASELINES
+from judgetrain.judges.method import Method
+
+CALIBRATION = "calibration"
+"""The purpose that a share of the queries is drawn for."""
+SHARE = 0.5
+"""Of the queries, those that set thresholds where there is no development split: numbers of the others are as sure."""
+
+
+def measure(found: Predicted) -> Measured:
+    """The column of metrics, and the gate's checks."""
+    settings, section = found.settings.evaluate, found.settings.guarantees
+    values = guarantees(found.dev, found.test, found.results, section, settings.bootstrap, found.settings.seed)
+    tested = [part_of(found.test, p) for p in found.results]
+    checks = gate_checks(found.test, tested, found.chosen, section, settings.bootstrap, found.settings.seed)
+    return Measured(values=values, records=checks)
+
+
+def guarantees(
+    dev: Benchmark | None,
+    test: Benchmark,
+    results: Sequence[Sequence[Prediction]],
+    config: GuaranteesConfig,
+    resamples: int,
+    seed: int,
+) -> dict[MethodKey, Guarantees]:
+    """Of every method but baselines, by its name and largest number of branches.
+
+    Args:
+        dev: the development split, which sets thresholds; None: a share of the test split does.
+        test: what is reported.
+        results: predictions of a method with one number of branches each, on both.
+        config: ``guarantees``.
+        resamples: of bootstrap intervals.
+        seed: of the run.
+    """
+    whole = test if dev is None else test.part([*dev.comparisons, *test.comparisons], test.split)
+    setting = {c.id for c in dev.comparisons} if dev else drawn(test, SHARE, CALIBRATION)
+    calibrating = np.array([c.id in setting for c in whole.comparisons])
+    methods: dict[str, list[Sequence[Prediction]]] = {}
+    for predictions in sorted(results, key=lambda each: each[0].branches):
+        methods.setdefault(predictions[0].method, []).append(predictions)
+    first = methods.get(config.first, [None])[0]
+    found = {}
+    for name, each in methods.items():
+        if name in BASELINES:
+            continue
+        tiers = [*([first] if first is not None and first is not each[0] else []), *each]
+        mine = part_of(test, each[-1])
+        found[MethodKey(name, each[-1][0].branches)] = Guarantees(
+            selective=selective(whole, [part_of(whole, p) for p in tiers], calibrating, config, resamples, seed, name),
+            corrected=corrected(test, mine, config.labels, seed),
+            annotators=replacement(test, mine),
+        )
+    return found
+
+
+def check(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
+    """Check the method that ``guarantees.first`` names, and the gate's rules.
+
+    Raises:
+        ConfigError: it is not evaluated, or has no margin; lists those that are.
+    """
+    names, first = [Method.parse(text).name for text in evaluate.methods], config.first
+    if first in BASELINES or Method.parse(first).kind == "one_step":
+        raise ConfigError(f"guarantees.first={first!r}: it does not say how sure it is")
+    if first and first not in names:
+        raise ConfigError(f"guarantees.first={first!r}: is not evaluated; evaluate.methods has {', '.join(names)}")
+    check_gate(config, evaluate)

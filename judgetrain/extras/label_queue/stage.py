@@ -1,0 +1,93 @@
+"""Stage ``label_queue``: rows of verdicts in, a queue for people out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.rows import RowError
+from judgetrain.errors import DataError
+from judgetrain.extras.label_queue.formats import INTERFACE, argilla, label_studio
+from judgetrain.extras.label_queue.ranking import CHANCE, left_out, ranked
+from judgetrain.extras.label_queue.stages import LabelQueueSettings
+from judgetrain.judging.rows import read_verdicts
+
+KEY = "label_queue.files"
+NEEDED = ("id", "messages", "response_a", "response_b", "verdict_ab", "verdict_ba")
+
+
+def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``queue.jsonl``, ``label_studio.json`` with ``label_studio.xml``, and ``argilla.json``.
+
+    Raises:
+        DataError: rows that stage judge did not write, or none that somebody may label.
+    """
+    config = settings.label_queue
+    rows = read_rows_of([*config.files] or [str(inputs["judge"])])
+    queue = ranked(rows, config, out.seed)
+    gone = Counter(reason for row in rows if (reason := left_out(row, config.relabel)))
+    if not queue:
+        again = "; label_queue.relabel=true ranks those that have a label too" if gone["labelled"] else ""
+        why = ", ".join(f"{n} {reason}" for reason, n in sorted(gone.items())) or "there is no row"
+        raise DataError(f"none of the {len(rows)} rows is left to label: {why}{again}")
+    out.write_rows("queue", queue)
+    write_json_atomic(out.path("label_studio.json"), label_studio(queue))
+    write_text_atomic(out.path("label_studio.xml"), INTERFACE)
+    write_json_atomic(out.path("argilla.json"), argilla(queue))
+    out.count(in_=len(rows), out=len(queue), dropped=gone)
+    facts = _facts(queue, rows)
+    out.note("label_queue", facts)
+    out.tell(_told(facts, gone))
+    for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
+        out.log(f"label_queue: {out.path(name)}")
+
+
+def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of stage judge in files, globs and directories, each id once.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def take(row: Any, place: str) -> None:
+        if not isinstance(row, Mapping) or any(name not in row for name in NEEDED):
+            raise RowError("no_verdict", f"expected a row of stage judge, with {', '.join(NEEDED)}")
+        known = found.setdefault(row["id"], dict(row))
+        if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
+            raise RowError("other_id", f"id {row['id']!r} is another comparison's in a file before it; make ids differ")
+
+    for _ in read_verdicts(files, KEY, take):
+        pass
+    return list(found.values())
+
+
+def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many are to be labelled, and what a label of them would tell; for the manifest, and reports."""
+    first = queue[: max(1, len(queue) // 10)]
+    return {
+        "judges": sorted({str(row["judge"]) for row in rows if row.get("judge")}),
+        "verdicts": len(rows),
+        "to_label": len(queue),
+        "by_chance": sum(row["chosen_by"] == CHANCE for row in queue),
+        "information": _mean(queue),
+        "information_of_first_tenth": _mean(first),
+    }
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> float:
+    return round(sum(float(row["information"]) for row in rows) / len(rows), 6)
+
+
+def _told(facts: Mapping[str, Any], gone: Mapping[str, int]) -> Iterator[str]:
+    reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
+    told = f"{facts['to_label']} of {facts['verdicts']} comparisons to label"
+    yield f"{told}, {facts['by_chance']} of them drawn by chance{reasons}"
+    mean, first = facts["information"], facts["information_of_first_tenth"]
+    yield f"mean information {mean:.2f}, of the first tenth {first:.2f} (0: the judge is sure)"
+    yield "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone"

@@ -1,0 +1,59 @@
+"""Stage ``label_queue``: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgetrain.artifacts.stages import Stage, StageSettings, at
+from judgetrain.data.config import WorldConfig
+from judgetrain.errors import ConfigError
+from judgetrain.extras.label_queue.config import LabelQueueConfig
+from judgetrain.judging.config import VerdictsConfig
+from judgetrain.judging.stages import JUDGE, items_here
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelQueueSettings(StageSettings):
+    """Stage label_queue."""
+
+    label_queue: LabelQueueConfig = at("label_queue")
+    verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
+    world: WorldConfig = at("dialogues.world", in_fingerprint=False)
+    """What stage judge is to judge, looked at before it does."""
+
+
+def _inputs(settings: LabelQueueSettings) -> Sequence[str]:
+    return () if settings.label_queue.files else (JUDGE.name,)
+
+
+def _check(settings: LabelQueueSettings) -> None:
+    if not settings.label_queue.by:
+        raise ConfigError("label_queue.by is empty: name what tells, as branches, orders or margin")
+
+
+def _check_here(settings: LabelQueueSettings) -> None:
+    """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
+    from judgetrain.extras.label_queue.stage import read_rows_of
+
+    queue = settings.label_queue
+    if queue.files:
+        read_rows_of(queue.files)
+    elif not queue.relabel:
+        items = items_here(settings.verdicts, settings.world, settings.seed)
+        if items and all(item.failure or item.comparison.label for item in items):
+            raise ConfigError(
+                f"label_queue: none of the {len(items)} comparisons is left to label: all have a label or cannot be "
+                "judged; label_queue.relabel=true ranks those that have a label too"
+            )
+
+
+LABEL_QUEUE = Stage(
+    name="label_queue",
+    settings=LabelQueueSettings,
+    code="judgetrain.extras.label_queue.stage:run",
+    inputs=_inputs,
+    check=_check,
+    check_here=_check_here,
+)
+"""Stage label_queue."""

@@ -1,0 +1,158 @@
+"""Verdicts on two systems' responses to one prompt, read from files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from judgetrain.data.rows import RowError
+from judgetrain.errors import DataError
+from judgetrain.extras.leaderboard.config import LeaderboardConfig
+from judgetrain.extras.leaderboard.style import Style, style_of
+from judgetrain.judges.base import SHARES, BothOrders, logistic
+from judgetrain.judging.rows import read_verdicts
+from judgetrain.keys import did_you_mean
+from judgetrain.schema import Verdict
+
+Outcome = BothOrders | Literal["missing"]
+"""What both orders say together; ``missing``: the row has no verdict at all."""
+
+WINNERS: dict[str, Outcome] = {
+    **{name: cast(Outcome, name) for name in get_args(BothOrders)},
+    **dict.fromkeys(("a", "model_a", "left"), "A"),
+    **dict.fromkeys(("b", "model_b", "right"), "B"),
+    **dict.fromkeys(("tie (bothbad)", "both_bad", "bothbad", "draw"), "tie"),
+    "tie (inconsistent)": "inconsistent",
+    **dict.fromkeys(("", "null", "none", "error"), "missing"),
+}
+"""How outcomes are written in published rows, in lower case where there are no capitals."""
+
+PROMPTS = ("dialogue_id", "question_id", "prompt", "instruction", "query", "question")
+"""Columns that say which prompt a row is about, where it has no messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Battle:
+    """One comparison of two systems, whose names are empty where the row could not be read.
+
+    ``ab`` and ``ba`` are the verdicts in both orders, in the comparison's own order, where they are known. ``style``
+    is that of both responses, where the row has them.
+    """
+
+    prompt: str
+    system_a: str
+    system_b: str
+    outcome: Outcome
+    ab: Verdict | None = None
+    ba: Verdict | None = None
+    margin: float | None = None
+    group: str | None = None
+    judge: str | None = None
+    style: tuple[Style, Style] | None = None
+
+    def share(self, config: LeaderboardConfig) -> float | None:
+        """The first system's part of the comparison, from 0 to 1; None where the row counts for nothing.
+
+        A verdict that is missing, or could not be read in an order, is never replaced.
+        """
+        if self.outcome in ("missing", "unreadable"):
+            return None
+        if self.outcome == "inconsistent" and config.scores == "consistent":
+            return None
+        if config.scores == "margins":
+            return None if self.margin is None else logistic(self.margin)
+        if config.scores == "orders" and self.ab and self.ba:
+            return (SHARES[self.ab] + SHARES[self.ba]) / 2
+        return SHARES.get(self.outcome, 0.5)
+
+
+def read_battles(files: Sequence[str | Path]) -> Iterator[Battle]:
+    """The comparisons of files, globs, and directories of stage judge, in order.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a row that is no comparison of two systems; names its place.
+    """
+    return read_verdicts(files, "leaderboard.files", battle_of)
+
+
+def check_baseline(baseline: str | None, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The names of the systems of comparisons, sorted; of rows that could not be read they are empty, and left out.
+
+    Raises:
+        DataError: the baseline is none of them.
+    """
+    names = sorted({name for pair in pairs for name in pair if name})
+    if baseline is not None and baseline not in names:
+        listed, meant = ", ".join(names), did_you_mean(baseline, names)
+        raise DataError(f"leaderboard.baseline={baseline!r}: no comparison has this system; there are {listed}{meant}")
+    return names
+
+
+def battle_of(row: Any, place: str) -> Battle:
+    """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``.
+
+    Raises:
+        RowError: no two systems, or an outcome that is none; says what was expected.
+    """
+    if not isinstance(row, Mapping):
+        raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
+    a, b = (row.get(name) if isinstance(row.get(name), str) else "" for name in ("model_a", "model_b"))
+    if row.get("failure") is None and not (a and b):
+        raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
+    if a == b and a:
+        raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
+    ab, ba = (_verdict(row, name) for name in ("verdict_ab", "verdict_ba"))
+    x, y, margin = row.get("response_a"), row.get("response_b"), row.get("margin")
+    return Battle(
+        prompt=_prompt(row) or place,
+        system_a=str(a),
+        system_b=str(b),
+        outcome=_outcome(row),
+        ab=ab,
+        ba=ba,
+        margin=float(margin) if isinstance(margin, (int, float)) and margin == margin else None,
+        group=None if row.get("group") is None else str(row["group"]),
+        judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
+        style=(style_of(x), style_of(y)) if isinstance(x, str) and isinstance(y, str) else None,
+    )
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    name = next((name for name in ("verdict", "winner") if name in row), None)
+    if name is None:
+        raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
+    value = row[name]
+    if value is None:
+        return "missing"
+    text = str(value).strip()
+    if name == "winner" and text in (row["model_a"], row["model_b"]):
+        return "A" if text == row["model_a"] else "B"
+    if text not in WINNERS and text.lower() not in WINNERS:
+        allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
+        raise RowError("no_verdict", f"{name}={value!r}: expected {allowed}")
+    return WINNERS.get(text) or WINNERS[text.lower()]
+
+
+def _verdict(row: Mapping[str, Any], name: str) -> Verdict | None:
+    value = row.get(name)
+    if value is not None and value not in SHARES:
+        raise RowError("no_verdict", f"{name}={value!r}: expected A, B, tie or null")
+    return value
+
+
+def _prompt(row: Mapping[str, Any]) -> str | None:
+    """What tells one prompt from another: rows with equal messages are about one, whatever they are called."""
+    messages = row.get("messages")
+    if isinstance(messages, str):
+        try:
+            messages = json.loads(messages)
+        except ValueError:
+            messages = None
+    if isinstance(messages, list) and messages:
+        return hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:16]
+    return next((str(row[name]) for name in PROMPTS if row.get(name) not in (None, "")), None)

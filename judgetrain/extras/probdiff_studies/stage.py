@@ -1,0 +1,131 @@
+"""Stage ``studies``: the ProbDiff paper's studies (3.1, 4.2, 5.2) of what stage ``selfeval`` found, with plots."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
+from judgetrain.data.clustering.encode import load_encoder
+from judgetrain.engines.answers import spending
+from judgetrain.engines.base import Sampling
+from judgetrain.evaluate.report.page import write_report
+from judgetrain.extras.probdiff_studies import measures
+from judgetrain.extras.probdiff_studies.conflicts import Verdicts, judged, read_verdicts
+from judgetrain.extras.probdiff_studies.duels import won
+from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
+from judgetrain.extras.probdiff_studies.models import read_models
+from judgetrain.extras.probdiff_studies.report import Studies, charts
+from judgetrain.extras.probdiff_studies.stages import StudiesSettings
+from judgetrain.schema import Dialogue
+from judgetrain.scorers.discrepancy import DELTA, SWEEP
+from judgetrain.scorers.encode import Messages
+from judgetrain.scorers.finished import read_selfeval
+from judgetrain.scorers.lazy import lazy_scorer
+from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.respond import answered_dialogues
+from judgetrain.scorers.stages import scored_model
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+TIMES = 3
+"""Answers to each prompt, one after the other (the paper's table 1)."""
+SAMPLES = 100
+"""Answers sampled to each prompt (the paper's figures 2 and 3)."""
+SAMPLING = Sampling(temperature=0.7, top_p=1.0, max_new_tokens=512)
+"""Of both studies' answers."""
+THRESHOLDS = (0.0, 0.05, 0.1)
+"""Of win, tie and lose: discrepancies that differ by less are a tie."""
+Lazy = Callable[[], "TokenScorer"]
+
+
+def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write shards of ``answers``, ``spread`` and ``verdicts``, ``studies.json``, ``report.md`` and ``report.html``.
+
+    The model of ``scorer`` answers again and is loaded only if a shard is missing; nothing of stage selfeval is
+    repeated. A study whose number of prompts is 0 is left out.
+    """
+    studied = settings.studies
+    own = read_selfeval(inputs["selfeval"])
+    models = read_models(inputs["selfeval"], studied.against)
+    asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    responses = list(read_rows(inputs["selfeval"], "responses"))
+    dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
+    model = scored_model(settings.scorer, settings.base)
+    with (
+        spending([settings.scorer.engine], studied, "studies", out) as budget,
+        lazy_scorer(settings.scorer, model, settings.seed, out, budget) as scorer,
+    ):
+        _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
+        spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
+    repetition = _repetition(settings, out) if studied.prompts else []
+    verdicts: dict[str, Verdicts] = {}
+    if studied.judge:
+        verdicts[studied.judge] = judged(own, dialogues, settings, inputs, out)
+    if studied.verdicts:
+        verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
+    duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
+    found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, DELTA, SWEEP, studied.official)
+    out.write_json("studies", found.to_json())
+    write_report(out, f"ProbDiff studies: {found.model}", found.tables(), "studies.json", charts(found))
+
+
+def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
+    """A seeded sample, in the order of ``dialogues``."""
+    chosen = random.Random(derive_seed(settings.seed, "studies", study)).sample(
+        range(len(dialogues)), min(count, len(dialogues))
+    )
+    every = list(dialogues.values())
+    return [every[i] for i in sorted(chosen)]
+
+
+def _messages(dialogue: Dialogue) -> Messages:
+    return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
+
+
+def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> None:
+    """Every prompt's repeated answers, as ``answers`` shards."""
+    wording = load_scorer_prompts(settings.scorer.prompts)
+
+    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+        ready, seed = scorer(), out.shard_seed(index)
+        before, chats = ready.usage, [_messages(d) for d in items]
+        done = measures.repeated_answers(ready, chats, TIMES, SAMPLING, wording=wording, seed=seed)
+        usage = ready.usage - before
+        rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
+        missing = {"no_answer": sum(not all(answers) for answers in done)}
+        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
+
+    if dialogues:
+        out.sharded(
+            "answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=settings.scorer.spread
+        )
+
+
+def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
+    assert settings.cluster is not None
+    encoder = load_encoder(settings.cluster)
+    answers = [row["answers"] for row in read_rows(out.directory, "answers")]
+    return measures.repetition_report(answers, lambda texts: encoder.encode(texts, show_progress_bar=False))
+
+
+def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> list[Spread]:
+    """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
+
+    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+        ready, before = scorer(), scorer().usage
+        chats = [_messages(d) for d in items]
+        done = measures.logprob_spread(ready, chats, SAMPLES, SAMPLING, out.shard_seed(index))
+        usage = ready.usage - before
+        rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
+        missing = {"unscored_answer": SAMPLES * len(items) - sum(len(s.logprobs) for s in done)}
+        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
+
+    if not dialogues:
+        return []
+    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=settings.scorer.spread)
+    return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]

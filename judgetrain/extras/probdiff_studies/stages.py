@@ -1,0 +1,87 @@
+"""Stage studies: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from judgetrain.artifacts.stages import Stage, at, needs
+from judgetrain.data.config import ClusterConfig
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.stages import check_branches
+from judgetrain.extras.probdiff_studies.config import StudiesConfig
+from judgetrain.judges.checks import check_directories, check_model
+from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.judges.settings import ModelSettings
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.scorers.stages import check_scorer
+
+
+def _grows(settings: StudiesSettings) -> bool:
+    return any(m.kind == BRANCHING for m in settings.methods)
+
+
+def _base(settings: StudiesSettings) -> bool:
+    return any(m.target == "base" for m in settings.methods if m.names_model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudiesSettings(ModelSettings):
+    """Stage studies."""
+
+    studies: StudiesConfig = at("studies")
+    scorer: ScorerConfig = at("scorer")
+    selfeval: SelfEvalConfig = at("selfeval", in_fingerprint=False)
+    base: ModelConfig | None = at("train.base", active_if=lambda s: not s.scorer.model.path or _base(s))
+    cluster: ClusterConfig | None = at(
+        "cluster", only=("encoder",), active_if=lambda settings: settings.studies.prompts
+    )
+    branches: list[int] | None = at("evaluate.branches", active_if=_grows)
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """The judges of revisions and of answers, if there are some."""
+        return [Method.parse(text) for text in dict.fromkeys((self.studies.judge, self.studies.duels)) if text]
+
+
+def _check_studies(found: StudiesSettings) -> None:
+    settings = found.studies
+    if "probdiff" not in found.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    check_scorer(found.scorer, found.base)
+    if settings.duels and not settings.against:
+        raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
+    for method in found.methods:
+        key = "studies.judge" if method.text == settings.judge else "studies.duels"
+        if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
+            raise ConfigError(
+                f"{key}={method.text!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
+            )
+        way = None if method.kind == BRANCHING else method.kind
+        if way is None:
+            check_branches(found.branches or (), found.criteria or 0)
+        check_model(found, method, key)
+        if way:
+            load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
+
+
+def _check_studies_here(found: StudiesSettings) -> None:
+    """Read people's verdicts, and look at the judge's directory."""
+    from judgetrain.extras.probdiff_studies.conflicts import read_verdicts
+
+    if found.studies.verdicts:
+        read_verdicts(found.studies.verdicts, "studies.verdicts")
+    check_directories(found.engine, found.methods, "studies.judge")
+
+
+STUDIES = Stage(
+    name="studies",
+    settings=StudiesSettings,
+    code="judgetrain.extras.probdiff_studies.stage:run",
+    inputs=needs("dialogues", "selfeval"),
+    check=_check_studies,
+    check_here=_check_studies_here,
+)

@@ -1,0 +1,1 @@
+"""Shards done by workers on a Ray cluster."""

@@ -1,0 +1,291 @@
+"""Shards on the workers of a Ray cluster: actors that hold a model, take shards, and give their results back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.config import ExecutorConfig
+from judgetrain.artifacts.executors.base import Done, R, Work
+from judgetrain.artifacts.installed import check_package
+from judgetrain.errors import ConfigError, EngineError, EngineLostError, JudgetrainError
+from judgetrain.extras.ray.cluster import Share, connect, described, nodes
+from judgetrain.extras.ray.feed import Feed, Shard
+from judgetrain.extras.ray.worker import Worker, is_alive
+
+DEATHS = 3
+"""Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
+start in between, after which none is started again."""
+WORST = 8
+"""Deaths over one shard, after which a run gives up; one with :data:`DEATHS` waits while others may be read."""
+UNREADY = "before it was ready"
+"""When a worker died that has held no model yet."""
+NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
+LOOK = 5.0
+"""Seconds between two looks at what is late."""
+LATE = 30.0
+"""Seconds after which workers that are not ready are said to wait for room."""
+PATIENCE = 600.0
+"""Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
+ENDING = 30.0
+"""Seconds that workers have to free their models, and then to be gone."""
+
+
+class RayExecutor:
+    """A pool of workers that lasts from a stage's first shard to its end (:meth:`close`).
+
+    Where what is to be done says what its model takes (``Work.gpus``), and the workers have another number of GPUs,
+    they end and others take their place.
+
+    Shards go to the workers that are ready, however many of those that were asked for the cluster has room for. A
+    worker that dies costs the shard that it had: another takes its place, and the shard is processed again. This
+    process ends: its workers end with it, and the next run goes on with the shards that are missing.
+
+    Args:
+        config: the keys ``executor.*``, with ``type=ray``.
+        gpus: GPUs that a worker needs where neither ``gpus_per_worker`` nor the work says, and the cluster has any.
+        say: prints a line.
+    """
+
+    def __init__(self, config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> None:
+        self._config, self._default, self._say = config, gpus, say
+        self._workers: list[Any] = []
+        self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
+        self._free: deque[Any] = deque()
+        self._at: dict[Any, tuple[str, int]] = {}
+        self._calls = self._deaths = self._failed = 0
+        self._asked, self._told = 0.0, False
+        self._need = Share(gpus=0.0, cpus=0.0)
+
+    @staticmethod
+    def check(config: ExecutorConfig) -> None:
+        """Refuse what no cluster can give.
+
+        Raises:
+            ConfigError: names the key, or the package that is missing.
+        """
+        check_package("ray", "executor=ray")
+        gpus = config.gpus_per_worker or 0.0
+        if gpus > 1 and gpus % 1:
+            raise ConfigError(
+                f"executor.gpus_per_worker={gpus:g}: workers share a GPU (as 0.5) or have whole ones: give 1, 2, …"
+            )
+
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """The shards in the order in which workers finish them; each is taken when a worker is free.
+
+        Raises:
+            JudgetrainError: what ``process`` raised.
+            EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
+                finished.
+        """
+        feed = Feed(shards, work.ahead)
+        if feed.empty:  # nothing is left to do: no cluster is started for it
+            return
+        self._start(work.gpus)
+        import ray
+        from ray import cloudpickle
+        from ray.exceptions import RayError, RayTaskError
+
+        self._calls += 1
+        self._deaths, self._over = 0, Counter[int]()
+        name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
+        under_way: dict[Any, tuple[Any, Shard]] = {}
+        while True:
+            while self._free and (shard := feed.next()) is not None:
+                worker = self._free.popleft()
+                under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
+            if self._free and not under_way:
+                return
+            call = self._first(under_way)
+            if call in self._coming:
+                self._joined(call)
+                continue
+            worker, shard = under_way.pop(call)
+            try:
+                found = ray.get(call)
+                if isinstance(found, EngineLostError):
+                    raise found
+            except RayTaskError:  # an error of ours
+                raise
+            except (RayError, EngineLostError) as error:  # the end of a worker, its engine or node, or of a result
+                self._replace(worker, shard[0], error)
+                feed.lost(shard, last=self._over[shard[0]] >= DEATHS)
+                continue
+            self._free.append(worker)
+            self._deaths = 0
+            if isinstance(found, JudgetrainError):
+                raise found
+            feed.finished(shard[0])
+            yield found
+
+    def close(self) -> None:
+        """End the workers, and wait until they are gone: their memory is free, and their GPUs are for others."""
+        if not self._workers:
+            return
+        import ray
+
+        if calls := [worker.free.remote() for worker in self._free]:
+            ray.wait(calls, num_returns=len(calls), timeout=ENDING)
+        for worker in self._workers:
+            ray.kill(worker)
+        calls = [worker.ready.remote() for worker in self._workers]  # fails as soon as Ray knows of the death
+        _, alive = ray.wait(calls, num_returns=len(calls), timeout=ENDING)
+        here, until = ray.get_runtime_context().get_node_id(), time.monotonic() + ENDING
+        mine = [pid for node, pid in self._at.values() if node == here]
+        while (left := [pid for pid in mine if is_alive(pid)]) and time.monotonic() < until:
+            time.sleep(0.05)
+        if number := max(len(alive), len(left)):
+            self._say(
+                f"executor=ray: {number} workers have not ended within {ENDING:g} s: their GPUs may not be free yet"
+            )
+        self._workers.clear()
+        self._free.clear()
+        self._coming.clear()
+        self._at.clear()
+
+    def _start(self, gpus: int | None) -> None:
+        if len(self._free) + len(self._coming) < len(self._workers):
+            self.close()  # an earlier call was left before its end: its shards are not ours
+        connect()
+        import ray
+
+        found = [share for _, share in nodes()]
+        need = self._each(found, self._default if gpus is None else gpus)
+        if self._workers and need != self._need:
+            self.close()
+        if self._workers:
+            return
+        self._told, self._failed, self._need = False, 0, need
+        self._room = sum(share.holds(self._need) for share in found)
+        if not (number := self._config.workers or self._room):
+            raise EngineError(
+                f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}: set "
+                "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
+            )
+        kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
+        self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
+        for _ in range(number):
+            self._add()
+
+    def _each(self, found: list[Share], needs: int) -> Share:
+        """What a worker needs: no GPU without a model, else ``gpus_per_worker``, or its model's where there are any."""
+        gpus = self._config.gpus_per_worker if needs else 0.0
+        if gpus is None:
+            gpus = float(needs) if any(share.gpus for share in found) else 0.0
+        return Share(gpus=gpus, cpus=self._config.cpus_per_worker)
+
+    def _add(self) -> None:
+        worker = self._make()
+        self._workers.append(worker)
+        self._coming[worker.ready.remote()] = worker
+        self._asked = time.monotonic()
+
+    def _joined(self, call: Any) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        worker = self._coming.pop(call)
+        try:
+            self._at[worker] = ray.get(call)
+        except RayError as error:
+            self._not_started(worker, error)
+        else:
+            self._failed = 0
+            self._free.append(worker)
+
+    def _replace(self, dead: Any, shard: int, error: Exception) -> None:
+        """Have another worker in the place of one that died over a shard.
+
+        Raises:
+            EngineError: too many have, one after the other or over this one.
+        """
+        self._end(dead)
+        self._add()
+        self._deaths += 1
+        self._over[shard] += 1
+        if self._over[shard] >= WORST or self._deaths > DEATHS * len(self._workers):
+            raise self._hopeless(f"over shard {shard}", error) from error
+
+    def _not_started(self, dead: Any, error: Exception) -> None:
+        """Have another worker in the place of one that could not start, while there is hope that it can.
+
+        Where there are others, the run goes on with those: what fails to start says nothing of their shards.
+
+        Raises:
+            EngineError: too many have failed, one after the other, and it was the last one.
+        """
+        number = len(self._workers)
+        self._end(dead)
+        self._failed += 1
+        if self._failed <= DEATHS * number:
+            self._add()
+        elif not self._workers:
+            raise self._hopeless(UNREADY, error) from error
+        else:
+            self._say(
+                f"executor=ray: a worker could not start, {self._failed} times in a row, and is left out: "
+                f"{len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}"
+            )
+
+    def _end(self, dead: Any) -> None:
+        import ray
+
+        ray.kill(dead)  # one that only cannot be reached would keep its GPUs
+        self._workers.remove(dead)
+        self._at.pop(dead, None)
+
+    def _first(self, under_way: Iterable[Any]) -> Any:
+        """The first call to be answered, of shards that are under way and of workers that come.
+
+        Raises:
+            EngineError: there is no worker, and none comes.
+        """
+        import ray
+
+        began, busy, patience = time.monotonic(), [*under_way], PATIENCE
+        while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=min(LOOK, patience))[0]):
+            if not busy and time.monotonic() - began >= patience:
+                raise self._nowhere()
+            self._look()
+        self._look()
+        return answered[0]
+
+    def _look(self) -> None:
+        """Say, once, that workers wait: those for which there never was room, or that are late."""
+        ready, number = len(self._workers) - len(self._coming), len(self._workers)
+        late = time.monotonic() - self._asked > LATE
+        if self._told or ready == number or not (late or ready >= self._room):
+            return
+        self._told = True
+        self._say(
+            f"executor=ray: {ready} of {number} workers are ready and get shards; the others start or wait for a "
+            f"node with {self._need} to spare; the cluster has {described()}"
+        )
+
+    def _nowhere(self) -> EngineError:
+        return EngineError(
+            f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
+            f"{PATIENCE:g} s: each needs {self._need} "
+            "(executor.gpus_per_worker, executor.cpus_per_worker) on one node, and the cluster has "
+            f"{described()}: ask for what a node has, or wait until others leave it"
+        )
+
+    def _hopeless(self, when: str, error: Exception) -> EngineError:
+        why = (
+            NO_ENVIRONMENT
+            if when == UNREADY
+            else "most often a worker's memory does not hold the model; give it more GPUs (executor.gpus_per_worker), "
+            "a smaller model or fewer requests at once (engine.batch_size, engine.vllm.max_num_seqs)"
+        )
+        return EngineError(
+            f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): {why}"
+        )
+
+
+def _last(error: Exception) -> str:
+    """The end of what Ray says, where the cause stands."""
+    return " ".join(str(error).split())[-300:]

@@ -1,0 +1,76 @@
+"""Settings of stage rl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.keys import key
+from judgetrain.train.config import TrainerConfig
+
+
+def _own_labels(config: RlConfig) -> bool:
+    return config.labels == "start"
+
+
+@dataclass
+class RlConfig(TrainerConfig):
+    """Stage rl: on-policy training on whole branches with TRL's GRPOTrainer.
+
+    ``max_length`` is of a prompt and the longest answer; a branch that would be longer counts as unreadable.
+    """
+
+    learning_rate: float = key(1e-6, "peak", above=0.0)
+    save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
+    eval_steps: int = key(
+        10, "held-out agreement every so many optimizer steps", low=1, active_if=lambda c: c.keep_best
+    )
+    start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
+    labels: str = key(
+        "label",
+        "what branches are rewarded by: label, the labels of stage label; start, the verdicts of the judge that "
+        "training goes on from, asked greedily with label_branches branches, where both orders say the same",
+        choices=("label", "start"),
+    )
+    label_branches: int = key(
+        10,
+        "branches of the start's own labels, put together as judge.aggregation says",
+        low=1,
+        active_if=_own_labels,
+    )
+    max_comparisons: int | None = key(
+        None,
+        "comparisons that the start labels, drawn by the seed, and all that are held out; None: all",
+        low=1,
+        active_if=_own_labels,
+    )
+    comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
+    num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
+    branches: int = key(1, "criteria of each list that are judged", low=1)
+    credit: str = key(
+        "branch",
+        "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
+        "they can decide: rewards unreadable and consistent",
+        choices=("branch", "level"),
+    )
+    rewards: dict[str, float] = key(
+        {"both_orders": 1.0, "unreadable": 1.0},
+        "weights of what a branch is rewarded for: both_orders, one_order, unreadable, consistent, strength",
+        low=0.0,
+    )
+    beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)
+    keep_best: bool = key(True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs them")
+
+    @property
+    def parts(self) -> int:
+        """Texts that a list of criteria makes: itself, and a guideline and two judgments for each that is judged."""
+        return 1 + 3 * self.branches
+
+    @property
+    def rows_per_step(self) -> int:
+        """Texts that an optimizer step learns from, over all processes."""
+        return self.comparisons_per_step * self.num_generations * self.parts
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of the rewards that are on."""
+        return {name: weight for name, weight in self.rewards.items() if weight}

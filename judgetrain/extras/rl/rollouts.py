@@ -1,0 +1,192 @@
+"""Branches of the model that is being trained, as the rows of a GRPO batch.
+
+A branch is four texts with prompts of their own: a list of criteria, a guideline, and a judgment in each order. TRL
+compares the rows of a group with one another; here a group is one of these parts of all branches of a comparison, so
+that a list is compared with lists and a judgment with judgments. The parts of a comparison stand one after another:
+its criteria, then for each criterion that is judged its guideline and the judgments in orders AB and BA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.base import UNANSWERED, Completion, Request
+from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
+from judgetrain.engines.local.batch_state import Row
+from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.extras.rl.config import RlConfig
+from judgetrain.extras.rl.rewards import OF_READING, REWARDS, TEMPERATURE, Outcome, of_list
+from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
+from judgetrain.schema import ORDERS, Comparison, Order, Verdict
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Tokens = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids of a prompt, and of what was generated after it (the end token included)."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A comparison and the verdict that branches are rewarded for."""
+
+    comparison: Comparison
+    verdict: Verdict
+
+
+class RecordingEngine(TransformersEngine):
+    """An engine on a model in memory that also remembers the token ids of everything that it generates.
+
+    ``tokens`` holds them by the seed of the call and the request's place in it, which tree nodes carry.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int | None = None
+    ) -> None:
+        settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256, max_context=max_context)
+        super().__init__(settings, model, tokenizer)
+        self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
+        self._seed = 0
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """As of the engine; the model is left as it was, in training mode or not."""
+        self._seed, training = seed, self.model.training
+        try:
+            return super().generate(requests, seed)
+        finally:
+            self.model.train(training)
+
+    def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
+        self.tokens[self._seed, row.place] = (row.prompt, tuple(ids))
+        return super()._finish(row, ids)
+
+
+def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
+    """The same at every level but for the temperature; judgments are read as they are written."""
+    limits = {
+        name: SamplingConfig(temperature, 1.0, getattr(asking, name).max_new_tokens)
+        for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling")
+    }
+    return replace(asking, readout="parsed", constrained=False, **dict[str, Any](limits))
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """TRL's ``rollout_func``: samples branches for the comparisons of a batch, whose prompts are their ids.
+
+    Args:
+        labelled: the comparisons by their ids.
+        prompts: the judge's prompt set.
+        asking: how many criteria are listed, and how long texts may be.
+        config: the stage's settings.
+        seed: with the step and the comparison's place in it, decides every random number: they do not depend on how
+            many processes share the batch.
+        lend: gives the model to generate with, given the trainer (under ZeRO-3 its weights come together for it).
+    """
+
+    labelled: Mapping[str, Labelled]
+    prompts: PromptSet
+    asking: StepsConfig
+    config: RlConfig
+    seed: int
+    lend: Callable[[Any], Any]
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        """The rows of a batch in the order of its prompts, with ``rewards``: every part's reward by name."""
+        config = self.config
+        generations, parts = config.num_generations, config.parts
+        ids = [prompt[-1]["content"] for prompt in prompts][:: generations * parts]
+        first = trainer.accelerator.process_index * len(ids) * generations
+        comparisons = [self.labelled[i].comparison for i in ids for _ in range(generations)]
+        with self.lend(trainer) as model:
+            engine = RecordingEngine(model, trainer.processing_class, config.max_length)
+            trees = self.grow(comparisons, engine, derive_seed(self.seed, "rollout", trainer.state.global_step), first)
+        found = _Found(engine, self)
+        rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "rewards": []}
+        for number, identifier in enumerate(ids):
+            group = trees[number * generations : (number + 1) * generations]
+            for part in zip(*(found.parts(tree, self.labelled[identifier].verdict) for tree in group), strict=True):
+                for prompt, completion, generated, rewards in part:
+                    rows["prompt_ids"].append([*prompt])
+                    rows["completion_ids"].append([*completion])
+                    rows["env_mask"].append([int(generated)] * len(completion))
+                    rows["rewards"].append(rewards)
+        return {**rows, "logprobs": None}  # type: ignore[dict-item]
+
+    def grow(
+        self, comparisons: Sequence[Comparison], engine: TransformersEngine, seed: int, first: int = 0
+    ) -> list[EvaluationTree]:
+        """One list of criteria for each, and a branch in both orders for as many of them as are rewarded."""
+        shape = Shape(count=self.asking.criteria, criteria=self.config.branches)
+        asking = sampled_at(self.asking, TEMPERATURE)
+        numbers = range(first, first + len(comparisons))
+        return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
+
+
+Part = tuple[Sequence[int], Sequence[int], bool, dict[str, float]]
+"""Prompt, completion, whether the model wrote it, and its rewards by name."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The parts of trees, with the token ids that an engine remembers."""
+
+    engine: RecordingEngine
+    rollouts: Rollouts
+
+    def parts(self, tree: EvaluationTree, label: Verdict) -> Iterator[Part]:
+        """The parts of a tree in their order; those that never came about are stand-ins that nothing is learned from.
+
+        A stand-in has its branch's reward, which counts in what the others of its group are compared with.
+        """
+        config = self.rollouts.config
+        names = [*config.weights]
+        nodes: list[CriterionNode | None] = [*tree.criteria]
+        nodes += [None] * (config.branches - len(nodes))
+        outcomes = [outcome_of(node, label, self.rollouts.asking.tie) for node in nodes]
+        branches = [{name: REWARDS[name](outcome) for name in names} for outcome in outcomes]
+        yield self._row(
+            tree.lists[0],
+            {name: of_list([branch[name] for branch in branches]) for name in names},
+        )
+        for node, branch in zip(nodes, branches, strict=True):
+            guideline = node.guidelines[0] if node and node.guidelines else None
+            yield self._row(guideline, branch)
+            judgments = {j.order: j for j in guideline.judgments} if guideline else {}
+            alone = {name: value for name, value in branch.items() if config.credit == "branch" or name in OF_READING}
+            for order in ORDERS:
+                yield self._row(judgments.get(order), alone)
+
+    def _row(self, node: Any, rewards: dict[str, float]) -> Part:
+        if node is None or node.finish_reason in UNANSWERED:
+            end = self.engine.tokenizer.eos_token_id
+            return (end,), (end,), False, rewards
+        prompt, completion = self.engine.tokens[node.seed, node.place]
+        return prompt, completion, True, rewards
+
+
+def outcome_of(node: CriterionNode | None, label: Verdict, tie: float) -> Outcome:
+    """What the first judgment in each order of a criterion's branches says."""
+    margins: dict[Order, float | None] = {}
+    for judgment in node.judgments if node else ():
+        margins.setdefault(judgment.order, judgment.margin)
+    return Outcome(label, margins.get("AB"), margins.get("BA"), tie)
+
+
+def reward_functions(config: RlConfig) -> list[Callable[..., list[float | None]]]:
+    """What TRL calls for the rewards that are on; a part that a reward is not about gets None."""
+
+    def function(name: str) -> Callable[..., list[float | None]]:
+        def reward(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
+            return [row.get(name) for row in rewards]
+
+        reward.__name__ = name
+        return reward
+
+    return [function(name) for name in config.weights]

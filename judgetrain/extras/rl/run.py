@@ -1,0 +1,196 @@
+"""Stage ``rl``: which comparisons are trained on, and the trainer over them."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
+from judgetrain.engines.loading import load_tokenizer
+from judgetrain.errors import TrainingError
+from judgetrain.extras.rl.config import RlConfig
+from judgetrain.extras.rl.labels import own_labels, untaught
+from judgetrain.extras.rl.rewards import TEMPERATURE
+from judgetrain.extras.rl.stages import RlSettings
+from judgetrain.judges.prompting.prompts import FILE as PROMPTS
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
+from judgetrain.train.adapters import peft_config
+from judgetrain.train.arguments import arguments_of, kept_best, trainer_explained
+from judgetrain.train.distributed import current
+from judgetrain.train.order import filled
+from judgetrain.train.run import Job, complete, policy_of, watchers
+from judgetrain.train.stage import goes_on
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Trainer
+
+    from judgetrain.extras.rl.rollouts import Labelled, Rollouts
+    from judgetrain.extras.rl.trainer import HeldOut
+    from judgetrain.judges.config import StepsConfig
+
+DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
+"""Where rl's are other than TRL's; ``rl.trainer`` may say otherwise."""
+FEW = 30
+"""Held-out comparisons, of which fewer are said to be too few to choose by."""
+
+
+def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Train a judge on branches that it samples itself, and write ``model/``.
+
+    Labels are those of stage label, or what the start says itself; ``label.holdout`` of the comparisons are held out
+    to choose a checkpoint by. Comparisons without a label are left out and counted (``no_label``).
+
+    Raises:
+        TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
+    """
+    from judgetrain.extras.rl.rollouts import Rollouts
+    from judgetrain.extras.rl.trainer import HeldOut, policy
+
+    config, start = settings.train, inputs[settings.train.start] / "model"
+    job = Job(start=settings.base.at(start), config=config, key=settings.key())
+    if config.labels == "start":
+        everyone, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
+    else:
+        everyone, unlabelled = _labelled(inputs)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, untaught(inputs))
+    out.count(in_=unlabelled + len(everyone), out=len(train), dropped={"no_label": unlabelled} if unlabelled else {})
+    if not train:
+        raise TrainingError(f"there are no labelled comparisons to train on: {unlabelled} have no label")
+    if config.keep_best and not held_out:
+        raise TrainingError("rl.keep_best=true, and no labelled comparison is held out: raise label.holdout")
+    if config.keep_best and len(held_out) < FEW:
+        out.log(
+            f"{out.stage}: {len(held_out)} held-out comparisons hardly tell one checkpoint from another: raise "
+            "label.holdout, or set rl.keep_best=false"
+        )
+    rollouts = Rollouts(
+        labelled={each.comparison.id: each for each in (*train, *held_out)},
+        prompts=load_prompt_set(start / PROMPTS),
+        asking=replace(settings.asking, tie=settings.tie),
+        config=config,
+        seed=out.seed,
+        lend=policy,
+    )
+    tokenizer = load_tokenizer(job.start)
+    current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
+    watch = HeldOut(held_out, rollouts, settings.aggregation or "vote") if config.keep_best else None
+    finish = goes_on(start, settings, inputs, out)
+    complete(lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish)
+
+
+def _labelled(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
+    """The labelled comparisons of the trees, and how many have no label."""
+    from judgetrain.extras.rl.rollouts import Labelled
+
+    labels = {row["comparison_id"]: row["verdict"] for row in read_rows(inputs["label"], "labels")}
+    trees = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
+    kept = [Labelled(each, labels[each.id]) for each in trees if labels.get(each.id) is not None]
+    return kept, len(trees) - len(kept)
+
+
+def _split(
+    labelled: Iterable[Labelled], holdout: float, seed: int, among: Collection[str] | None
+) -> tuple[list[Labelled], list[Labelled]]:
+    """Those to train on and those held out: as far as ``label.holdout`` goes, what stage label held out of ``sft`` and
+    ``dpo`` too.
+
+    ``among``: ids of those that may be held out, since the Initial judge was not trained on them; None: all may.
+    """
+    parts: tuple[list[Labelled], list[Labelled]] = ([], [])
+    for each in labelled:
+        known = among is None or each.comparison.id in among
+        parts[known and is_held_out(seed, each.comparison.id, holdout)].append(each)
+    return parts
+
+
+def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
+    """Indices of the comparisons in training order: all epochs, each shuffled anew, filled up to whole steps."""
+    order: list[int] = []
+    whole, part = divmod(config.num_train_epochs, 1)
+    for epoch in range(int(whole) + bool(part)):
+        indices = list(range(count))
+        random.Random(derive_seed(seed, "order", epoch)).shuffle(indices)
+        order += indices if epoch < whole else indices[: max(1, round(count * part))]
+    return filled(order, config.comparisons_per_step)
+
+
+def _trainer(
+    job: Job,
+    tokenizer: PreTrainedTokenizerBase,
+    train: Sequence[Labelled],
+    rollouts: Rollouts,
+    watch: HeldOut | None,
+    checkpoints: Path,
+    out: StageRun,
+) -> Trainer:
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOConfig
+
+    from judgetrain.extras.rl.rollouts import reward_functions
+    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels
+
+    config = rollouts.config
+    chosen = [train[i] for i in in_order(len(train), config, out.seed)]
+    rows = [_row(each) for each in chosen for _ in range(config.parts)]
+    held_out = watch.labelled if watch else ()
+    callbacks = watchers(out)
+    if watch:
+        callbacks.append(KeptLabels(len(held_out), out))
+        out.note("heldout", {"comparisons": len(held_out)})
+        if current().leads:
+            out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
+    own = branch_arguments(config, rollouts.asking)
+    args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, watch is not None, own, **DEFAULTS)
+    model = policy_of(job, tokenizer)
+    with warnings.catch_warnings(), trainer_explained(config, job.key):
+        # pyproject.toml names the versions of TRL whose rollout_func this is
+        warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+        trainer = BranchTrainer(
+            model=model,
+            reward_funcs=reward_functions(config),
+            args=args,
+            train_dataset=Dataset.from_list(rows),
+            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watch else None,
+            processing_class=tokenizer,
+            peft_config=peft_config(config.lora, model, job.key),
+            callbacks=callbacks,
+            rollout_func=rollouts,
+            held_out=watch,
+        )
+    trainer.remove_callback(PrinterCallback)
+    steps = config.max_steps if config.max_steps > 0 else len(chosen) // config.comparisons_per_step
+    out.log(
+        f"{out.stage}: {len(train)} labelled comparisons, {steps} steps of {config.comparisons_per_step} x "
+        f"{config.num_generations} branches, from the {config.start} judge"
+    )
+    return trainer
+
+
+def _row(each: Labelled) -> dict[str, Any]:
+    """A row of TRL's data set: its prompt is the comparison's id, which the rollouts know."""
+    return {"prompt": [{"role": "user", "content": each.comparison.id}]}
+
+
+def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
+    """TRL's arguments that are rl's own: all branches of an optimizer step are sampled at once."""
+    from judgetrain.extras.rl.trainer import AGREEMENT
+
+    limits = (asking.criteria_sampling, asking.guideline_sampling, asking.judgment_sampling)
+    own: dict[str, Any] = {
+        "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,
+        "num_generations_eval": 1,
+        "reward_weights": [*config.weights.values()],
+        "max_completion_length": max(sampling.max_new_tokens for sampling in limits),
+        "temperature": TEMPERATURE,
+        "eval_on_start": config.keep_best,
+    }
+    return own | (kept_best(AGREEMENT, config.eval_steps) if config.keep_best else {})

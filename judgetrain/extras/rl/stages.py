@@ -1,0 +1,88 @@
+"""Stage rl: what it reads, and what must hold before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgetrain.artifacts.stages import at
+from judgetrain.errors import ConfigError
+from judgetrain.extras.rl.config import RlConfig
+from judgetrain.judges.config import Aggregation, StepsConfig
+from judgetrain.train.stages import JudgeSettings, check_stage, training_stage
+
+REWARDS = ("both_orders", "one_order", "unreadable", "consistent", "strength")
+"""What ``rl.rewards`` may weigh: the functions of judgetrain/extras/rl/rewards.py."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlSettings(JudgeSettings):
+    """Stage rl."""
+
+    train: RlConfig = at("rl")
+    asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
+    """How many criteria are listed, and how long each text may be."""
+    comparisons: str | None = at("tree.comparisons", in_fingerprint=False)
+    tie: float = at("judge.tie")
+    """A branch's verdict is rewarded as it is read when the judge is used."""
+    holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
+    """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
+    aggregation: Aggregation | None = at(
+        "judge.aggregation",
+        active_if=lambda s: s.train.labels == "start" or (s.train.keep_best and s.train.branches > 1),
+    )
+    """How branches become a verdict, the start's own labels' and those of held-out comparisons."""
+
+
+def _check(settings: RlSettings) -> None:
+    own = settings.train
+    size = check_stage(settings.stages, "rl", own, after=own.start)
+    _check_shared(own, size)
+    asked = {"branches": own.branches} | ({"label_branches": own.label_branches} if own.labels == "start" else {})
+    for name, number in asked.items():
+        if number > settings.asking.criteria:
+            raise ConfigError(f"rl.{name}={number}: at most tree.criteria={settings.asking.criteria}")
+    if own.keep_best and not settings.holdout:
+        raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
+    if unknown := next((name for name in own.rewards if name not in REWARDS), None):
+        raise ConfigError(f"rl.rewards.{unknown}: there is no such reward; there are {', '.join(REWARDS)}")
+    if not own.weights:
+        raise ConfigError("rl.rewards: every weight is 0; give both_orders or another reward a weight")
+    if own.credit == "level" and not {"unreadable", "consistent"} & own.weights.keys():
+        raise ConfigError(
+            "rl.credit=level rewards judgments only by rl.rewards.unreadable and .consistent: give one a weight"
+        )
+
+
+def _check_shared(config: RlConfig, size: int) -> None:
+    """Check that whole comparisons, in whole micro-batches, are shared out over the processes."""
+    if config.comparisons_per_step % size:
+        raise ConfigError(
+            f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {size} "
+            f"processes: make it a multiple of {size}"
+        )
+    rows = config.rows_per_step // size
+    if rows % config.per_device_train_batch_size:
+        raise ConfigError(
+            f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts "
+            f"that a process learns from in a step (comparisons_per_step / processes x num_generations x "
+            f"{config.parts} texts of a branch): take one that does"
+        )
+
+
+def _inputs(settings: RlSettings) -> Sequence[str]:
+    start = settings.train.start
+    if settings.train.labels == "label":
+        return (start, "label", "tree")
+    # Comparisons that are given are those of the trees, and none of the others is to be trained on.
+    return (start, *(("tree",) if settings.comparisons else ("responses", "teacher")))
+
+
+RL = training_stage(
+    "rl",
+    "GRPOConfig",
+    code="judgetrain.extras.rl.run:run_rl",
+    settings=RlSettings,
+    inputs=_inputs,
+    check=_check,
+)

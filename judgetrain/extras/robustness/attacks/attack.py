@@ -1,0 +1,116 @@
+"""What an attack does to a comparison: a pure function.
+
+Every attack is on response A: :func:`worse_first` puts the response there that is to gain by it. The kinds:
+
+- ``edit``: A is shown otherwise or says more, and is no better for it, so that the label stays. Sources: CALM (Ye et
+  al. 2024, arXiv:2410.02736), RobustJudge (Li et al. 2025, arXiv:2506.09443), OffsetBias (Park et al. 2024,
+  arXiv:2407.06551).
+- ``forgery``: text in A, or in the query, that passes for the judge's own output or for a part of its prompt.
+- ``empty``: an answer without content stands in A's place and must lose ("one token to fool", Zhao et al. 2025,
+  arXiv:2507.08794).
+- ``control``: a harmless sentence: what any added text does.
+- ``rerun``: nothing, asked once more: what a judge changes of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from judgetrain.data.contrast import sentences
+from judgetrain.schema import Comparison, mirror
+
+PLACES = ("response", "query")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """An attack as its data has it.
+
+    Args:
+        name: unique among attacks.
+        kind: one of :data:`~judgetrain.extras.robustness.attacks.names.KINDS`.
+        how: one of :data:`WAYS`.
+        text: what is added, or what stands in the response's place.
+        place: where: ``response`` (A) or ``query``.
+        join: stands between the text and what was there.
+        bullet: markdown: stands before every sentence.
+    """
+
+    name: str
+    kind: str
+    how: str = "after"
+    text: str = ""
+    place: str = "response"
+    join: str = "\n"
+    bullet: str = "\n- "
+
+    def into(self, comparison: Comparison) -> Comparison | None:
+        """The comparison under attack, its id telling the attack's name too; None where nothing is to be done by it:
+        an answer of one sentence has no other first sentence, and one with bullets is a list already."""
+        changed = self._changed(comparison)
+        return None if changed is None else replace(changed, id=f"{comparison.id}+{self.name}")
+
+    def _changed(self, comparison: Comparison) -> Comparison | None:
+        if self.how == "swap":
+            return comparison.swapped()
+        text = WAYS[self.how](self, _at(comparison, self.place))
+        return None if text is None else _with(comparison, self.place, text)
+
+
+def worse_first(comparison: Comparison) -> Comparison:
+    """The comparison in that order of its responses in which the worse one, by its label, is A.
+
+    Raises:
+        ValueError: its label is a tie, or it has none.
+    """
+    if comparison.label not in ("A", "B"):
+        raise ValueError(f"{comparison.id}: neither response is the worse one: its label is {comparison.label}")
+    return comparison if mirror(comparison.label) == "A" else comparison.swapped()
+
+
+def _at(comparison: Comparison, place: str) -> str:
+    return comparison.response_a if place == "response" else comparison.dialogue.query
+
+
+def _with(comparison: Comparison, place: str, text: str) -> Comparison:
+    if place == "response":
+        return replace(comparison, response_a=text)
+    *before, last = comparison.dialogue.messages
+    asked = replace(comparison.dialogue, messages=(*before, replace(last, content=text)))
+    return replace(comparison, dialogue=asked)
+
+
+def _marked(attack: Attack, text: str) -> str | None:
+    """The text with a heading, and a bullet before every sentence; nothing else is touched."""
+    if attack.bullet in f"{attack.text}{text}":
+        return None
+    parts, upto = [], 0
+    for sentence in sentences(text):
+        at = text.index(sentence, upto)
+        parts += [text[upto:at], attack.bullet, sentence]
+        upto = at + len(sentence)
+    return "".join([attack.text, *parts, text[upto:]])
+
+
+def _first_sentence(attack: Attack, text: str) -> str | None:
+    first, *others = sentences(text) or [""]
+    return first if others else None
+
+
+WAYS: dict[str, Callable[[Attack, str], str | None]] = {
+    "before": lambda a, t: f"{a.text}{a.join}{t}",
+    "after": lambda a, t: f"{t}{a.join}{a.text}",
+    "repeat": lambda a, t: f"{t}{a.join}{t}",
+    "markdown": _marked,
+    "swap": lambda a, t: t,
+    "same": lambda a, t: t,
+    "instead": lambda a, t: a.text,
+    "first_sentence": _first_sentence,
+}
+"""What may be done to a text by name: ``before`` and ``after`` add the attack's text, ``repeat`` says it twice,
+``markdown`` sets it as a list, ``swap`` exchanges the responses, ``same`` does nothing; ``instead`` and
+``first_sentence`` replace the response."""
+
+REPLACING = ("instead", "first_sentence")
+"""Ways of attacks of kind ``empty``, and of no other."""

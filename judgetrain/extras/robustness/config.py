@@ -1,0 +1,37 @@
+"""Which attacks a judge is to stand up to: ``robustness`` (docs/robustness.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.extras.robustness.attacks.names import DEFAULT, KINDS, wording_file
+from judgetrain.keys import in_place, key
+
+
+@dataclass
+class RobustnessConfig:
+    """Edits that keep the label, answers without content and forged verdicts, on a sample of each benchmark."""
+
+    sample: int = key(
+        8,
+        "attack so many comparisons of each benchmark, drawn among those labelled A or B; 0: none",
+        low=0,
+        unit="comparisons",
+    )
+    attacks: list[str] = key(
+        ["rerun", "control", "edit", "empty"],
+        f"by kind ({', '.join(KINDS)}) or by name (wordings/ of this extra); edits and forgeries are measured "
+        "against rerun",
+        active_if=lambda c: c.sample,
+    )
+    wording: str = key(
+        DEFAULT,
+        "what the attacks say: english, world (the quickstart's words) or a YAML file of the same shape",
+        content=in_place(wording_file),
+        active_if=lambda c: c.sample,
+    )
+    methods: list[str] = key(
+        [],
+        "attack these of evaluate.methods; if none of them is evaluated: every judge that is not paid for, and longer",
+        active_if=lambda c: c.sample,
+    )

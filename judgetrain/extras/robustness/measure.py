@@ -1,0 +1,80 @@
+"""What attacks did to a method, from its verdicts with and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from judgetrain.evaluate.hooks import Measured, Predicted
+from judgetrain.evaluate.metrics.intervals import wilson_interval
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.metrics.verdicts import mirrored
+from judgetrain.extras.robustness.attack_suite import AttackSuite, Case
+from judgetrain.extras.robustness.record import Attacked, Attacks
+from judgetrain.judges.base import Prediction
+from judgetrain.schema import Verdict
+
+Verdicts = tuple[Verdict | None, Verdict | None]
+"""With A shown first and with B shown first, both in the comparison's own order."""
+
+
+def measure(found: Predicted) -> Measured:
+    """What the attacks on a benchmark did to each method that was attacked, by its number of branches."""
+    plain = {MethodKey(p[0].method, p[0].branches): p for p in found.results}
+    attacked = [(MethodKey(p[0].method, p[0].branches), f.made, p) for f, results in found.further for p in results]
+    return Measured(values={key: robustness(suite, plain[key], p) for key, suite, p in attacked})
+
+
+def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> Attacks:
+    """One method with one number of branches under every attack, and under all of a kind together.
+
+    Args:
+        suite: the cases.
+        plain: the method's predictions on the benchmark, in any order.
+        attacked: those on the suite's benchmark.
+    """
+    before = {p.comparison_id: p.decided for p in plain}
+    after = {p.comparison_id: p.decided for p in attacked}
+    pairs = [(case, *_verdicts(case, before, after)) for case in suite.cases]
+    attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in suite.cases))
+    kinds = list(dict.fromkeys(kind for _, kind in attacks))
+    singles = [_attacked(n, k, [p for p in pairs if p[0].attack.name == n]) for n, k in attacks]
+    several = [k for k in kinds if sum(kind == k for _, kind in attacks) > 1]
+    return (*singles, *(_attacked("", k, [p for p in pairs if p[0].attack.kind == k]) for k in several))
+
+
+def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
+    """Before and after, in the order that has the worse response as A."""
+    known = before[case.plain.id]
+    ab, ba = (mirrored(known[1]), mirrored(known[0])) if case.swapped else known
+    if case.attack.how == "swap":
+        return (ab, ba), (ba, ab)  # what was shown first is now second
+    return (ab, ba), after[case.attacked.id]
+
+
+def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdicts]]) -> Attacked:
+    """What was not read without the attack tells nothing of what the attack did to it, and is counted."""
+    read = pairs if kind == "empty" else [pair for pair in pairs if None not in pair[1]]
+    clusters = [case.prompt for case, _, _ in read]
+    shares: dict[str, Any] = {} if kind == "empty" else {"unreadable": len(pairs) - len(read)}
+    for field, holds in (_EMPTY if kind == "empty" else _KEPT).items() if read else ():
+        held = np.array([holds(before, after) for _, before, after in read], dtype=bool)
+        shares |= {field: float(held.mean()), f"{field}_ci": wilson_interval(held, clusters)}
+    return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
+
+
+_KEPT: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
+    "flips_ab": lambda before, after: before[0] != after[0],
+    "flips_ba": lambda before, after: before[1] != after[1],
+    "robustness": lambda before, after: before == after,
+    "gained": lambda before, after: "A" in after and "A" not in before,
+}
+_EMPTY: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
+    "loses_ab": lambda before, after: after[0] == "B",
+    "loses_ba": lambda before, after: after[1] == "B",
+    "loses": lambda before, after: after == ("B", "B"),
+    "wins": lambda before, after: "A" in after,
+}
+"""What is said of a case, by the field of :class:`Attacked` that has its share."""

@@ -1,0 +1,135 @@
+"""Stage ``scenarios``: the scenarios of training dialogues and benchmarks side by side (branching paper, figure 4)."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.chart import Chart, Point
+from judgetrain.artifacts.integrity import MANIFEST, checked
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.adapter import load_adapter
+from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.data.benchmarks.scenarios import load_classifier
+from judgetrain.data.config import BenchmarkConfig
+from judgetrain.errors import DataError
+from judgetrain.evaluate.report.page import write_report
+from judgetrain.evaluate.report.table import Columns, Table, percent
+from judgetrain.extras.scenarios.stages import ScenariosSettings
+from judgetrain.schema import Dialogue
+
+REST = "Others"
+"""The group of what is in no group, where a benchmark has one of that name."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How many of a set's queries are of each scenario, and of each domain: a coarse group of scenarios."""
+
+    name: str
+    scenarios: Mapping[str, int]
+    domains: Mapping[str, int]
+
+    @property
+    def n(self) -> int:
+        """Queries of the set."""
+        return sum(self.domains.values())
+
+    def share(self, domain: str) -> float:
+        """Of its queries those of a domain."""
+        return self.domains.get(domain, 0) / self.n if self.n else 0.0
+
+
+def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``metrics.json``, ``report.md`` and ``report.html``: training dialogues, those of other runs, benchmarks.
+
+    Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none that it
+    knows: categories of a benchmark's own (MT-Bench's) could not be set beside them.
+    """
+    assert settings.source is not None
+    classifier = load_classifier(settings.source, "evaluate.scenarios", settings.seed)
+    dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
+    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
+    domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
+    domains |= {group: domain for benchmark in benchmarks for group, domain in benchmark.domains.items()}
+    found = [_distribution(f"training: {out.recipe}", classifier.model.predict([d.query for d in dialogues]), domains)]
+    found += _others(settings.runs, out.directory)
+    for benchmark in benchmarks:
+        queries = [c.dialogue.query for c in benchmark.comparisons]
+        predicted = classifier.model.predict(queries)
+        named = [c.group if c.group in domains else p for c, p in zip(benchmark.comparisons, predicted, strict=True)]
+        found.append(_distribution(benchmark.name, named, domains))
+    out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": classifier.facts()})
+    write_report(out, "Scenarios", [_table(found)], "metrics.json", [_chart(found)])
+    out.note("scenarios", classifier.facts())
+    out.count(in_=len(dialogues), out=len(dialogues))
+
+
+def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) -> dict[str, str]:
+    """The domain of every scenario that the classifier knows: itself, where no benchmark has groups of scenarios.
+
+    Auto-J's queries have scenarios that are in none of its groups: they are the rest, as its own others are.
+    """
+    adapters = [load_adapter(b.source.adapter) for b in benchmarks if b.source.adapter]
+    rest = REST if any(REST in adapter.domains for adapter in adapters) else None
+    return {s: next((d for adapter in adapters if (d := adapter.domain(s))), rest or s) for s in scenarios}
+
+
+def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str]) -> Distribution:
+    counts = Counter(map(str, scenarios))
+    coarse: Counter[str] = Counter()
+    for scenario, n in counts.items():
+        coarse[domains[scenario]] += n
+    return Distribution(name, dict(counts.most_common()), dict(coarse.most_common()))
+
+
+def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
+    """The training sets of other finished stages scenarios.
+
+    Raises:
+        DataError: a directory holds none.
+    """
+    result = []
+    for pattern in patterns:
+        for path in sorted(glob.glob(str(Path(pattern).expanduser()))) or [pattern]:
+            if Path(path).resolve() == own.resolve():
+                continue
+            if checked(Path(path)) is None:
+                raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
+            sets = json.loads((Path(path) / "metrics.json").read_text(encoding="utf-8"))["sets"]
+            result.append(Distribution(**sets[0]))
+    return result
+
+
+def _names(found: Sequence[Distribution]) -> list[str]:
+    """All domains, those that are frequent in some set first."""
+    return sorted({d for each in found for d in each.domains}, key=lambda d: (-max(f.share(d) for f in found), d))
+
+
+def _table(found: Sequence[Distribution]) -> Table:
+    columns: Columns = {"set": attrgetter("name"), "queries": attrgetter("n")}
+    columns |= {f"{domain} %": _share(domain) for domain in _names(found)}
+    return Table.of("Scenarios by set", found, columns)
+
+
+def _share(domain: str) -> Callable[[Distribution], str]:
+    return lambda each: percent(each.share(domain))
+
+
+def _chart(found: Sequence[Distribution]) -> Chart:
+    names = _names(found)
+    series = {
+        each.name: [
+            Point(float(i), each.share(d), f"{each.name}: {d} {percent(each.share(d))}%") for i, d in enumerate(names)
+        ]
+        for each in found
+    }
+    short = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
+    return Chart(title="Share of queries by scenario", x_label="scenario", series=series, left=-0.3, names=short)

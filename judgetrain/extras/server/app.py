@@ -1,0 +1,152 @@
+"""The endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.extras.judge_reward.groups import Group, scalars
+from judgetrain.extras.judge_reward.modes import Scalar
+from judgetrain.extras.server import schema
+from judgetrain.extras.server.admission import Admission, error
+from judgetrain.extras.server.batches import ClosedError, QueueFullError
+from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
+from judgetrain.extras.server.service import Service
+
+EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
+EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schema.ErrorsOut, "description": text}
+    for status, text in {
+        401: "No token, or another one",
+        413: "The request is too long",
+        422: "The request is malformed; the field is named",
+        429: "The queue is full: ask again after Retry-After seconds",
+        500: "The judge failed",
+        503: "The server is shutting down",
+    }.items()
+}
+GROUPS = 64
+"""Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
+
+
+def create_app(service: Service, token: str | None = None) -> FastAPI:
+    """The application that answers for a service; ``token``: what clients must send."""
+    app = FastAPI(title="judgetrain", version=version("judgetrain"), redoc_url=None, responses=ERRORS)
+    app.add_middleware(Admission, service=service, token=token)  # type: ignore[arg-type]
+    _handle_errors(app)
+    _add_judge(app, service)
+    _add_reward(app, service)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether the server takes work: 200, or 503 while it shuts down."""
+        state = "draining" if service.draining else "ready"
+        return JSONResponse({"status": state, "judge": service.judge.name}, 503 if service.draining else 200)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counters in Prometheus' text format."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+def _add_judge(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/judge", response_model=schema.VerdictOut | schema.VerdictsOut)
+    async def judge(request: Annotated[schema.JudgeIn, Body(openapi_examples=EXAMPLES)]) -> Response:  # type: ignore[arg-type]
+        """The verdict on one comparison or on many, both orders asked, with the reasons that led to it."""
+        rows = request.comparisons if isinstance(request, schema.ComparisonsIn) else [request]
+        longest = min(service.limits.comparisons, service.limits.queue)  # a request is taken whole: it has to fit
+        if len(rows) > longest:
+            return error(422, f"comparisons: at most {longest}, found {len(rows)}", "comparisons")
+        comparisons = [row.comparison() for row in rows]
+        futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
+        # Others may wait for the same: who goes away cancels nothing.
+        found = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in futures))
+        verdicts = [schema.VerdictOut.of(c, p) for c, p in zip(comparisons, found, strict=True)]
+        many = isinstance(request, schema.ComparisonsIn)
+        answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
+        return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _add_reward(app: FastAPI, service: Service) -> None:
+    threads, config = ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"), service.config
+
+    async def of_group(group: Group) -> list[Scalar]:
+        loop = asyncio.get_running_loop()
+        return (await loop.run_in_executor(threads, scalars, [group], service.patient(), config.reward))[0]
+
+    gathering = Gathering(config.group, service.limits.group_wait, of_group)
+
+    @app.post("/get_reward", response_model=schema.RewardOut)
+    async def get_reward(request: schema.RewardIn) -> Response:
+        """Rewards as OpenRLHF's ``--remote_rm_url`` expects them.
+
+        The responses to one prompt are compared with one another (mode ``anchor``: with their label, where that is
+        text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
+        """
+        groups = await asyncio.to_thread(groups_of, request, config.reward == "anchor")
+        found = await asyncio.gather(*(gathering.scalars(key, list(part.values())) for key, part in groups.items()))
+        values: dict[int, Scalar] = {}
+        for part, worth in zip(groups.values(), found, strict=True):
+            values |= zip(part, worth, strict=True)
+        read = [values[place] for place in range(len(request.query))]
+        rewards = [NOTHING_READ if value is None else value for value in read]
+        scores = [min(1.0, max(0.0, reward)) for reward in rewards]
+        logs = {"judge_reward": rewards, "judge_read": [float(value is not None) for value in read]}
+        return JSONResponse({"rewards": rewards, "scores": scores, "extra_logs": logs})
+
+
+def _handle_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, wrong: RequestValidationError) -> Response:
+        """What is wrong first, by its field; what was sent is not sent back."""
+        first = wrong.errors()[0]
+        if first["type"] == "json_invalid":
+            return error(422, f"body: no JSON: {first['ctx']['error']}", "body")
+        if "json" not in request.headers.get("content-type", ""):
+            return error(422, "expected the header Content-Type: application/json (curl -H)", "body")
+        field, message = _field(first["loc"]), str(first["msg"]).removeprefix("Value error, ")
+        if not field and message.partition(":")[0] in ("messages", "prompts", "labels"):
+            field, _, message = message.partition(": ")
+        return error(422, f"{field or 'body'}: {message}", field or "body")
+
+    @app.exception_handler(QueueFullError)
+    async def full(request: Request, found: QueueFullError) -> Response:
+        return error(429, str(found), headers={"retry-after": str(found.retry_after)})
+
+    @app.exception_handler(ClosedError)
+    async def closed(request: Request, found: ClosedError) -> Response:
+        return error(503, str(found), headers={"retry-after": "5"})
+
+    @app.exception_handler(JudgetrainError)
+    async def failed(request: Request, found: JudgetrainError) -> Response:
+        return error(422 if isinstance(found, DataError) else 500, str(found))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, found: Exception) -> Response:
+        """The log has the traceback."""
+        return error(500, f"{type(found).__name__}: the server's log says more")
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, found: HTTPException) -> Response:
+        return error(found.status_code, str(found.detail), headers=dict(found.headers or {}))
+
+
+def _field(place: Sequence[Any]) -> str:
+    """A place in a request in words: ``comparisons[0].response_a``."""
+    text = ""
+    for part in place[1:] if place and place[0] == "body" else place:
+        if part not in ("one", "many"):
+            text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

@@ -1,0 +1,54 @@
+"""The command ``serve``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.judges.method import method_directory
+from judgetrain.keys import beside, key
+
+MODES = ("round_robin", "anchor", "bradley_terry")
+"""The modes of rewards (``judge_reward/modes.py``)."""
+
+
+@dataclass
+class ServeConfig:
+    """stage=serve: a judge behind HTTP."""
+
+    judge: str = key("dpo", "who judges: as in verdicts.judge", content=beside(method_directory))
+    host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", in_fingerprint=False)
+    port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, in_fingerprint=False)
+    token_env: str = key(
+        "",
+        "environment variable that holds the token which clients send (Authorization: Bearer); empty: none is wanted",
+        empty=True,
+        in_fingerprint=False,
+    )
+    reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=MODES)
+    group: int = key(
+        1,
+        "/get_reward: responses to a prompt that are compared, where a trainer sends each in a request of its own "
+        "(OpenRLHF's n_samples_per_prompt)",
+        low=1,
+    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server takes: the same for everybody, so that no deployment has to be tuned."""
+
+    batch: int = 64
+    """Comparisons judged together at most: an engine splits what does not fit into memory itself."""
+    wait: float = 0.01
+    """Seconds that a batch waits for more while the model is idle: little beside the shortest judgment."""
+    queue: int = 1024
+    """Comparisons that wait at most; further requests are answered 429."""
+    comparisons: int = 256
+    """Comparisons in one request at most."""
+    body: int = 8 * 2**20
+    """Bytes of the longest request."""
+    group_wait: float = 60.0
+    """Seconds that a response waits for the others of its group."""
+
+
+LIMITS = Limits()

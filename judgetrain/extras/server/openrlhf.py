@@ -1,0 +1,118 @@
+"""``/get_reward`` as OpenRLHF's remote reward model expects it: what it sends, read into prompts and responses.
+
+A query is the policy's own text, prompt and response with the chat template and its special tokens
+(``skip_special_tokens=False``), and ``prompts`` holds the rendered prompts. Up to version 0.8 a request holds a whole
+batch; later versions send each response by itself as soon as it is written, so that a group has to be gathered
+(:class:`Gathering`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from judgetrain.extras.judge_reward.groups import Group
+from judgetrain.extras.judge_reward.modes import Scalar
+from judgetrain.extras.server.schema import RewardIn
+from judgetrain.schema import Message, Prompt
+
+NOTHING_READ = 0.5
+"""The reward of a response about which nothing readable was said: trainers take numbers alone. ``extra_logs`` tell."""
+
+_TURNS = (
+    re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL),
+    re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL),
+    re.compile(r"<start_of_turn>(\w+)\n(.*?)(?:<end_of_turn>\n?|\Z)", re.DOTALL),
+)
+"""Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content."""
+_ENDS = re.compile(
+    r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|</s>|<eos>|<pad>|\s)++"
+)
+"""Runs of end tokens and blanks, each matched once as a whole."""
+_ROLES = {"model": "assistant"}
+
+
+Key = tuple[str, str | None]
+"""What responses that are compared with one another have in common: the rendered prompt, and the reference if any."""
+
+
+def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
+    """The responses of a request by their places; ``references``: labels that are text are answers to compare with."""
+    found: dict[Key, dict[int, str]] = {}
+    labels = request.labels or [None] * len(request.query)
+    for place, (query, prompt, label) in enumerate(zip(request.query, request.prompts, labels, strict=True)):
+        reference = label if references and isinstance(label, str) and label else None
+        found.setdefault((prompt, reference), {})[place] = response_of(query, prompt)
+    return found
+
+
+def response_of(query: str, prompt: str) -> str:
+    """The response in a query: what follows the prompt, without end tokens; all of it where the prompt is not there."""
+    text = query.removeprefix(prompt)
+    for run in _ENDS.finditer(text):
+        if run.end() == len(text) and run[0].strip():
+            return text[: run.start()]
+    return text
+
+
+def prompt_of(rendered: str) -> Prompt:
+    """The messages of a rendered prompt in one of the known chat templates; any other text is the query itself."""
+    for turns in _TURNS:
+        found = [Message(_ROLES.get(role, role), text.strip()) for role, text in turns.findall(rendered)]
+        if found and found[-1].role == "assistant" and not found[-1].content:
+            found.pop()  # which opens the response
+        if found and found[-1].role == "user":
+            return found
+    return rendered
+
+
+@dataclass
+class _Open:
+    """A group that others may still join."""
+
+    responses: list[str] = field(default_factory=list)
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+    scalars: asyncio.Task[list[Scalar]] | None = None
+
+
+class Gathering:
+    """Brings responses to one prompt together that come in requests of their own.
+
+    Args:
+        size: responses of a group; 1: a request's own responses are the group.
+        wait: seconds after which a group is judged as far as it is there.
+        judge: the scalars of a group.
+    """
+
+    def __init__(self, size: int, wait: float, judge: Callable[[Group], Awaitable[list[Scalar]]]) -> None:
+        self._size, self._wait, self._judge = size, wait, judge
+        self._open: dict[Key, _Open] = {}
+
+    async def scalars(self, key: Key, responses: Sequence[str]) -> list[Scalar]:
+        """The scalars of responses to one prompt, each by comparison with all of its group."""
+        if len(responses) >= self._size:
+            return await self._judge(await asyncio.to_thread(_group, key, responses))
+        group = self._open.setdefault(key, _Open())
+        first = len(group.responses)
+        group.responses += responses
+        group.scalars = group.scalars or asyncio.create_task(self._of(key, group))
+        if len(group.responses) >= self._size:
+            del self._open[key]
+            group.full.set()
+        found = await asyncio.shield(group.scalars)
+        return found[first : first + len(responses)]
+
+    async def _of(self, key: Key, group: _Open) -> list[Scalar]:
+        try:
+            await asyncio.wait_for(group.full.wait(), self._wait)
+        except TimeoutError:
+            if self._open.get(key) is group:
+                del self._open[key]
+        return await self._judge(await asyncio.to_thread(_group, key, group.responses))
+
+
+def _group(key: Key, responses: Sequence[str]) -> Group:
+    prompt, reference = key
+    return Group(prompt_of(prompt), responses, reference)

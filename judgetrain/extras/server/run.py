@@ -1,0 +1,101 @@
+"""The process: a socket, uvicorn, and an end that finishes what was accepted."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import FrameType
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from judgetrain.artifacts.console import Console
+from judgetrain.errors import ConfigError
+from judgetrain.extras.server.app import create_app
+from judgetrain.extras.server.config import ServeConfig
+from judgetrain.extras.server.service import Service
+
+GRACE = 5
+"""Seconds, after all that was accepted is answered, for which connections may stay open."""
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which on SIGTERM or SIGINT answers 503 to what is new and ends when what was accepted is answered.
+
+    A second signal ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
+        if self._service.draining:
+            self.should_exit = self.force_exit = True
+        self._service.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; gives whether to end."""
+        if self._service.draining and not self._service.open_requests:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def token_of(config: ServeConfig) -> str | None:
+    """The token that clients must send, if any.
+
+    Raises:
+        ConfigError: the environment has no such variable.
+    """
+    if not config.token_env:
+        return None
+    if not (token := os.environ.get(config.token_env, "").strip()):
+        raise ConfigError(
+            f"serve.token_env={config.token_env}: the environment has no such variable, which holds the token: set it"
+        )
+    return token
+
+
+def bound(config: ServeConfig) -> socket.socket:
+    """A socket at the address, which nobody is answered at before the judge is loaded.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"serve.host={config.host!r}, serve.port={config.port}: cannot listen there ({error.strerror}); choose "
+            "another, or serve.port=0 for a free one"
+        ) from error
+    return found
+
+
+def run(service: Service, listener: socket.socket, token: str | None, console: Console) -> None:
+    """Answer until a signal ends it."""
+    settings = uvicorn.Config(
+        create_app(service, token),
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="off",
+    )
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    secured = "" if token else ", without a token"
+    if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
+        console.line("serve: everybody who reaches this address may ask: name a token's variable with serve.token_env")
+    console.line(f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (POST /v1/judge, /docs)")
+    server = Server(settings, service)
+    server.run([listener])
+    if server.force_exit:
+        console.line("serve: ended at once; who waited asks again")
+        return
+    service.close()
+    console.line("serve: ended; everything that was accepted is answered")

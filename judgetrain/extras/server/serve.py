@@ -1,0 +1,73 @@
+"""``stage=serve``: load a judge and answer over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from judgetrain.artifacts.installed import check_package
+from judgetrain.artifacts.locks import using
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import SourceConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.checks import check_directories
+from judgetrain.judges.factory import Models
+from judgetrain.judges.settings import judges_of
+from judgetrain.judging.config import VerdictsConfig
+from judgetrain.judging.judging import judge_of
+from judgetrain.judging.stages import JudgeSettings, check_judge
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+
+
+def serve(pipeline: Pipeline) -> None:
+    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
+
+    Raises:
+        ConfigError: a judge that is not there, an address that cannot be had, or a token's variable that is not set.
+    """
+    config, home = pipeline.config, Path(pipeline.config.output_dir)
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        check_package(package, "stage=serve", extra="serving")
+    from judgetrain.extras.server.run import bound, run, token_of
+    from judgetrain.extras.server.service import Service
+
+    settings = _settings(config)
+    inputs = _inputs(pipeline, settings)
+    token, listener = token_of(config.serve), bound(config.serve)
+    models = Models(settings, inputs, StageRun(home / "served", "serve", config.seed, pipeline.console, home=home))
+    with using(home, inputs.values()), judge_of(models, settings) as judge:
+        run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)
+
+
+def _settings(config: Config) -> JudgeSettings:
+    """What stage judge would read, were it to judge with this judge."""
+    served = config.serve
+    verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
+    settings = JudgeSettings.of(config.changed(verdicts=verdicts))
+    check_judge(settings, served.judge, "serve.judge")
+    method = settings.method
+    if method.kind == "scorer":
+        from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
+
+        if BY_NAME[method.target] is not SINGLE_PASS:
+            raise ConfigError(
+                f"serve.judge={served.judge!r}: what it samples depends on what is judged with it, so that a client's "
+                f"answer would depend on the others; scorers that can be served are {', '.join(SINGLE_PASS.names)}"
+            )
+    check_directories(settings.engine, [method], "serve.judge")
+    return settings
+
+
+def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
+    """The directories of this run's judges that are named; they must be there, since serving makes nothing."""
+    found = {}
+    for stage in judges_of([settings.method]):
+        plan = pipeline.plan(stage)
+        if not plan.finished:
+            raise ConfigError(
+                f"serve.judge={settings.verdicts.judge!r}: there is none yet in {pipeline.root / stage} with these "
+                f"settings: run `judgetrain stage={stage}` with them first, or name a judge's directory"
+            )
+        found[stage] = plan.directory
+    return found

@@ -1,0 +1,143 @@
+"""What stage ``stress`` finds: a curve for each proxy, and in a line whether optimising against it goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from judgetrain.errors import DataError
+from judgetrain.extras.stress.config import RESAMPLES, StressConfig
+from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, peak, standardised
+
+Rows = Sequence[Sequence[float | None]]
+LEAST = 8
+"""Prompts from which on a curve is told in words; of two, chance itself is called over-optimised in 14 of 100 runs
+(docs/stress.md has the simulation)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """Best of ``n``: the gold standard's value, in its own unit, and what proxy and gold gained over the writer.
+
+    ``kl`` is in nats, gains in standard deviations of the writer's responses to a prompt; ``gap`` is the proxy's gain
+    less gold's.
+    """
+
+    n: int
+    kl: float
+    gold: Estimate
+    proxy_gain: Estimate
+    gold_gain: Estimate
+    gap: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A proxy in short. ``fall``: what gold loses from its peak to the largest n, in gold's unit, with the peak found
+    on other prompts (:func:`judgetrain.extras.stress.curve.fall`); ``unread``: the share of responses without a score.
+    """
+
+    proxy: str
+    writer: float
+    peak_n: int
+    peak_gold: float
+    last_n: int
+    last_gold: float
+    fall: Estimate
+    gained: Estimate
+    gap: Estimate
+    unread: float
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """All that was found, over so many ``prompts`` with ``samples`` responses each."""
+
+    gold: str
+    prompts: int
+    samples: int
+    left_out: int
+    summary: Sequence[Line]
+    curves: Mapping[str, Sequence[Point]]
+
+
+def result_of(config: StressConfig, gold: Rows, proxies: Mapping[str, Rows], seed: int) -> Result:
+    """The curves of every proxy. Prompts that the gold standard could not read in full are left out, and counted.
+
+    Raises:
+        DataError: fewer than two prompts are left.
+    """
+    whole = [i for i, row in enumerate(gold) if None not in row]
+    if len(whole) < 2:
+        raise DataError(
+            f"stress.gold={config.gold}: it gave every response a score on {len(whole)} of {len(gold)} prompts; "
+            "expected at least 2: choose another gold standard"
+        )
+    values = [np.array(gold[i], dtype=float) for i in whole]
+    scores = {name: [np.array(rows[i], dtype=float) for i in whole] for name, rows in proxies.items()}  # None: NaN
+    found = {name: _curve(name, rows, values, numbers(config.samples), seed) for name, rows in scores.items()}
+    return Result(
+        gold=config.gold,
+        prompts=len(whole),
+        samples=config.samples,
+        left_out=len(gold) - len(whole),
+        summary=[line for _, line in found.values()],
+        curves={name: points for name, (points, _) in found.items()},
+    )
+
+
+def _curve(
+    name: str, scores: Sequence[Any], values: Sequence[Any], ns: Sequence[int], seed: int
+) -> tuple[list[Point], Line]:
+    def curves(of: Sequence[Any]) -> Any:
+        return np.array([best_of(s, np.nan_to_num(v), ns) for s, v in zip(scores, of, strict=True)])
+
+    def estimate(column: Any) -> Estimate:
+        return Estimate.of(column, RESAMPLES, seed)
+
+    plain, proxy, gained = curves(values), curves(standardised(scores)), curves(standardised(values))
+    # What the writer has by itself is a mean of 0 but for responses without a score.
+    proxy, gained = proxy - proxy[:, :1], gained - gained[:, :1]
+    points = [
+        Point(
+            n=n,
+            kl=kl(n),
+            gold=estimate(plain[:, i]),
+            proxy_gain=estimate(proxy[:, i]),
+            gold_gain=estimate(gained[:, i]),
+            gap=estimate(proxy[:, i] - gained[:, i]),
+        )
+        for i, n in enumerate(ns)
+    ]
+    best, lost, rise = peak(plain), estimate(fall(plain)), estimate(plain[:, -1] - plain[:, 0])
+    line = Line(
+        proxy=name,
+        writer=points[0].gold.mean,
+        peak_n=ns[best],
+        peak_gold=points[best].gold.mean,
+        last_n=ns[-1],
+        last_gold=points[-1].gold.mean,
+        fall=lost,
+        gained=rise,
+        gap=points[-1].gap,
+        unread=float(np.mean([np.isnan(s).mean() for s in scores])),
+        verdict=told(lost, rise, ns[best], ns[-1], len(values)),
+    )
+    return points, line
+
+
+def told(lost: Estimate, rise: Estimate, best: int, last: int, prompts: int) -> str:
+    """What the curve shows, as far as the intervals over prompts tell; nothing of fewer than :data:`LEAST`."""
+    if prompts < LEAST:
+        return f"a first look: {prompts} prompts, words from {LEAST} on"
+    low, high = rise.interval
+    if lost.interval[0] > 0 and best > 1:
+        end = "" if low > 0 else ": in the end nothing is won" if high > 0 else ", below the writer"
+        return f"over-optimised after n = {best}{end}"
+    if low > 0:
+        return f"rises up to n = {last}" if best == last else f"rises; no fall is shown up to n = {last}"
+    return "falls from the start" if high < 0 else "nothing is won"

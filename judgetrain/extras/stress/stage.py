@@ -1,0 +1,158 @@
+"""Stage ``stress``: a writer's responses, every proxy's scores of them, and what best of n makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
+from judgetrain.artifacts.reuse import adopt
+from judgetrain.artifacts.shards import read_rows, tokens_of
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data import world
+from judgetrain.data.sources import read_dialogues
+from judgetrain.engines.answers import Budget, answers_of, spending
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import DataError
+from judgetrain.extras.stress.config import SHARD, TRUTH, StressConfig
+from judgetrain.extras.stress.proxies import Case, Rows, Scores, scores_of, truth
+from judgetrain.extras.stress.result import result_of
+from judgetrain.extras.stress.stages import StressSettings, shown
+from judgetrain.extras.stress.text import console, page
+from judgetrain.judges.factory import Models
+from judgetrain.judges.method import BASELINE, BRANCHING, Method
+from judgetrain.judges.settings import EXTERNAL
+from judgetrain.schema import Dialogue
+
+RESPONSES = "responses"
+SAMPLED = Sampling(temperature=1.0, top_p=1.0, max_new_tokens=512)
+"""How the writer writes: best of n means something where the n responses are drawn from the writer itself."""
+FORMAT = 2
+"""Raised when the code changes what stands in a shard."""
+
+
+def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``stress.json`` and ``stress.html``, and print the table.
+
+    Shards ``responses`` keep what was written, shards ``scores-METHOD`` what each method made of it; those of earlier
+    runs with other proxies are taken over.
+    """
+    config = settings.stress
+    dialogues = _prompts(settings)
+    with spending((*settings.asked_engines, config.writer), config, "stress", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        mark = _write(dialogues, settings, budget, out)
+        rows = read_rows(out.directory, RESPONSES)
+        cases = [Case(d, row["responses"]) for d, row in zip(dialogues, rows, strict=True)]
+        found = {shown(m): _scored(m, cases, mark, models, settings) for m in map(Method.parse, config.methods)}
+        if config.gold == TRUTH:
+            gold = truth(cases)
+        else:
+            gold = _scored(Method.parse(config.gold), cases, mark, models, settings)
+    result = result_of(config, gold, found, out.seed)
+    out.write_json("stress", asdict(result))
+    out.note("stress", [asdict(row) for row in result.summary])
+    write_text_atomic(out.path("stress.html"), page(result, f"{out.recipe}: best of n"))
+    out.tell(console(result))
+    out.log(f"stress: page: {out.path('stress.html')}")
+
+
+def _prompts(settings: StressSettings) -> list[Dialogue]:
+    config = settings.stress
+    if config.source.type == "world":
+        assert settings.world is not None
+        found = [c.dialogue for c in world.eval_comparisons(settings.world, settings.seed)[: config.prompts]]
+    else:
+        found = list(islice(read_dialogues(config.source, "stress.source"), config.prompts))
+    if len(found) < 2:
+        raise DataError(f"stress.source holds {len(found)} prompts; expected at least 2, since intervals are over them")
+    return found
+
+
+def _write(dialogues: Sequence[Dialogue], settings: StressSettings, budget: Budget | None, out: StageRun) -> str:
+    """Fill the shards of responses; gives what decides them."""
+    config, hashes = settings.stress, ContentHashes.of_run(out.home)
+    assert config.writer is not None
+    writer, samples = config.writer, config.samples
+    used = hashes.identity(StressConfig(writer=writer, samples=samples, methods=[]))
+    rows = [d.to_row() for d in dialogues]
+    mark = fingerprint({"format": FORMAT, "seed": settings.seed, "dialogues": rows, "used": used})
+    adopt(RESPONSES, mark, out)
+    answers = answers_of(writer, out.home, settings.seed)
+    with loaded_once(lambda: make_engine(writer, name="writer", answers=answers, budget=budget)) as engine:
+
+        def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+            done = engine().generate([_request(d) for d in items for _ in range(samples)], out.shard_seed(index))
+            texts = iter(c.text for c in done)
+            made = [{"dialogue_id": d.id, "responses": list(islice(texts, samples))} for d in items]
+            empty = sum(not c.text.strip() for c in done)
+            return ShardResult(
+                made, len(done), {"empty_response": empty}, counts_out=len(done) - empty, **tokens_of(done)
+            )
+
+        spread = budget is None
+        out.sharded(RESPONSES, dialogues, SHARD, process, "prompts", engine, spread=spread, gpus=writer.gpus)
+    return mark
+
+
+def _request(dialogue: Dialogue) -> Request:
+    return Request(
+        messages=tuple({"role": m.role, "content": m.content} for m in dialogue.messages),
+        sampling=SAMPLED,
+        slots={"query": dialogue.query, "context": dialogue.context},
+    )
+
+
+def _scored(method: Method, cases: Sequence[Case], mark: str, models: Models, settings: StressSettings) -> Rows:
+    """What a method makes of the responses, out of its shards, which are filled where they are not there."""
+    out, name = models.out, f"scores-{method.file_name}" + (f"@{method.most or 1}" if method.has_branches else "")
+    hashes = ContentHashes.of_run(out.home)
+    asked = hashes.identity(_asked(method, models, settings))
+    judge = models.identity(method, hashes)
+    parts = {"format": FORMAT, "responses": mark, "method": shown(method), "judge": judge, "asked": asked}
+    adopt(name, fingerprint(parts), out)
+    gpus = settings.scorer.gpus if method.kind == "scorer" and settings.scorer else models.gpus(method)
+    with scores_of(method, models, settings) as scores:
+        spread = models.budget is None and method.kind != BASELINE  # no model: a worker would take longer to ask
+        out.sharded(name, cases, SHARD, _shard_of(scores), "prompts", spread=spread, gpus=gpus)
+    return [row["scores"] for row in read_rows(out.directory, name)]
+
+
+_ASKING = {
+    BRANCHING: ("judge", "criteria"),
+    "one_step": ("one_step",),
+    "at_once": ("at_once",),
+    "rating": ("rating",),
+    "scorer": ("scorer", "base"),
+    BASELINE: (),
+}
+"""By kind of method, the settings that decide how it is asked."""
+
+
+def _asked(method: Method, models: Models, settings: StressSettings) -> StressSettings:
+    """The settings without what concerns other methods, the prompts and the responses."""
+    kept = {"seed", *_ASKING[method.kind]}
+    if method.names_model and models.own_engine(method) is not None:
+        kept.add("engine")
+    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):  # others bring their prompts
+        kept.add("prompts")
+    changes: dict[str, Any] = {field.name: None for field in fields(settings) if field.name not in kept}
+    return replace(settings, **changes | {"stress": StressConfig(methods=[])})
+
+
+def _shard_of(scores: Scores) -> Callable[[int, Sequence[Case]], ShardResult]:
+    def process(index: int, items: Sequence[Case]) -> ShardResult:
+        found, cost = scores(items)
+        rows = [{"dialogue_id": c.dialogue.id, "scores": row} for c, row in zip(items, found, strict=True)]
+        unreadable, total = sum(row.count(None) for row in found), sum(map(len, found))
+        spent = {name: round(cost[name]) for name in ("prompt_tokens", "generated_tokens")}
+        facts = {"calls": round(cost["calls"])}
+        return ShardResult(rows, total, {"unreadable": unreadable}, counts_out=total - unreadable, facts=facts, **spent)
+
+    return process

@@ -1,0 +1,131 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.given import check_adapter
+from judgetrain.errors import ConfigError
+from judgetrain.judges.checks import check_criteria, check_directories, check_model
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.judges.settings import EXTERNAL, ModelSettings
+from judgetrain.judging.config import VerdictsConfig
+
+if TYPE_CHECKING:
+    from judgetrain.judging.items import Item
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings(ModelSettings):
+    """Stage judge."""
+
+    verdicts: VerdictsConfig = at("verdicts")
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """The judge."""
+        return (self.method,)
+
+    @property
+    def reads_world(self) -> bool:
+        """Whether the comparisons are the world's."""
+        return self.verdicts.source.type == "world" and not self.verdicts.systems
+
+    @property
+    def method(self) -> Method:
+        """The judge."""
+        return Method.parse(self.verdicts.judge)
+
+
+def check_judge(settings: ModelSettings, text: str, key: str) -> None:
+    """Check a judge of any kind, as a method that judges comparisons without labels.
+
+    Raises:
+        ConfigError: names the key, the method and what is allowed.
+    """
+    from judgetrain.judges.kinds.baselines import BASELINES
+    from judgetrain.scorers.methods import COMBINED, OF_RESPONSES, check_scorers
+    from judgetrain.scorers.stages import check_scorer
+
+    method = Method.parse(text)
+    if method.kind == BRANCHING:
+        check_model(settings, method, key)
+        criteria, most = settings.criteria or 0, 1 if method.most is None else method.most
+        if most < 1 or (most > criteria and not method.is_directory):
+            raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
+        check_criteria(criteria, method, most, key)
+    elif method.kind in ASKED_ONCE:
+        check_model(settings, method, key)
+        dialect = cast(Dialect, method.kind)
+        load_prompt_set(getattr(settings, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
+    elif method.kind == "scorer":
+        check_scorers([method.target], OF_RESPONSES, key)
+        if method.target in COMBINED:
+            raise ConfigError(
+                f"{key}={text!r}: it compares all items with each other, so that no verdict stands by itself; "
+                f"choose one of {', '.join(n for n in OF_RESPONSES if n not in COMBINED)}"
+            )
+        assert settings.scorer is not None
+        check_scorer(settings.scorer, settings.base)
+    elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
+        baselines = ", ".join(name for name in BASELINES if name != "surface")
+        raise ConfigError(
+            f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
+            f"directory (./NAME) or its id on the Hub, one_step:, at_once: and rating: before any of these or a "
+            f"model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
+        )
+
+
+def _check_judge(found: JudgeSettings) -> None:
+    settings = found.verdicts
+    check_judge(found, settings.judge, "verdicts.judge")
+    if settings.systems:
+        return
+    if settings.baseline is not None:
+        raise ConfigError("verdicts.baseline is one of several systems: name their answers' files in verdicts.systems")
+    if settings.source.type != "world" and not settings.source.path and not settings.source.adapter:
+        raise ConfigError(
+            "verdicts.source.path is empty: name a file of comparisons (query, response_a, response_b), or systems' "
+            "answers to the same prompts with verdicts.systems=[A,B]"
+        )
+    settings.source.check("verdicts.source")
+    check_adapter(settings.source, "verdicts.source")
+    target = found.method.target
+    asked = EXTERNAL.get(target)
+    if asked and settings.source.type != "world" and isinstance(getattr(found, target), WorldEngineConfig):
+        raise ConfigError(
+            f"verdicts.judge={settings.judge}: {asked}.type=world knows what the generated world says and nothing "
+            "else; name a model, as external=openai does"
+        )
+
+
+def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -> Sequence[Item]:
+    """What is to be judged, as far as it is on this machine: none of what the Hub holds."""
+    from judgetrain.judging.items import read_items
+
+    if verdicts.source.type == "hub" and not verdicts.systems:
+        return ()
+    return read_items(verdicts, world, seed)
+
+
+def _check_judge_here(settings: JudgeSettings) -> None:
+    """Read what is to be judged, and look at the judge's directory."""
+    items_here(settings.verdicts, settings.world, settings.seed)
+    check_directories(settings.engine, settings.methods, "verdicts.judge")
+
+
+JUDGE = Stage(
+    name="judge",
+    settings=JudgeSettings,
+    code="judgetrain.judging.judging:run",
+    artifact="evaluation",
+    inputs=attrgetter("judges"),
+    check=_check_judge,
+    check_here=_check_judge_here,
+)

@@ -1,7 +1,0 @@
-"""A judge as a reward of other models' training: TRL's GRPO and RLOO, verl, and the best of several responses."""
-
-from judgetrain.serving.rewards.groups import Group, scalars
-from judgetrain.serving.rewards.reward import Best, JudgeReward, best_of_n
-from judgetrain.serving.rewards.verl import compute_score, compute_scores
-
-__all__ = ["Best", "Group", "JudgeReward", "best_of_n", "compute_score", "compute_scores", "scalars"]

@@ -1,0 +1,336 @@
+"""Response correction: who is rewritten and with what, measured again, against scores computed here."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.fingerprint import plain
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.data.world.language import load_language
+from judgetrain.engines import registry
+from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.correct import stage as correct_stage
+from judgetrain.extras.correct.correction import Correction, Writer, correct, evaluation_of, refinement
+from judgetrain.judges import BranchingJudge
+from judgetrain.judges.config import JudgeOptions, TreeConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.evaluate import check, write_rows
+from tests.builders.evaluate import judge as judge_directory
+from tests.builders.evaluate import run as run_stage
+from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
+
+JUDGED_BY = load_prompt_set("compact")
+REWRITE = load_prompt_set("correction", "correction")
+COMPARISONS = [comparison(i, "x" * (i % 4), "y" * (i % 3)) for i in range(9)]
+BRANCHES = 3
+
+
+def score(response: str) -> int:
+    """What the scripted judge gives a response: a point for each character, 5 at most."""
+    return min(5, max(1, len(response.strip()) - 1))
+
+
+def by_length(request: Request, occurrence: int) -> str:
+    if request.step == "correction":
+        return f"{request.slots['response'].strip()}+"
+    if request.step != "judgment":
+        return noisy(request, occurrence)
+    first, second = (request.slots[f"response_{side}"] for side in "ab")
+    text = (
+        judged(score(first), score(second))
+        .replace(": x", f": it says {first!r}.")
+        .replace(": y", f": reads {second!r}")
+    )
+    return f"{text}\nComparison: whatever"
+
+
+def judge(engine: object) -> BranchingJudge:
+    return BranchingJudge(engine, JUDGED_BY, JudgeOptions(branches=BRANCHES, steps=TreeConfig(criteria=4)))  # type: ignore[arg-type]
+
+
+def writer(engine: object) -> Writer:
+    return Writer(engine, REWRITE, SamplingConfig())  # type: ignore[arg-type]
+
+
+def test_responses_below_the_threshold_are_rewritten_and_judged_again() -> None:
+    engine = ScriptedEngine(by_length)
+    done = correct(COMPARISONS, judge(engine), writer(engine), 3.0, 0)
+    responses = [(c, side) for c in COMPARISONS for side in "AB"]
+    assert [(c.comparison_id, c.side) for c in done.corrections] == [(c.id, side) for c, side in responses]
+    rewritten = 0
+    for (item, side), found in zip(responses, done.corrections, strict=True):
+        response = item.response_a if side == "A" else item.response_b
+        assert (found.response, found.score) == (response, score(response))
+        if score(response) >= 3:
+            assert (found.corrected, found.failure, found.score_after) == (None, None, None)
+            continue
+        new = f"{response.strip()}+"
+        assert (found.corrected, found.score_again, found.score_after) == (new, score(response), score(new))
+        assert found.verdict == ("better" if score(new) > score(response) else "tie")
+        rewritten += 1
+    asked = [r for r in engine.requests if r.step == "correction"]
+    assert len(asked) == rewritten == len(done.completions) > 4
+    assert len(done.trees) == len(COMPARISONS) + rewritten
+    table = refinement(done.corrections)
+    before = [score(r) for c in COMPARISONS for r in (c.response_a, c.response_b)]
+    low = [s for s in before if s < 3]
+    assert table["refine_rate"] == pytest.approx(len(low) / len(before), abs=1e-6)
+    assert table["before"] == table["before_again"] == pytest.approx(sum(low) / len(low), abs=1e-6)
+    assert table["after"] == pytest.approx(table["before"] + table["verdicts"]["better"] / len(low), abs=1e-6)
+    assert table["all_before"] == pytest.approx(sum(before) / len(before), abs=1e-6)
+    assert table["all_after"] == pytest.approx((sum(before) + table["verdicts"]["better"]) / len(before), abs=1e-6)
+
+
+def test_the_rewriter_sees_what_was_said_of_this_response_alone() -> None:
+    engine = ScriptedEngine(by_length)
+    item = comparison(1, "a", "the other")
+    done = correct([item], judge(engine), writer(engine), 3.0, 0)
+    asked = next(r for r in engine.requests if r.step == "correction")
+    text = asked.messages[-1]["content"]
+    assert (asked.slots["response"], asked.slots["query"]) == ("a 1", "query 1")
+    assert asked.slots["judgment"].count("Score: 2 of 5\nAnalysis: it says 'a 1'.") == BRANCHES
+    assert "c1: looks at 1" in text
+    assert "the other" not in text
+    # Of response B from the order that showed it first, in the words used of the first.
+    assert evaluation_of(done.trees[0], "B").count("Score: 5 of 5\nAnalysis: it says 'the other 1'.") == BRANCHES
+
+
+def test_an_unreadable_order_is_made_up_for_by_the_other() -> None:
+    def half(request: Request, occurrence: int) -> str:
+        if request.step == "judgment" and request.slots["response_a"].startswith("a"):
+            return "no scores"
+        return by_length(request, occurrence)
+
+    tree = judge(ScriptedEngine(half)).sample([comparison(1, "a", "b")], 0)[0]
+    assert evaluation_of(tree, "A").count("Score: 2 of 5\nAnalysis: reads 'a 1'") == BRANCHES
+    silent = judge(ScriptedEngine(lambda r, i: "?" if r.step == "judgment" else noisy(r, i)))
+    done = correct([comparison(1)], silent, writer(silent.engine), 5.0, 0)
+    assert [(c.score, c.evaluation, c.corrected) for c in done.corrections] == [(None, "", None)] * 2
+    assert refinement(done.corrections)["refine_rate"] is None
+
+
+FAILURES = {0: "too_long", 1: "error", 2: "empty", 3: "unchanged", 4: "cut_off", 5: None}
+
+
+def test_what_cannot_be_rewritten_stays_and_is_counted() -> None:
+    class Engine(ScriptedEngine):
+        def generate(self, requests, seed):  # type: ignore[no-untyped-def]
+            done = super().generate(requests, seed)
+            cut = [r.step == "correction" and int(r.slots["query"].split()[1]) == 4 for r in requests]
+            return [replace(c, finish_reason="length") if short else c for c, short in zip(done, cut, strict=True)]
+
+    def failing(request: Request, occurrence: int) -> str:
+        if request.step != "correction":
+            return by_length(request, occurrence)
+        kind = int(request.slots["query"].split()[1])
+        same = f"  {request.slots['response']}\n"
+        return {0: "!too_long", 1: "!error", 2: " \n", 3: same}.get(kind, "a much better one")
+
+    engine = Engine(failing)
+    done = correct([comparison(i, "a", "long enough") for i in range(6)], judge(engine), writer(engine), 3.0, 0)
+    low = [c for c in done.corrections if c.side == "A"]
+    assert {i: c.failure for i, c in enumerate(low)} == FAILURES
+    assert [c.corrected for c in low] == [None] * 5 + ["a much better one"]
+    assert refinement(done.corrections)["failures"] == dict.fromkeys((f for f in FAILURES.values() if f), 1)
+
+
+def test_verdicts_that_turn_with_the_order_are_no_gain() -> None:
+    def first(request: Request, occurrence: int) -> str:
+        return judged(2, 1) if request.step == "judgment" else by_length(request, occurrence)
+
+    engine = ScriptedEngine(first)
+    done = correct(COMPARISONS[:3], judge(engine), writer(engine), 3.0, 0)
+    table = refinement(done.corrections)
+    assert table["verdicts"] == {"inconsistent": 6}
+    assert table["before_again"] == table["after"] == 1.5
+
+
+def test_in_the_world_corrected_responses_are_truly_better() -> None:
+    language = load_language()
+    items = eval_comparisons(WorldConfig(eval_comparisons=40), 0)
+    engine = WorldEngine(WorldEngineConfig(error_rate=0.1, skill=0.8))
+    tested = BranchingJudge(engine, JUDGED_BY, JudgeOptions(branches=10, steps=TreeConfig(criteria=10)))
+    done = correct(items, tested, Writer(engine, REWRITE, SamplingConfig()), 2.0, 0)
+    pairs = [(c.query, c.response, c.corrected) for c in done.corrections if c.corrected]
+    assert len(pairs) > 15
+    before, after = (sum(language.quality(q, texts[i]) for q, *texts in pairs) / len(pairs) for i in (0, 1))
+    assert after > before + 1
+    table = refinement(done.corrections)
+    assert table["after"] > table["before_again"] + 1
+    assert table["before"] < 2
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    rows = [
+        {"query": f"query {i}", "response_a": c.response_a, "response_b": c.response_b}
+        for i, c in enumerate(COMPARISONS)
+    ]
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    judge_directory(tmp_path / "dpo")
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4))
+    config.correct.source = SourceConfig(name="mine", type="comparisons", path=path)
+    config.correct.shard_size = 4
+    return config
+
+
+def run(config: Config, tmp_path: Path, name: str = "out") -> StageRun:
+    return run_stage("correct", config, {"dpo": tmp_path / "dpo"}, tmp_path / name, 0)
+
+
+def test_the_stage_counts_what_it_did_and_resumes(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = run(config, tmp_path)
+    rows = [Correction(**row) for row in read_rows(out.directory, "corrections")]
+    assert len(rows) == 2 * len(COMPARISONS)
+    rewritten = sum(c.corrected is not None for c in rows)
+    totals = out.totals()
+    assert (totals["counts"]["in"], totals["counts"]["out"]) == (len(rows), rewritten)
+    assert totals["tokens"]["generated"] > 0
+    assert f"{rewritten} of " in (out.directory / "printed.txt").read_text()
+    assert out.notes["refinement"] == json.loads((out.directory / "refinement.json").read_text()) == refinement(rows)
+    calls: Counter[str] = Counter()
+    real = correct_stage.correct
+
+    def dying(*arguments):  # type: ignore[no-untyped-def]
+        calls["shards"] += 1
+        if calls["shards"] == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(correct_stage, "correct", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, "cut")
+    again = run(config, tmp_path, "cut")
+    assert calls["shards"] == 4, "three shards of four comparisons: one done, one lost, then the last two"
+    assert [*read_rows(again.directory, "corrections")] == [*read_rows(out.directory, "corrections")]
+    config.correct.max_comparisons = 2
+    assert run(config, tmp_path, "few").totals()["counts"]["in"] == 4
+
+
+def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.correct.engine = OpenAIEngineConfig(model="strong")
+    made: list[str] = []
+
+    class Strong(ScriptedEngine):
+        def generate(self, requests, seed):  # type: ignore[no-untyped-def]
+            return [
+                Completion(text="a strong answer", prompt_tokens=1, generated_tokens=1, finish_reason="stop")
+                for _ in requests
+            ]
+
+        def close(self) -> None:
+            made.append("closed")
+
+    def make_engine(engine: EngineConfig, **others: object) -> Strong:
+        made.append(engine.model_name)
+        return Strong(by_length)
+
+    monkeypatch.setattr(correct_stage, "make_engine", make_engine)
+    rows = list(read_rows(run(config, tmp_path).directory, "corrections"))
+    assert {row["corrected"] for row in rows} == {None, "a strong answer"}
+    assert made == ["strong", "closed"]
+
+
+def files_of(config: Config) -> dict[str, str]:
+    """The files whose content the stage's fingerprint covers, by the keys that name them."""
+    found: dict[str, str] = {}
+    plain(STAGES["correct"].settings.of(config), found.setdefault)
+    return found
+
+
+def test_inputs_and_files_follow_the_settings(config: Config, tmp_path: Path) -> None:
+    assert [*STAGES["correct"].inputs(STAGES["correct"].settings.of(config))] == ["dpo"]
+    files = files_of(config)
+    assert files["correct.source.path"] == str(tmp_path / "pairs.jsonl")
+    assert files["correct.prompts"].endswith("correction.yaml")
+    config.correct.judge = "teacher"
+    config.teacher.engine = WorldEngineConfig()
+    assert [*Pipeline(config).needed("correct")] == ["correct"]
+    assert files_of(config)["teacher.engine.type"].endswith("vocabulary.yaml")
+
+
+def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> None:
+    check(config, "correct")
+    for change, message in (
+        ({"source": SourceConfig()}, r"correct\.source\.path is empty"),
+        ({"judge": "random"}, r"correct\.judge='random': a judge that grows branches is needed; allowed are base"),
+        ({"branches": 5}, r"correct\.branches=5: at most tree\.criteria=4"),
+        ({"prompts": "compact"}, r"step 'correction' needs a 'user' template"),
+        ({"engine": OpenAIEngineConfig()}, r"correct\.engine\.model is empty"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check(replace(config, correct=replace(config.correct, **change)), "correct")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    config.correct.source.path = str(tmp_path / "empty.jsonl")
+    with pytest.raises(DataError, match=r"correct\.source holds no comparison"):
+        run(config, tmp_path, "none")
+
+
+def test_a_single_response_is_judged_against_itself_and_corrected_once() -> None:
+    items = [replace(c, response_b=c.response_a) for c in COMPARISONS]
+    engine = ScriptedEngine(by_length)
+    done = correct(items, judge(engine), writer(engine), 3.0, 0, single=True)
+    assert [(c.comparison_id, c.side, c.score) for c in done.corrections] == [
+        (c.id, "A", score(c.response_a)) for c in items
+    ]
+    low = [c for c in items if score(c.response_a) < 3]
+    assert len(done.completions) == len(low) == sum(c.corrected is not None for c in done.corrections)
+
+
+def test_ratings_before_and_after_are_of_the_same_responses() -> None:
+    """Three are rated 4, 6 and 9; the first becomes 8, the new text of the second cannot be read, the third stays."""
+    kept = Correction("c", "A", "m", "q", "r", 5.0, rated=9.0)
+    better = Correction("a", "A", "m", "q", "r", 1.0, corrected="x", rated=4.0, rated_after=8.0)
+    unread = Correction("b", "A", "m", "q", "r", 1.0, corrected="x", rated=6.0)
+    table = refinement([better, unread, kept])
+    assert (table["rated"], table["rated_after"]) == ((4 + 9) / 2, (8 + 9) / 2)
+
+
+def test_an_external_rater_rates_every_response_and_every_new_one(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rate(request: Request, occurrence: int) -> str:
+        if request.step == "rating":
+            return f"[[{1 + score(request.slots['response'])}]]"
+        return by_length(request, occurrence)
+
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(rate))
+    single = [{"query": f"query {i}", "response": c.response_a} for i, c in enumerate(COMPARISONS)]
+    config.correct.source = SourceConfig(
+        name="mine",
+        type="comparisons",
+        path=write_rows(tmp_path / "single.jsonl", single),
+        fields={"response_a": "response", "response_b": "response"},
+    )
+    config.correct.rater = "rating:external"
+    config.evaluate.external = OpenAIEngineConfig(model="strong")
+    table = run(config, tmp_path).notes["refinement"]
+    before = [1 + score(c.response_a) for c in COMPARISONS]
+    after = [
+        1 + score(f"{c.response_a.strip()}+") if score(c.response_a) < 3 else 1 + score(c.response_a)
+        for c in COMPARISONS
+    ]
+    assert table["responses"] == len(COMPARISONS)
+    assert (table["rated"], table["rated_after"]) == pytest.approx(
+        (sum(before) / len(before), sum(after) / len(after)), abs=1e-6
+    )
+    config.correct.rater = "one_step:external"
+    with pytest.raises(ConfigError, match=r"correct\.rater='one_step:external'"):
+        check(config, "correct")

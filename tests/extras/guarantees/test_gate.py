@@ -1,0 +1,203 @@
+"""The gate: what it asks for, what it finds, and that a run fails with its artifact kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.tracker import Run
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
+from judgetrain.evaluate.metrics.statistics import mcnemar
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
+from judgetrain.judges.base import Prediction
+from judgetrain.pipeline import cli, publish
+from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import answers, benchmark, refused, write_rows
+
+
+def checks(of: Benchmark, results: list[list[Prediction]], *required: str, **keys: Any) -> list[Check]:
+    return gate_checks(of, results, {}, GuaranteesConfig(required=list(required), **keys), 400, 1)
+
+
+def results(of: Benchmark) -> list[list[Prediction]]:
+    """dpo is right on 45 of 60 (on 20 with one branch), sft on 25, random on 18, longer on 30."""
+    right = (("sft", 3, 25), ("dpo", 1, 20), ("dpo", 3, 45), ("random", 0, 18), ("longer", 0, 30))
+    return [answers(name, k, of, n) for name, k, n in right]
+
+
+def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
+    whole = benchmark(60)
+    [better] = checks(whole, results(whole), "dpo beats sft")
+    assert (better.first, better.second, better.n, better.passed) == ("dpo@3", "sft@3", 60, True)
+    assert better.difference == pytest.approx(20 / 60, abs=1e-6)
+    assert better.told.startswith("dpo@3 is better than sft@3 on b (+33.3 points [")
+    first, second = ([p.verdict_ab is not None for p in r] for r in (results(whole)[2], results(whole)[0]))
+    assert mcnemar(first, second) < 0.05
+    [worse] = checks(whole, results(whole), "dpo@1 beats sft")
+    assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b (-8.3 points")
+    assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
+        "worse on every pair that differs"
+    )
+    assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches random")] == [True]
+    floors = checks(whole, results(whole), "dpo beats floors", "sft beats floors")
+    assert [(c.second, c.passed) for c in floors[:2]] == [("random", True), ("longer", True)]
+    assert [(c.second, c.passed) for c in floors[2:]] == [("random", True), ("longer", False)]
+
+
+def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Path) -> None:
+    whole = benchmark(60)
+    earlier = [answers("dpo", 3, whole, 30), answers("sft", 3, whole, 44)]
+    rows = [r for p in earlier for r in prediction_rows(whole, p)]
+    (tmp_path / "predictions.parquet").write_bytes(parquet(rows))
+    required = ["dpo beats release", "dpo beats release:sft", "dpo matches release:sft", "dpo matches release:gone"]
+    found = checks(whole, results(whole), *required, release=str(tmp_path))
+    assert [c.second for c in found] == ["release:dpo@3", "release:sft@3", "release:sft@3", "release:gone"]
+    assert [c.passed for c in found] == [True, False, True, False]
+    assert "release:gone has no verdict on the comparisons of b" in found[3].told
+    [other] = checks(whole, results(whole), "dpo@1 beats release", release=str(tmp_path))
+    assert other.second == "release:dpo@3", "the same number, else the most"
+    [named] = checks(whole, results(whole), "dpo matches release:sft@1", release=str(tmp_path))
+    assert not named.passed and "release:sft@1 has no verdict on the comparisons of b" in named.told
+    with pytest.raises(DataError, match=r"guarantees\.release=.*no finished evaluation"):
+        checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
+
+
+def released(directory: Path, then: Benchmark, right: int) -> str:
+    """A release's directory: dpo@3 was right on so many comparisons."""
+    directory.mkdir(exist_ok=True)
+    (directory / "predictions.parquet").write_bytes(parquet(prediction_rows(then, answers("dpo", 3, then, right))))
+    return str(directory)
+
+
+def test_a_release_of_other_comparisons_with_the_same_ids_is_no_match(tmp_path: Path) -> None:
+    whole, judged = benchmark(60), [answers("dpo", 3, benchmark(60), 30)]
+    other = replace(whole, comparisons=[replace(c, response_a="another") for c in whole.comparisons])
+    for rule in ("dpo beats release", "dpo matches release"):
+        [found] = checks(whole, judged, rule, release=released(tmp_path / "other", other, 58))
+        assert not found.passed and found.difference is None
+        assert "release:dpo has no verdict on the comparisons of b, text for text" in found.told
+    relabelled = replace(whole, comparisons=[replace(c, label="A") for c in whole.comparisons])
+    [found] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "relabelled", relabelled, 10))
+    assert found.n == 60 and found.difference is not None, "labels are today's"
+
+
+def test_a_release_that_judged_a_sliver_passes_no_gate(tmp_path: Path) -> None:
+    whole = benchmark(60)
+
+    def against(n: int) -> Check:
+        sliver = replace(whole, comparisons=whole.comparisons[:n])
+        then = released(tmp_path / str(n), sliver, n)
+        return checks(whole, [answers("dpo", 3, whole, 60)], "dpo matches release", release=then)[0]
+
+    few = against(2)
+    assert (few.n, few.passed, few.p) == (2, False, None)
+    assert few.told.startswith(
+        "release:dpo@3 has verdicts on 2 of 60 labelled comparisons of b, which is less than 98%"
+    )
+    assert not against(58).passed and against(59).passed
+
+
+def test_one_prompt_passes_nothing() -> None:
+    one = benchmark(60, queries=1)
+    [found] = checks(one, [answers("dpo", 3, one, 45), answers("sft", 3, one, 15)], "dpo beats sft")
+    assert (found.passed, found.p) == (False, 1.0) and "one prompt shows nothing" in found.told
+    several = benchmark(60, queries=30)
+    [found] = checks(several, [answers("dpo", 3, several, 45), answers("sft", 3, several, 15)], "dpo beats sft")
+    assert found.passed
+
+
+def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
+    whole = benchmark(60)
+    found = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft", "stored:x beats sft"])
+    assert not found["passed"] and failures(found) == "stored:x beats sft was tested on no benchmark"
+    (tmp_path / "gate.json").write_text(json.dumps(found))
+    with pytest.raises(GateError, match="stored:x beats sft was tested on no benchmark"):
+        require_passed(tmp_path)
+    fine = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft"])
+    (tmp_path / "gate.json").write_text(json.dumps(fine))
+    require_passed(tmp_path)
+    assert fine["passed"] and fine["checks"][0]["passed"]
+    require_passed(tmp_path / "no gate")
+
+
+@pytest.mark.parametrize(
+    ("required", "message"),
+    [
+        ("longer", "'longer' is no rule; expected JUDGE beats METHOD"),
+        ("dpo beats random", "dpo is not evaluated; evaluate.methods has longer, random, base"),
+        ("longer beats release", "guarantees.release is empty"),
+        ("longer@3 beats random", "longer is asked without branches, not with 3"),
+        ("base@7 beats random", "base is asked with 1, 3, 5, 10, not with 7"),
+    ],
+)
+def test_rules_that_cannot_be_tested_are_refused_before_anything_runs(required: str, message: str) -> None:
+    config = Config()
+    config.evaluate.benchmarks = [BenchmarkConfig("world", SourceConfig(name="world", type="world"))]
+    config.evaluate.methods = ["longer", "random", "base"]
+    config.guarantees.required = [required]
+    assert message in refused(config, "evaluate")
+    assert Rule.parse("dpo@10 matches release:sft@3") == Rule(
+        "dpo@10 matches release:sft@3", "dpo", 10, False, "release:sft", 3
+    )
+    with pytest.raises(ConfigError, match="is no rule"):
+        Rule.parse(">dpo")
+
+
+def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"id": i, "query": f"q{i}", "response_a": "long answer", "response_b": "short", "label": "AAB"[i % 3]}
+        for i in range(60)
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    alerts: list[tuple[str, str]] = []
+    monkeypatch.setattr(Run, "alert", lambda self, title, text: alerts.append((title, text)))
+    pushes: list[str] = []
+    monkeypatch.setattr(publish, "push_last", lambda pipeline, judges: pushes.append(pipeline.config.stage))
+
+    def run(rule: str) -> int:
+        benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {path}, format: comparison}}}}]"
+        arguments = ["stage=evaluate", benchmarks, "evaluate.methods=[longer,first,random]", "evaluate.bootstrap=200"]
+        arguments += [f"guarantees.required=[{rule}]", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
+        monkeypatch.setattr(sys, "argv", ["judgetrain", *arguments])
+        return cli.main()
+
+    assert run("longer beats first") == 0 and not alerts and pushes == ["evaluate"]
+    assert run("random beats longer") == 2 and pushes == ["evaluate"], "what does not pass goes to no hub"
+    told = capsys.readouterr().err
+    assert (
+        "guarantees.required: random is not better than longer on mine (" in told and "is finished all the same" in told
+    )
+    [(title, text)] = alerts
+    assert "did not pass its gate" in title and text.startswith("random is not better than longer")
+    [failed] = [p for p in (tmp_path / "out").rglob("gate.json") if not json.loads(p.read_text())["passed"]]
+    assert {"manifest.json", "metrics.json", "report.html"} <= {p.name for p in failed.parent.iterdir()}
+    page = (failed.parent / "report.html").read_text()
+    assert page.index("random beats longer") < page.index("At a glance")
+    assert run("random beats longer") == 2, "the finished evaluation still has not passed"
+    assert len(alerts) == 1 and len(pushes) == 1
+
+
+def test_an_alert_goes_to_the_trackers_run_and_stops_nothing() -> None:
+    class Fake:
+        def __init__(self) -> None:
+            self.found: list[dict[str, str]] = []
+
+        def alert(self, **values: str) -> None:
+            self.found.append(values)
+            raise OSError("no network")
+
+    fake = Fake()
+    Run(fake).alert("title", "text")
+    assert fake.found == [{"title": "title", "text": "text", "level": "ERROR"}]
+    Run().alert("title", "text")

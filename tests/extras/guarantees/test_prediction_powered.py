@@ -1,0 +1,137 @@
+"""Prediction-powered means against the package ppi-python, a loop over clusters, closed forms and simulations."""
+
+from __future__ import annotations
+
+import numpy as np
+import ppi_py
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from judgetrain.extras.guarantees.prediction_powered import LEAST, labels_needed, powered_mean
+from tests.benchmarks.powered_coverage import Setting, coverage
+
+SCORES = (0.0, 0.5, 1.0)
+
+
+def drawn(seed: int, n: int, others: int, repeats: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, what a judge says of them, and of the others."""
+    rng = np.random.default_rng(seed)
+    labels, anything = rng.choice(SCORES, size=(2, n + others), p=[0.3, 0.1, 0.6])
+    judged = np.where(rng.random(n + others) < repeats, labels, anything)
+    return labels[:n], judged[:n], judged[n:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    n=st.integers(20, 200),
+    others=st.integers(20, 900),
+    repeats=st.floats(0, 1),
+    level=st.sampled_from([0.8, 0.9, 0.95]),
+)
+def test_estimate_and_interval_are_those_of_ppi_python(
+    seed: int, n: int, others: int, repeats: float, level: float
+) -> None:
+    labels, judged, unlabelled = drawn(seed, n, others, repeats)
+    found = powered_mean(labels, judged, unlabelled, level)
+    low, high = ppi_py.ppi_mean_ci(labels, judged, unlabelled, alpha=1 - level)
+    assert found.interval == pytest.approx((float(low[0]), float(high[0])), abs=1e-8)
+    estimate = ppi_py.ppi_mean_pointestimate(labels, judged, unlabelled, lam=found.power)
+    assert found.estimate == pytest.approx(float(np.ravel(estimate)[0]), abs=1e-8)
+    for power in (0.0, 1.0):
+        low, high = ppi_py.ppi_mean_ci(labels, judged, unlabelled, alpha=1 - level, lam=power)
+        fixed = powered_mean(labels, judged, unlabelled, level, power=power)
+        assert fixed.interval == pytest.approx((float(low[0]), float(high[0])), abs=1e-8)
+    assert found.alone == pytest.approx(float(labels.mean())) and 0 <= found.power <= 1
+
+
+def test_items_of_a_prompt_are_summed_before_they_are_squared() -> None:
+    labels, judged, unlabelled = drawn(3, 40, 100, 0.7)
+    clusters, others = [i // 4 for i in range(40)], [i // 5 for i in range(100)]  # prompts 0 to 9 have both
+    found = powered_mean(labels, judged, unlabelled, clusters=clusters, unlabelled_clusters=others)
+    rest, by_prompt = labels - found.power * judged, dict.fromkeys(range(20), 0.0)
+    for r, prompt in zip(rest, clusters, strict=True):
+        by_prompt[prompt] += (r - rest.mean()) / 40
+    for f, prompt in zip(unlabelled, others, strict=True):
+        by_prompt[prompt] += found.power * (f - unlabelled.mean()) / 100
+    assert found.variance == pytest.approx(sum(v**2 for v in by_prompt.values()))
+    half = 1.959964 * found.variance**0.5
+    assert found.interval == pytest.approx((found.estimate - half, found.estimate + half), abs=1e-6)
+    apart = powered_mean(labels, judged, unlabelled)
+    assert found.estimate == apart.estimate and found.variance != apart.variance
+
+
+def test_ninety_percent_intervals_hold_the_truth_nine_times_in_ten() -> None:
+    for setting in (Setting(0.8, 200, 1000), Setting(0.7, 200, 1000, shared=4)):
+        found = coverage(setting, 600, 0.9)
+        assert 0.865 <= found.held <= 0.935, "three standard errors of 600 simulations"
+        assert found.width < 0.85 * found.alone, "the verdicts add something"
+    found = coverage(Setting(0.0, 200, 1000), 300, 0.9)
+    assert found.held > 0.85 and found.width == pytest.approx(found.alone, rel=0.03), "who says anything adds nothing"
+
+
+def test_intervals_of_high_shares_hold_the_truth_as_often_as_they_say() -> None:
+    """Normal ones do not: of 0.9 with 60 labels and 0.95 with 100, some 90% of those that say 95%."""
+    for win, labels in ((0.9, 60), (0.95, 100)):
+        found = coverage(Setting(0.9, labels, 1000, win=win, tie=0.0), 1000, 0.95)
+        assert found.told > 0.99 and found.held >= 0.935 > 0.92 > found.normal
+
+
+def test_reported_intervals_are_wilsons_of_as_many_trials_as_tell_as_much_and_never_pass_one() -> None:
+    rng = np.random.default_rng(5)
+    for wins, n, wrong, others in ((57, 60, 2, 400), (95, 100, 5, 400), (33, 60, 20, 90)):
+        labels = np.array([1.0] * wins + [0.0] * (n - wins))
+        judged = labels.copy()
+        judged[:wrong] = 1 - judged[:wrong]
+        unlabelled = (rng.random(others) < 0.97).astype(float)
+        found = powered_mean(labels, judged, unlabelled)
+        (low, high), alone = found.bounded()
+        classical = stats.binomtest(wins, n).proportion_ci(method="wilson")
+        assert alone == pytest.approx((classical.low, classical.high))
+        assert 0 <= low < min(1.0, found.estimate) <= high <= 1
+        variance = np.var(labels - found.power * judged) / n + found.power**2 * np.var(unlabelled) / others
+        variance = np.clip(variance + found.power**2 / (2 * n**2), labels.var() / (n + others), labels.var() / n)
+        spread = 3.841459 * variance / labels.var()  # ends are the shares 1.96 of their own standard errors away
+        middle = min(1.0, found.estimate)
+        roots = np.sort(np.roots([1 + spread, -2 * middle - spread, middle**2]))
+        assert (low, high) == pytest.approx((roots[0], min(1.0, roots[1])), abs=1e-5)
+    with pytest.raises(ValueError, match="all labels are the same"):
+        powered_mean(np.ones(40), np.ones(40), np.ones(9)).bounded()
+    found = powered_mean(labels, labels, rng.permutation([1.0] * 55 + [0.0] * 45))
+    low, high = found.bounded()[0]
+    assert high - low > stats.binomtest(88, 160).proportion_ci(method="wilson").high - 0.55, "not worth over 160 labels"
+
+
+def test_a_useless_judge_is_left_out_and_nothing_unlabelled_is_no_error() -> None:
+    labels, judged, _ = drawn(1, 50, 0, 0.9)
+    found = powered_mean(labels, judged, [])
+    assert found.power == 0 and found.interval == found.alone_interval and found.effective == 50
+    always = powered_mean(labels, np.ones(50), np.ones(80))
+    assert (always.power, always.correlation) == (0, 0) and always.interval == always.alone_interval
+    against = powered_mean(labels, 1 - labels, 1 - np.array([1.0, 0.0] * 40))
+    assert against.power == 0, "verdicts against the labels count nothing"
+    with pytest.raises(ValueError, match="no labels"):
+        powered_mean([], [], [1.0])
+    with pytest.raises(ValueError, match="are needed"):
+        powered_mean([1.0], [1.0, 0.0], [])
+
+
+def test_so_many_labels_give_the_width_that_was_asked_for() -> None:
+    pool, width = 3000, 0.06
+    pilots = [powered_mean(*drawn(seed, 400, pool - 400, 0.8)) for seed in range(40)]
+    found = [labels_needed(pilot, width) for pilot in pilots]
+    needed, alone = (int(np.mean(each)) for each in zip(*found, strict=True))  # each of them knows its 400 labels alone
+    assert needed < 0.5 * alone
+    widths, classical = [], []
+    for seed in range(40):
+        y, f, g = drawn(seed, needed, pool - needed, 0.8)
+        widths.append(np.ptp(powered_mean(y, f, g).interval))
+        y, f, g = drawn(seed, alone, 10, 0.8)
+        classical.append(np.ptp(powered_mean(y, f, []).interval))
+    assert np.mean(widths) == pytest.approx(width, rel=0.04)
+    assert np.mean(classical) == pytest.approx(width, rel=0.04)
+    assert labels_needed(pilots[0], 0.01)[0] is None, "all 3000 labels are too few"
+    sure = powered_mean([1.0] * 59 + [0.0], [1.0] * 59 + [0.0], [1.0] * 900)
+    assert labels_needed(sure, 0.2) == (LEAST, LEAST), "no interval is told of fewer"

@@ -1,0 +1,193 @@
+"""What can be relied on, in ``metrics.json`` and on the report's page: one line a judge in front, the rest folded."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.metrics.choose import split
+from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
+from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import markdown
+from judgetrain.extras.guarantees import cascade
+from judgetrain.extras.guarantees.cascade import Selective
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.measure import guarantees
+from judgetrain.extras.guarantees.record import Guarantees
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import benchmark, run, write_rows
+
+
+def judged(of: Benchmark, name: str, skill: float, seed: int) -> list[list[Prediction]]:
+    """A judge with 1, 3 and 10 branches whose margins tell how often it is right."""
+    rng = random.Random(seed)
+    tiers = []
+    for k in (1, 3, 10):
+        tier = []
+        for c in of.comparisons:
+            margin = rng.choice([0.5, 1.5, 3.0])
+            said = c.label if rng.random() < min(0.98, skill + 0.15 * margin + 0.01 * k) else "A"
+            cost = Cost(generated_tokens=60.0 * k)
+            tier.append(
+                Prediction(
+                    comparison_id=c.id,
+                    method=name,
+                    branches=k,
+                    verdict_ab=said,
+                    verdict_ba=said,
+                    margin=margin,
+                    cost=cost,
+                )
+            )
+        tiers.append(tier)
+    return tiers
+
+
+@pytest.fixture(scope="module")
+def evaluated() -> tuple[Benchmark, list[list[Prediction]], GuaranteesConfig]:
+    whole = benchmark(300)
+    rng = random.Random(9)
+    people = {c.id: tuple(c.label if rng.random() < 0.7 else "tie" for _ in range(3)) for c in whole.comparisons}
+    whole = replace(whole, votes=people, voters=dict.fromkeys(people, ("p1", "p2", "p3")))  # type: ignore[arg-type]
+    settings = GuaranteesConfig(labels=60)
+    floors = [Prediction(comparison_id=c.id, method="first", verdict_ab="A", verdict_ba="B") for c in whole.comparisons]
+    return whole, [*judged(whole, "dpo", 0.55, 1), *judged(whole, "sft", 0.3, 2), floors], settings
+
+
+@pytest.fixture(scope="module")
+def rows(evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig]) -> list[MetricRow]:
+    whole, results, settings = evaluated
+    found = guarantees(None, whole, results, settings, 100, 1)
+    made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
+    return [relied(row, found) for row in made]
+
+
+def test_a_verdict_at_once_stands_before_the_branches(
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig],
+) -> None:
+    whole, results, settings = evaluated
+    rng = random.Random(4)
+    quick = [
+        Prediction(
+            comparison_id=c.id, method="at_once:dpo", verdict_ab=c.label, verdict_ba=c.label, margin=9 * rng.random()
+        )
+        for c in whole.comparisons
+    ]
+
+    def measured(first: str) -> dict[str, Selective]:
+        found = guarantees(None, whole, [*results, quick], replace(settings, first=first), 100, 1)
+        return {key.method: g.selective for key, g in found.items() if g.selective}
+
+    found = measured("at_once:dpo")
+    assert found["dpo"].tiers == ("at_once:dpo", "dpo@1", "dpo@3", "dpo@10")
+    assert found["at_once:dpo"].tiers == ("at_once:dpo",), "it is not asked twice"
+    assert found["dpo"].whole.tiers[0] == 1, "always right, and so believed at once"
+    assert len(measured("")["dpo"].tiers) == 3
+
+
+def relied(row: MetricRow, found: dict[MethodKey, Guarantees]) -> MetricRow:
+    return replace(row, extras={"guarantees": found[row.key]} if row.key in found else {})
+
+
+def test_the_row_with_the_most_branches_carries_it_and_is_read_back(rows: list[MetricRow]) -> None:
+    assert [str(row.key) for row in rows if row.extras] == ["dpo@10", "sft@10"], "no baseline"
+    for row in rows:
+        written = json.loads(json.dumps(row.to_row(), allow_nan=False))
+        assert MetricRow.from_row(written) == row
+        assert ("guarantees" in written) == ("guarantees" in row.extras)
+
+
+def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[MetricRow]) -> None:
+    report = Report(recipe="r", seed=1, rows=rows)
+    page, text = html_page(report), markdown(report)
+    front = text[text.index("### What can be relied on") :].split("###")[1].splitlines()
+    lines = [line for line in front if line.startswith(("| dpo", "| sft"))]
+    assert len(lines) == 2
+    [dpo] = [row.extras["guarantees"] for row in rows if row.extras and row.method == "dpo"]
+    assert dpo.selective and dpo.selective.in_full and dpo.annotators and dpo.corrected
+    whole, full = dpo.selective.whole, dpo.selective.in_full
+    assert whole.agreement is not None and full.share is not None and full.share <= 0.3
+    assert f"{100 * whole.coverage:.1f}% answered, {100 * whole.agreement:.1f}% agree (≥ 80.0%)" in lines[0]
+    assert f"{100 * full.share:.1f}% for {100 * full.difference:+.1f} points" in lines[0]
+    [told] = [c for c in dpo.corrected if c.about == "agreement"]
+    worth = f"{told.n} labels → {told.effective:.0f}" if told.adds else "nothing"
+    assert f"| agreement: {worth} |" in lines[0], "of agreement, however much more a win rate may gain"
+    assert f"yes (ω {dpo.annotators.winning_rate:.2f}, ρ {dpo.annotators.advantage:.2f})" in lines[0]
+    folded = re.findall(r"<details><summary>(.*?)</summary>", page)
+    for title in (
+        "Agreement of what is answered, by coverage and by cost",
+        "Selective judging (2 rows)",
+        "Asked until sure (2 rows)",
+        "Selective judging by group (4 rows)",
+        "Corrected by verdicts (2 rows)",
+        "May it replace a person (2 rows)",
+        "Person by person (6 rows)",
+    ):
+        assert title in folded
+    assert "<h3>What can be relied on</h3>" in page and "Agreement by coverage" in page
+    plain = html_page(Report(recipe="r", seed=1, rows=[replace(row, extras={}) for row in rows]))
+    assert "relied on" not in plain and "<details><summary>Agreement of what" not in plain
+
+
+def test_a_cascade_over_the_budget_is_said_to_be_so(
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, results, settings = evaluated
+    made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
+
+    def page(budget: float) -> str:
+        monkeypatch.setattr(cascade, "BUDGET", budget)
+        found = guarantees(None, whole, results, settings, 100, 1)
+        return markdown(Report(recipe="r", seed=1, rows=[relied(r, found) for r in made]))
+
+    assert "points, over the budget |" in page(0.05), "one branch of ten costs 10%"
+    assert "over the budget |" not in page(0.3)
+
+
+def test_the_development_split_sets_thresholds_where_there_is_one(
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig],
+) -> None:
+    whole, results, settings = evaluated
+    dev, test = split(whole, 0.3)
+    assert dev is not None
+    found = guarantees(dev, test, results, settings, 100, 1)[MethodKey("dpo", 10)].selective
+    assert found is not None and (found.whole.calibrated, found.whole.n) == (90, 210)
+    half = guarantees(None, whole, results, settings, 100, 1)[MethodKey("dpo", 10)].selective
+    assert half is not None and (half.whole.calibrated, half.whole.n) == (150, 150)
+
+
+def test_an_evaluation_of_partly_labelled_rows_corrects_stored_verdicts(tmp_path: Path) -> None:
+    rng, rows = random.Random(1), []
+    for i in range(300):
+        a, b = rng.sample(["x", "y"], 2)
+        label = "A" if (a == "x") == (rng.random() < 0.7) else "B"
+        said = label if rng.random() < 0.9 else "tie"
+        row = {"id": i, "query": f"q{i}", "response_a": "1", "response_b": "2", "model_a": a, "model_b": b}
+        rows.append(row | {"label": label if i % 3 == 0 else None, "verdict_ab": said, "verdict_ba": said})
+    source = SourceConfig(name="mine", path=write_rows(tmp_path / "rows.jsonl", rows), format="comparison")
+    stored = StoredConfig(name="judge", benchmark="mine", verdict_ba="verdict_ba", ba_mirrored=True)
+    entry = BenchmarkConfig("mine", source, unlabelled=True)
+    settings = EvaluateConfig([entry], ["stored:judge", "first"], bootstrap=50, stored=[stored])
+    out = run("evaluate", Config(evaluate=settings), {}, tmp_path / "out").directory
+    found = [MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text())]
+    assert [row.n for row in found] == [100, 100], "metrics are of the labelled"
+    assert found[0].extras and not found[1].extras
+    by_about = {c.about: c for c in found[0].extras["guarantees"].corrected}
+    assert set(by_about) == {"agreement", "x", "y"} and by_about["x"].unlabelled == 200
+    assert by_about["x"].adds and by_about["x"].estimate is not None and by_about["x"].estimate > 0.6
+    assert by_about["x"].estimate == pytest.approx(1 - (by_about["y"].estimate or 0), abs=1e-6)
+    agreement = by_about["agreement"]
+    assert agreement.effective is not None and not agreement.adds, "its two orders always say the same"
+    page = (out / "report.html").read_text()
+    assert "agreement: nothing; win rates: 2 of 2 models" in page and "labels →" not in page
+    assert "200 left out: no_label" in (out / "report.md").read_text().replace("\\", "")

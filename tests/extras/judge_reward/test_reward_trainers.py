@@ -1,0 +1,111 @@
+"""TRL's own trainers, run with a judge as their reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
+from judgetrain.extras.judge_reward import JudgeReward
+from judgetrain.judges import LongerJudge, Prediction
+from judgetrain.schema import Comparison
+
+QUERIES = [d.query for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)]
+COMMON: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "learning_rate": 1e-3,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "use_cpu": True,
+    "bf16": False,
+    "disable_tqdm": True,
+}
+
+
+class Recording(LongerJudge):
+    """The baseline ``longer``, or a judge that cannot be read, which keeps what it is asked."""
+
+    def __init__(self, readable: bool = True) -> None:
+        self.asked: list[list[Comparison]] = []
+        self._readable = readable
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        self.asked.append([*comparisons])
+        found = super().compare_all(comparisons, seed)
+        return found if self._readable else [replace(p, verdict_ab=None, verdict_ba=None) for p in found]
+
+
+def writer() -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return (
+        AutoModelForCausalLM.from_pretrained(world.BASE, dtype="float32"),
+        AutoTokenizer.from_pretrained(world.BASE, padding_side="left"),
+    )
+
+
+def data(conversational: bool) -> Any:
+    from datasets import Dataset
+
+    prompts = [[{"role": "user", "content": query}] if conversational else query for query in QUERIES]
+    return Dataset.from_list([{"prompt": prompt, "reference": "yes ."} for prompt in prompts])
+
+
+def logged(trainer: Any, name: str) -> list[float]:
+    return [float(row[name]) for row in trainer.state.log_history if name in row]
+
+
+@pytest.mark.parametrize("conversational", [True, False])
+def test_grpo_runs_two_steps(tmp_path: Path, conversational: bool) -> None:
+    from trl import GRPOConfig, GRPOTrainer
+
+    model, tokenizer = writer()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    judge = Recording()
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=JudgeReward(judge, num_generations=4),
+        args=GRPOConfig(output_dir=str(tmp_path), max_steps=2, **COMMON),
+        train_dataset=data(conversational),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert len(judge.asked) == 2, "one call a step"
+    assert all(c.dialogue.query in QUERIES for c in judge.asked[0])
+    assert logged(trainer, "rewards/judge_round_robin/mean") == pytest.approx([0.5, 0.5])
+    assert logged(trainer, "judge/comparisons") == [len(call) for call in judge.asked]
+    assert logged(trainer, "judge/unreadable") == [0, 0]
+    assert any(not value.equal(before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot_be_read(
+    tmp_path: Path, readable: bool
+) -> None:
+    from trl import RLOOConfig, RLOOTrainer
+
+    model, tokenizer = writer()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    judge = Recording(readable)
+    trainer = RLOOTrainer(
+        model,
+        reward_funcs=JudgeReward(judge, "anchor", reference="reference"),
+        args=RLOOConfig(output_dir=str(tmp_path), max_steps=1, **COMMON),
+        train_dataset=data(True),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert [c.response_b for c in judge.asked[0]] == ["yes ."] * len(judge.asked[0])
+    assert logged(trainer, "judge/unreadable") == [not readable]
+    if readable:
+        assert logged(trainer, "rewards/judge_anchor/mean") == [1.0], "twelve words are longer than one"
+    else:
+        assert all(value.equal(before[name]) for name, value in model.state_dict().items())

@@ -1,0 +1,276 @@
+"""A judge as a reward: every expected value is worked out by hand, or by an independent fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.errors import ConfigError, DataError, EngineError
+from judgetrain.extras.judge_reward import Group, JudgeReward, best_of_n, scalars
+from judgetrain.extras.judge_reward.groups import hard_share, soft_share
+from judgetrain.extras.judge_reward.modes import MODES
+from judgetrain.judges import FirstJudge, Judge, LongerJudge, Prediction
+from judgetrain.schema import Comparison, Verdict, mirror
+from tests.builders.scripted import number
+
+Said = tuple[Verdict | None, Verdict | None, float | None]
+EIGHT = ["x" * n for n in (3, 8, 1, 6, 2, 7, 5, 4)]
+
+
+class Table(Judge):
+    """Says of two responses what ``say`` does, whichever of them is A; keeps what it was asked."""
+
+    name = "table"
+
+    def __init__(self, say: Callable[[str, str], Said]) -> None:
+        self.say, self.calls, self.seeds = say, list[list[Comparison]](), list[int]()
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        self.calls.append([*comparisons])
+        self.seeds.append(seed)
+        return [self._one(c) for c in comparisons]
+
+    def _one(self, c: Comparison) -> Prediction:
+        first, second = sorted((c.response_a, c.response_b))
+        ab, ba, margin = self.say(first, second)
+        if first != c.response_a:
+            ab, ba = (None if v is None else mirror(v) for v in (ba, ab))
+            margin = None if margin is None else -margin
+        return Prediction(comparison_id=c.id, method="table", verdict_ab=ab, verdict_ba=ba, margin=margin)
+
+
+def hand(a: str, b: str) -> Said:
+    """x beats y; of x and z the one shown first is better; y and z cannot be read in one order."""
+    return {"xy": ("A", "A", 2.0), "xz": ("A", "B", 0.0), "yz": ("B", None, -1.0)}[a + b]  # type: ignore[return-value]
+
+
+def by_chance(a: str, b: str) -> Said:
+    """Verdicts and margins that the texts decide; about one in six cannot be read in some order."""
+    draw = number(a, b)
+    verdicts: list[Verdict | None] = ["A", "B", "tie", "A", "B", None]
+    return verdicts[draw % 6], verdicts[draw // 6 % 6], (draw // 36 % 9 - 4) / 2
+
+
+def longer(a: str, b: str) -> Said:
+    return ("A", "A", 1.0) if len(a) > len(b) else ("B", "B", -1.0)
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def of(judge: Judge, responses: list[str], mode: str = "round_robin", **given: Any) -> list[float | None]:
+    return JudgeReward(judge, mode, **given)(["q"] * len(responses), responses)
+
+
+def test_round_robin_is_the_mean_share_of_the_pairs_that_can_be_read() -> None:
+    assert of(Table(hand), ["x", "y", "z"]) == [0.75, 0.0, 0.5]
+    assert of(LongerJudge(), ["a", "bb", "ccc", "dddd"]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_equal_completions_share_their_verdicts_and_are_judged_once() -> None:
+    judge = Table(longer)
+    assert of(judge, ["a", "bb", "a"]) == [0.25, 1.0, 0.25]
+    assert [len(call) for call in judge.calls] == [1]
+    for mode in MODES:
+        middle = 0.0 if mode == "bradley_terry" else 0.5
+        assert of(judge, ["a", "a", "a"], mode) == [middle] * 3
+        assert of(judge, ["a"], mode) == [None], "one completion is compared with nothing"
+    assert len(judge.calls) == 1
+    assert of(judge, [], "anchor") == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("group", [["one", "three", "four"], EIGHT, [*EIGHT, "x", "x"]])
+def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(mode: str, group: list[str]) -> None:
+    assert len(set(of(FirstJudge(), group, mode))) == 1
+    assert len(set(of(Table(lambda a, b: ("A", "B", 0.0)), group, mode))) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_order_of_completions_changes_nothing(mode: str) -> None:
+    texts = [f"answer {n % 9}" for n in range(11)]
+    found = of(Table(by_chance), texts, mode)
+    assert len(set(found)) > 3
+    for shift in (1, 4, 7):
+        turned = texts[shift:] + texts[:shift]
+        assert of(Table(by_chance), turned, mode) == found[shift:] + found[:shift]
+    assert of(Table(by_chance), texts[::-1], mode) == found[::-1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_cannot_be_read_has_no_reward(mode: str) -> None:
+    judge = Table(lambda a, b: (None, "A", 1.0) if "?" in (a, b) else longer(a, b))
+    found = of(judge, ["?", *EIGHT], mode)
+    assert found[0] is None and None not in found[1:]
+    assert of(Table(lambda a, b: ("A", None, None)), EIGHT, mode) == [None] * 8
+
+
+def test_hard_shares_follow_the_strict_rule_and_soft_ones_the_margin() -> None:
+    cases: list[tuple[Said, float | None, float | None]] = [
+        (("A", "A", 1.0), 1.0, 1 / (1 + math.exp(-1))),
+        (("B", "B", None), 0.0, 0.0),
+        (("A", "tie", None), 0.5, 0.75),
+        (("A", "B", None), 0.5, 0.5),
+        (("tie", "B", float("nan")), 0.5, 0.25),
+        (("A", None, 3.0), None, None),
+        (("B", "B", -2000.0), 0.0, 0.0),  # as a scorer's perplexities can lie apart
+    ]
+    for (ab, ba, margin), hard, soft in cases:
+        prediction = Prediction(comparison_id="", method="", verdict_ab=ab, verdict_ba=ba, margin=margin)
+        assert hard_share(prediction) == hard
+        assert soft_share(prediction) == (None if soft is None else pytest.approx(soft))
+
+
+def test_the_anchor_is_the_middle_one_of_three() -> None:
+    assert of(LongerJudge(), ["ccc", "a", "bb"], "anchor") == [1.0, 0.0, 0.5]
+    assert of(Table(longer), ["ccc", "a", "bb"], "anchor") == pytest.approx([0.731, 0.269, 0.5], abs=1e-3)
+    found = dict(zip(map(len, EIGHT), of(LongerJudge(), EIGHT, "anchor"), strict=True))
+    place = next(n for n, share in found.items() if share == 0.5)
+    assert found == {n: 0.0 if n < place else 1.0 if n > place else 0.5 for n in range(1, 9)}
+    assert 2 <= place <= 7, "the middle one of three is neither the best nor the worst"
+
+
+def test_bradley_terry_is_the_maximum_of_the_penalised_likelihood() -> None:
+    from scipy.optimize import minimize
+
+    texts = [f"answer {n}" for n in range(6)]
+    judge = Table(by_chance)
+    found = of(judge, texts, "bradley_terry")
+    said = zip(judge.calls[0], map(soft_share, judge.compare_all(judge.calls[0])), strict=True)
+    games = [(texts.index(c.response_a), texts.index(c.response_b), s) for c, s in said if s is not None]
+
+    def loss(strength: np.ndarray) -> float:
+        wins = sum(s * np.logaddexp(0, strength[b] - strength[a]) + (1 - s) * np.logaddexp(0, strength[a] - strength[b])
+                   for a, b, s in games)  # fmt: skip
+        return float(wins + sum(0.5 * np.logaddexp(0, -x) + 0.5 * np.logaddexp(0, x) for x in strength))
+
+    best = minimize(loss, np.zeros(len(texts)), tol=1e-12).x
+    assert 8 < len(games) < 15, "some pairs cannot be read"
+    assert found == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rounds"),
+    [("round_robin", [28]), ("anchor", [3, 5]), ("bradley_terry", [28])],
+)
+def test_all_groups_of_a_call_are_asked_about_at_once(mode: str, rounds: list[int]) -> None:
+    judge = Table(longer)
+    found = JudgeReward(judge, mode)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])
+    assert [len(call) for call in judge.calls] == [2 * pairs for pairs in rounds]
+    assert found[::2] == found[1::2] == of(Table(longer), EIGHT, mode)
+
+
+def test_only_completions_of_the_same_prompt_are_compared() -> None:
+    judge = Table(longer)
+    assert JudgeReward(judge)(["p", "q", "q", "p"], ["a", "bb", "ccc", "dddd"]) == [0.0, 0.0, 1.0, 1.0]
+    assert {c.dialogue.query + c.response_a + c.response_b for c in judge.calls[0]} <= {
+        "padddd", "pdddda", "qbbccc", "qcccbb"
+    }  # fmt: skip
+    prompts, texts = ["p"] * 4, ["a", "bb", "ccc", "dddd"]
+    assert JudgeReward(judge, num_generations=2)(prompts, texts) == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_conversations_and_strings_are_rewarded_alike() -> None:
+    judge = Table(longer)
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "q"}]
+    parts = [*said("b"), {"role": "tool", "content": "b"}]
+    assert JudgeReward(judge)([chat] * 3, [said("a"), parts, said("ccc")]) == [0.0, 0.5, 1.0]
+    asked = judge.calls[0][0].dialogue
+    assert (asked.query, asked.context) == ("q", "System: Be brief.")
+    begun = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Well, "}]
+    JudgeReward(judge)([begun] * 2, [said("a"), said("bb")])
+    last = judge.calls[-1][0]
+    assert {last.response_a, last.response_b} == {"Well, a", "Well, bb"} and last.dialogue.query == "q"
+    with pytest.raises(DataError, match="last message"):
+        JudgeReward(judge)([[]], ["a"])  # type: ignore[list-item]
+
+
+def test_references_stand_in_a_column() -> None:
+    judge = Table(longer)
+    reward = JudgeReward(judge, "anchor", reference="chosen")
+    found = reward(["q"] * 4, ["a", "ccc", "bb", "dd"], chosen=["bb", said("bb"), "bb", None])
+    assert found == [pytest.approx(0.269, abs=1e-3), pytest.approx(0.731, abs=1e-3), 0.5, None]
+    assert [len(call) for call in judge.calls] == [2], "what equals its reference is as good as that, unasked"
+    with pytest.raises(DataError, match="'chosen': the data has no such column, only kind"):
+        reward(["q"], ["a"], kind=[1])
+    with pytest.raises(ConfigError, match="only mode='anchor'"):
+        JudgeReward(judge, reference="chosen")
+
+
+def test_equal_calls_have_equal_seeds_whatever_their_order() -> None:
+    judge = Table(longer)
+    for texts in (["a", "bb", "ccc"], ["ccc", "a", "bb"], ["a", "bb"]):
+        of(judge, texts)
+    first, second, third = judge.seeds
+    assert first == second != third
+    of(judge, ["a", "bb", "ccc"], seed=1)
+    assert judge.seeds[-1] != first
+    assert [c.id for c in judge.calls[0]] == [c.id for c in judge.calls[1]]
+
+
+def test_the_trainer_is_told_how_much_was_asked_and_could_not_be_used() -> None:
+    told: dict[str, float] = {}
+    JudgeReward(Table(hand))(["q"] * 3, ["x", "y", "z"], log_metric=told.__setitem__)
+    assert told == {"judge/comparisons": 3, "judge/unreadable": 1 / 3, "judge/inconsistent": 1 / 3}
+    JudgeReward(Table(hand))(["q"], ["x"], log_metric=(none := dict[str, float]()).__setitem__)
+    assert none == {"judge/comparisons": 0}
+
+
+def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:
+    reward = JudgeReward("longer", "bradley_terry")
+    assert reward.__name__ == "judge_bradley_terry"
+    low, high = reward(["q"] * 2, ["a", "bb"])
+    assert low is not None and high is not None and low < high
+    assert reward.judge is reward.judge
+    with pytest.raises(EngineError, match="./nowhere: there is no such directory"):
+        JudgeReward("./nowhere")(["q"] * 2, ["a", "bb"])
+    with pytest.raises(ConfigError, match="mode='best': expected one of round_robin, anchor"):
+        JudgeReward("longer", "best")
+    with pytest.raises(ConfigError, match="branches: only for a judge that is given by its name"):
+        JudgeReward(LongerJudge(), branches=3)
+
+
+def test_best_of_n_is_the_first_of_the_best() -> None:
+    for mode in MODES:
+        assert best_of_n(LongerJudge(), "q", EIGHT, mode).index == 1 or mode == "anchor"
+    found = best_of_n("longer", "q", ["a", "cc", "bb"])
+    assert (found.index, found.scores) == (1, (0.0, 0.75, 0.75))
+    assert best_of_n(Table(lambda a, b: (None, None, None)), "q", ["a", "b"]).index is None
+    with pytest.raises(DataError, match="at least one response"):
+        best_of_n("longer", "q", [])
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_what_holds_no_text_loses_without_being_asked_about(mode: str) -> None:
+    judge = Table(lambda a, b: ("tie", "tie", 0.0))
+    found = best_of_n(judge, "q", ["", "a", " \n", "b"], mode)
+    assert found.index in (1, 3)
+    texts = [(c.response_a, c.response_b) for call in judge.calls for c in call]
+    assert all(a.strip() and b.strip() for a, b in texts)
+    (empty, some) = JudgeReward(judge, mode)(["q", "q"], ["", "a"])
+    assert empty is not None and some is not None and empty < some
+    assert len({*JudgeReward(judge, mode)(["q", "q"], ["", " "])}) == 1, "two of them are equally bad"
+
+
+def test_of_one_response_that_one_is_the_best() -> None:
+    for mode in MODES:
+        assert best_of_n(LongerJudge(), "q", ["a"], mode).index == 0 == best_of_n("longer", "q", ["a", "a"], mode).index
+
+
+def test_scalars_take_any_way_of_asking() -> None:
+    groups = [Group("p", ["a", "bb"]), Group("q", ["ccc", "a", "a"]), Group("r", [])]
+    asked: list[str] = []
+
+    def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
+        asked.extend(c.dialogue.query for c in comparisons)
+        return LongerJudge().compare_all(comparisons)
+
+    assert scalars(groups, ask) == [[0.0, 1.0], [1.0, 0.25, 0.25], []]
+    assert sorted(asked) == ["p", "q"]
+    with pytest.raises(ConfigError, match="mode='none'"):
+        scalars(groups, ask, "none")

@@ -1,0 +1,90 @@
+"""verl's contract: one response against its row's reference, a number each, the judge loaded once."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import judgetrain.judges
+from judgetrain import rewards
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.judge_reward import compute_score, compute_scores, verl
+from judgetrain.judges import LongerJudge, Prediction
+from judgetrain.schema import Comparison
+
+INFO = {"prompt": "Why?", "index": 3}
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The names and options by which judges are loaded; each is the baseline ``longer``, which cannot read a ``?``."""
+    found: list[Any] = []
+
+    class Half(LongerJudge):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            found.append(len(comparisons))
+            return [
+                Prediction(comparison_id=c.id, method="half", verdict_ab=None, verdict_ba=p.verdict_ba)
+                if "?" in (c.response_a, c.response_b)
+                else p
+                for c, p in zip(comparisons, super().compare_all(comparisons), strict=True)
+            ]
+
+    def load(name: str, **asked: Any) -> Half:
+        found.append((name, asked))
+        return Half()
+
+    monkeypatch.setattr(judgetrain.judges, "load_judge", load, raising=False)
+    monkeypatch.delenv(verl.JUDGE, raising=False)
+    verl._judge.cache_clear()
+    yield found
+    verl._judge.cache_clear()
+
+
+def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:
+    for said, score in (("longer", 1.0), ("no", 0.0), ("same", 0.5), ("five", 0.5)):
+        expected = {"score": score, "unreadable": 0.0}
+        assert compute_score("mine", said, "same", INFO, judge="./my-judge", branches=3) == expected
+    assert compute_score("mine", "?", "same", INFO, judge="./my-judge", branches=3) == {"score": 0.5, "unreadable": 1.0}
+    assert loads == [("./my-judge", {"branches": 3}), 1, 1, 1, 1], "loaded once; what equals the reference is not asked"
+
+
+def test_a_batch_is_asked_about_at_once(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(verl.JUDGE, "./of-the-environment")
+    chat = np.array([{"role": "user", "content": "Why?"}], dtype=object)  # as Parquet gives it
+    infos = [{"question": "Why?"}, {"prompt": chat, "reference": "same"}, {"prompt": "Why?"}]
+    found = compute_scores(["a", "b", "c"], ["longer", "no", "?"], ["same", None, "same"], infos)
+    assert found == [
+        {"score": 1.0, "unreadable": 0.0},
+        {"score": 0.0, "unreadable": 0.0},
+        {"score": 0.5, "unreadable": 1.0},
+    ]
+    assert loads == [("./of-the-environment", {}), 3]
+
+
+def test_what_is_missing_is_named(loads: list[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"reward_kwargs.judge, or in JUDGETRAIN_JUDGE"):
+        compute_score("mine", "a", "b", INFO)
+    with pytest.raises(DataError, match=r"extra_info.prompt"):
+        compute_score("mine", "a", "b", None, judge="./my-judge")
+    with pytest.raises(DataError, match=r"reward_model.ground_truth"):
+        compute_score("mine", "a", 42, INFO, judge="./my-judge")
+
+
+def test_verl_loads_the_module_by_its_file(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``custom_reward_function.path`` and ``name`` do."""
+    spec = importlib.util.spec_from_file_location("custom_module", Path(rewards.__file__))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "custom_module", module)
+    spec.loader.exec_module(module)
+    score = module.compute_score(
+        data_source="mine", solution_str="longer", ground_truth="same", extra_info=INFO, judge="./my-judge"
+    )
+    assert score["score"] == 1.0

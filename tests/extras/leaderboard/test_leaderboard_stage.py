@@ -1,0 +1,128 @@
+"""Stage leaderboard as a user runs it: what it reads, what it writes, its page, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.data.rows import RowError
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.leaderboard.battles import battle_of, read_battles
+from judgetrain.pipeline.run import Pipeline
+from tests.benchmarks.leaderboard_truth import names_of, written
+from tests.builders.judging import lines
+from tests.builders.pages import parse
+from tests.builders.pipeline import configured
+
+SKILLS = (0.2, 0.5, 0.9)
+
+
+def ranked(home: Path, *overrides: str) -> Path:
+    """The directory of a finished stage leaderboard."""
+    words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", *overrides)
+    return Pipeline(configured(*words), Console()).run("leaderboard")
+
+
+def board(directory: Path) -> dict[str, Any]:
+    """What leaderboard.json holds; NaN would be an error."""
+    text = (directory / "leaderboard.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in leaderboard.json"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three writers' answers to 15 queries, as alpaca_eval's outputs."""
+    place, by_writer = tmp_path_factory.mktemp("answers"), {name: {} for name in names_of(SKILLS)}
+    for c in written(SKILLS, 15, 0):
+        by_writer[c.model_a][c.dialogue.query] = c.response_a
+        by_writer[c.model_b][c.dialogue.query] = c.response_b
+    for name, said in by_writer.items():
+        rows = [{"instruction": q, "output": text, "generator": name} for q, text in said.items()]
+        (place / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
+    return f"verdicts.systems=[{place}/*.json]"
+
+
+def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"model_a": "x", "model_b": "<b>y</b>", "winner": winner, "question_id": n, "group": f"g{n % 2}"}
+        for n, winner in enumerate(["model_a", "model_b", "tie (bothbad)", "x", None, "A", "model_a"])
+    ]
+    directory = ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'b.jsonl', rows)}]", "leaderboard.baseline=x")
+    found = board(directory)
+    assert found["outcomes"] == {"A": 4, "B": 1, "missing": 1, "tie": 1} and found["counted"] == 6
+    table = list(csv.DictReader((directory / "leaderboard.csv").open(encoding="utf-8")))
+    assert [row["system"] for row in table] == ["x", "<b>y</b>"]
+    assert float(table[0]["rating"]) == found["systems"][0]["rating"]["points"]
+    assert (table[0]["wins"], table[0]["losses"], table[0]["missing"], table[0]["against"]) == ("4", "1", "1", "")
+    assert float(table[1]["against"]) == pytest.approx(1.5 / 6)
+    page = parse((directory / "leaderboard.html").read_text(encoding="utf-8"))
+    assert page.all("tbody")[0].all("td")[0].text() == "x"
+    assert "<b>y</b>" in page.text() and "6 of 7 comparisons" in page.text()
+    printed = capsys.readouterr().out
+    assert "6 of 7 comparisons on 6 prompts count (4 A, 1 B, 1 missing, 1 tie)." in printed
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["counts"] == {"in": 7, "out": 6, "dropped": {"missing": 1}}
+
+
+def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:
+    judge = ("verdicts.judge=one_step:external", "evaluate.external={type: world, error_rate: 0.0}")
+    directory = ranked(tmp_path, answers, *judge)
+    found = board(directory)
+    assert [s["system"] for s in found["systems"]] == names_of(SKILLS)[::-1]
+    assert found["comparisons"] == 45 and found["prompts"] == 15 and found["style"]
+    # The same verdicts, from the directory of stage judge.
+    [place] = (tmp_path / "artifacts" / "judge").iterdir()
+    assert board(ranked(tmp_path, f"leaderboard.files=[{place}]"))["pairs"] == found["pairs"]
+    parquet = board(ranked(tmp_path, f"leaderboard.files=[{place}/verdicts.parquet]"))
+    assert parquet["pairs"] == found["pairs"] and parquet["prompts"] == 15
+
+
+def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"leaderboard.files.*no such file"):
+        ranked(tmp_path, "leaderboard.files=[nowhere.jsonl]")
+    with pytest.raises(DataError, match=r"holds no verdicts.jsonl"):
+        list(read_battles([tmp_path]))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"model_a": "x", "winner": "A"}, "two systems' names in model_a and model_b, found 'x' and ''"),
+        ({"model_a": "x", "model_b": "x", "winner": "A"}, "both 'x'; expected two systems"),
+        ({"model_a": "x", "model_b": "y", "winner": "maybe"}, "winner='maybe': expected A, B, tie"),
+        ({"model_a": "x", "model_b": "y", "verdict": "A", "verdict_ab": "C"}, "verdict_ab='C': expected A, B, tie"),
+        ({"model_a": "x", "model_b": "y"}, "expected a verdict or winner"),
+        (["x", "y"], "expected an object with model_a, model_b and a verdict"),
+    ],
+)
+def test_a_row_that_is_no_comparison_is_named_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(RowError, match=re.escape(message)):
+        battle_of(row, "place")
+    place = lines(tmp_path / "b.jsonl", [{"model_a": "x", "model_b": "y", "winner": "A"}, row])
+    with pytest.raises(DataError, match=rf"{re.escape(str(place))}:2: .*{re.escape(message)}"):
+        list(read_battles([place]))
+
+
+def test_rows_are_about_one_prompt_where_their_messages_are_equal() -> None:
+    base = {"model_a": "x", "model_b": "y", "verdict": "A"}
+    asked = [{"role": "user", "content": "Why?"}]
+    one, two = (battle_of({**base, "messages": asked, "dialogue_id": i}, "p") for i in ("d1", "d2"))
+    other = battle_of({**base, "messages": [{"role": "user", "content": "How?"}], "dialogue_id": "d1"}, "p")
+    assert one.prompt == two.prompt != other.prompt
+    assert battle_of({**base, "question_id": 3}, "p").prompt == "3" and battle_of(base, "p").prompt == "p"
+
+
+def test_a_row_that_stage_judge_could_not_read_is_counted(tmp_path: Path) -> None:
+    rows = [
+        {"model_a": "x", "model_b": "y", "verdict": "A"},
+        {"model_a": "", "model_b": "", "verdict": None, "failure": "not_json: line 3"},
+    ]
+    found = board(ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'v.jsonl', rows)}]"))
+    assert found["comparisons"] == 2 and found["outcomes"]["missing"] == 1 and len(found["systems"]) == 2

@@ -1,0 +1,450 @@
+"""Stage rl: rewards of scripted branches, the rows that TRL learns from, and one process against two."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun, is_held_out
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import ConfigError
+from judgetrain.extras.rl import trainer as trainer_module
+from judgetrain.extras.rl.config import RlConfig
+from judgetrain.extras.rl.rewards import REWARDS, Outcome, of_list
+from judgetrain.extras.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
+from judgetrain.extras.rl.run import _labelled, _split, branch_arguments, in_order
+from judgetrain.extras.rl.stages import RlSettings
+from judgetrain.judges import BranchingJudge
+from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.label import stage as label_stage
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.stages import LabelSettings
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.train.distributed import ProcessGroup
+from tests.builders.executors import Elsewhere
+from tests.builders.label import ANY_EVIDENCE, tree_of
+from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
+from tests.builders.train import same, weights
+
+LABELS: tuple[Verdict, ...] = ("A", "B", "tie")
+MARGINS = (None, -4.0, -2.0, 0.0, 1.0, 4.0)
+
+
+def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, float]:
+    return {name: function(Outcome(label, ab, ba)) for name, function in REWARDS.items()}
+
+
+@pytest.mark.parametrize(
+    ("label", "ab", "ba", "expected"),
+    [
+        ("A", 2.0, 1.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0.375}),
+        ("A", 2.0, -2.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": 0}),
+        ("B", 2.0, 2.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": -0.5}),
+        ("tie", 0.0, 0.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0}),
+        ("tie", 4.0, 0.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": -0.5}),
+        ("A", 0.0, 0.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": 0}),
+        ("A", None, 4.0, {"both_orders": 0, "one_order": 0.5, "unreadable": -0.5, "consistent": 0, "strength": 0.5}),
+        ("tie", None, None, {"both_orders": 0, "one_order": 0, "unreadable": -1, "consistent": 0, "strength": 0}),
+    ],
+)
+def test_rewards_of_scripted_branches(
+    label: Verdict, ab: float | None, ba: float | None, expected: dict[str, float]
+) -> None:
+    assert rewarded(label, ab, ba) == pytest.approx(expected)
+
+
+def test_who_always_prefers_what_is_shown_first_earns_nothing_for_both_orders() -> None:
+    # Shown first is A in order AB and B in order BA: the margins have opposite signs.
+    for label in LABELS:
+        for size in (1.0, 4.0):
+            assert rewarded(label, size, -size)["both_orders"] == 0
+            assert rewarded(label, -size, size)["both_orders"] == 0
+
+
+def test_exchanging_the_responses_mirrors_the_rewards() -> None:
+    for label in LABELS:
+        for ab in MARGINS:
+            for ba in MARGINS:
+                # What was response A is now B: margins change sign, and what was shown in order AB is now order BA.
+                swapped = (None if m is None else -m for m in (ba, ab))
+                assert rewarded(label, ab, ba) == pytest.approx(rewarded(mirror(label), *swapped))
+
+
+def test_no_reward_is_ever_missing_and_the_unreadable_is_the_worst() -> None:
+    totals = {}
+    for ab in MARGINS:
+        for ba in MARGINS:
+            found = rewarded("A", ab, ba)
+            assert all(isinstance(value, float) for value in found.values())
+            totals[ab, ba] = found["both_orders"] + found["unreadable"]
+    assert min(totals.values()) == totals[None, None] == -1.0
+    assert max(totals.values()) == totals[4.0, 4.0] == 1.0
+
+
+def test_a_list_is_worth_its_first_criteria_most() -> None:
+    assert of_list([1.0, 0.0, 0.0], 0.5) == pytest.approx(1 / 1.75)
+    assert of_list([0.0, 0.0, 1.0], 0.5) == pytest.approx(0.25 / 1.75)
+    assert of_list([1.0, 0.0], 1.0) == 0.5
+    assert of_list([0.25, 1.0], 0.0) == 0.25
+
+
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
+ASKING = StepsConfig(
+    criteria=10,  # what the base has read, and so writes itself
+    criteria_sampling=SamplingConfig(1.0, 1.0, 120),
+    guideline_sampling=SamplingConfig(1.0, 1.0, 30),
+    judgment_sampling=SamplingConfig(1.0, 1.0, 50),
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Any, Any]:
+    config = ModelConfig(path="world")
+    return load_model(config), load_tokenizer(config)
+
+
+def rollouts(model: Any, **changes: Any) -> Rollouts:
+    @contextmanager
+    def lend(trainer: Any) -> Iterator[Any]:
+        yield model
+
+    labelled = {c.id: Labelled(c, c.label or "tie") for c in COMPARISONS}
+    config = RlConfig(**{"num_generations": 3, "branches": 2, **changes})
+    return Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lend)
+
+
+def batch(
+    model: Any, tokenizer: Any, ids: list[str], process: int = 0, step: int = 0, **changes: Any
+) -> dict[str, Any]:
+    made = rollouts(model, **changes)
+    prompts = [
+        [{"role": "user", "content": i}] for i in ids for _ in range(made.config.parts * made.config.num_generations)
+    ]
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=process),
+        processing_class=tokenizer,
+        state=SimpleNamespace(global_step=step),
+    )
+    return made(prompts, trainer)
+
+
+def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    made = rollouts(model)
+    ids = [c.id for c in COMPARISONS[:2]]
+    found = batch(model, tokenizer, ids)
+    generations, parts = 3, 1 + 2 * 3
+    assert {len(column) for name, column in found.items() if name != "logprobs"} == {2 * generations * parts}
+    # The same trees, grown by themselves, say which text each row must hold.
+    from judgetrain.artifacts.stage_run import derive_seed
+
+    engine = RecordingEngine(model, tokenizer)
+    copies = [c for c in COMPARISONS[:2] for _ in range(generations)]
+    trees = made.grow(copies, engine, derive_seed(11, "rollout", 0))
+    for number, tree in enumerate(trees):
+        comparison, generation = divmod(number, generations)
+        first = comparison * generations * parts + generation
+        texts = [tree.lists[0].text]
+        for criterion in tree.criteria:
+            texts += [criterion.guidelines[0].text, *(j.text for j in criterion.judgments)]
+        assert len(texts) == parts, "the base lists criteria here, and writes a guideline for each of the first two"
+        for part, text in enumerate(texts):
+            row = first + part * generations
+            said = tokenizer.decode(found["completion_ids"][row], skip_special_tokens=True)
+            # The list was stopped where its third criterion would begin, whose number has been generated.
+            assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
+            assert set(found["env_mask"][row]) == {1}
+        outcomes = [outcome_of(criterion, COMPARISONS[comparison].label or "tie", 0.0) for criterion in tree.criteria]
+        both = [REWARDS["both_orders"](outcome) for outcome in outcomes]
+        assert found["rewards"][first]["both_orders"] == pytest.approx((both[0] + both[1] / 2) / 1.5)
+        for index, value in enumerate(both):
+            for part in range(3):
+                row = first + (1 + index * 3 + part) * generations
+                assert found["rewards"][row]["both_orders"] == value
+    rewards = [row["both_orders"] for row in found["rewards"]]
+    assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
+
+
+def test_prompts_hold_what_was_said_before(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    found = batch(model, tokenizer, [COMPARISONS[0].id], branches=1)
+    read = [tokenizer.decode(ids, skip_special_tokens=True) for ids in found["prompt_ids"]]
+    said = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found["completion_ids"]]
+    for generation in range(3):
+        criterion = said[generation].splitlines()[0].removeprefix("1. ")
+        assert f"Criterion: {criterion}" in read[3 + generation]
+        for part in (2, 3):
+            judgment = read[3 * part + generation]
+            assert f"Criterion: {criterion}" in judgment and f"Guideline: {said[3 + generation]}" in judgment
+    a, b = COMPARISONS[0].response_a, COMPARISONS[0].response_b
+    assert all(text.index(a) < text.index(b) for text in read[6:9])
+    assert all(text.index(b) < text.index(a) for text in read[9:12])
+
+
+def test_branches_do_not_depend_on_how_many_processes_share_them(world: tuple[Any, Any]) -> None:
+    ids = [c.id for c in COMPARISONS]
+    whole = batch(*world, ids)
+    halves = [batch(*world, ids[2 * p : 2 * p + 2], process=p) for p in (0, 1)]
+    assert whole["completion_ids"] == halves[0]["completion_ids"] + halves[1]["completion_ids"]
+    assert whole["rewards"] == halves[0]["rewards"] + halves[1]["rewards"]
+    assert batch(*world, ids, step=1)["completion_ids"] != whole["completion_ids"]
+
+
+def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    made = rollouts(model)
+    short = Rollouts(
+        made.labelled,
+        made.prompts,
+        StepsConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
+        made.config,
+        11,
+        made.lend,
+    )
+    prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 21
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=0),
+        processing_class=tokenizer,
+        state=SimpleNamespace(global_step=0),
+    )
+    found = short(prompts, trainer)
+    assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in found["rewards"])
+    assert [set(mask) for mask in found["env_mask"]] == [{1}] * 3 + [{0}] * 18
+
+
+def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
+    config = RlConfig(rewards={"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5, "strength": 0.0})
+    found = batch(*world, [COMPARISONS[0].id], branches=1, credit="level", rewards=config.rewards)
+    named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions(config)}
+    assert dict(zip(named, branch_arguments(config, ASKING)["reward_weights"], strict=True)) == config.weights
+    assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
+    assert None not in named["unreadable"] and None not in named["consistent"]
+
+
+def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
+    order = in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
+    assert len(order) == 28  # 10 + 10 + 5, and three to fill the last step
+    assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10)) and order[:10] != order[10:20]
+    assert order[25:] == order[:3] and order == in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("alone")
+    plant(composed(output, *RL)).run("rl")
+    return output
+
+
+def artifact(output: Path) -> Path:
+    return next(output.glob("artifacts/rl/*/manifest.json")).parent
+
+
+def test_what_a_run_leaves(alone: Path) -> None:
+    directory = artifact(alone)
+    manifest = json.loads((directory / "manifest.json").read_text())
+    counts, notes = manifest["counts"], manifest["notes"]
+    assert counts["in"] == 20 and counts["out"] + notes["heldout"]["comparisons"] == 20
+    assert notes["kept"]["of"] == notes["training"]["steps"] > 4
+    rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]
+    evaluated = {row["step"]: row["eval_agreement"] for row in rows if "eval_agreement" in row}
+    assert evaluated[0] == notes["kept"]["start"] and max(list(evaluated.values())[1:]) == notes["kept"]["agreement"]
+    assert all({"rewards/both_orders/mean", "kl", "grad_norm", "entropy"} <= set(row) for row in rows if "loss" in row)
+    assert any(row["grad_norm"] > 0 for row in rows if "loss" in row)
+    assert {"prompts.yaml", "judge.json", "README.md", "model.safetensors"} <= {
+        path.name for path in (directory / "model").iterdir()
+    }
+    assert not (directory / "checkpoints").exists()
+
+
+def test_a_start_that_no_step_beats_is_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
+    pipeline = plant(composed(tmp_path, *RL, small))
+    pipeline.run("rl")
+    directory, start_ = artifact(tmp_path), pipeline.plan("sft").directory
+    kept = json.loads((directory / "manifest.json").read_text())["notes"]["kept"]
+    assert kept == {"step": 0, "of": 2, "agreement": kept["start"], "start": kept["start"]}
+    assert "kept the judge it started from, since none of 2 steps is better" in capsys.readouterr().out
+    assert same(weights(directory), weights(start_))
+    assert directory.name in (directory / "model" / "README.md").read_text(), "the card is of this stage all the same"
+
+
+def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> None:
+    trees, out = (StageRun(tmp_path / name, name, 17, Console()) for name in ("tree", "label"))
+    rows = [tree_of(("AAAA", "AAAB"), ("BBBB", "BBAB"), ("AABB", "AAAA"), index=i).to_row() for i in range(60)]
+    trees.write_rows("trees", rows)
+    config = Config(seed=17, prompts="compact", label=LabelConfig(holdout=0.3, balance=[], **ANY_EVIDENCE))
+    label_stage.run(LabelSettings.of(config), {"tree": trees.directory}, out)
+    taught = {row["comparison_id"] for name in ("sft", "pairs") for row in read_rows(out.directory, f"{name}-train")}
+    everyone, _ = _labelled({"tree": trees.directory, "label": out.directory})
+    settings = RlSettings.of(config)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, None)
+    assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
+    assert not taught & {each.comparison.id for each in held_out}
+
+
+def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
+    plant(composed(tmp_path, *RL))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    from tests.builders.pairs_pipeline import OVERRIDES
+
+    finish(start(tmp_path, *OVERRIDES, *RL, "train.distributed=ddp", launcher=torchrun))
+    logs = [
+        [json.loads(line) for line in (artifact(output) / "train_log.jsonl").open()] for output in (alone, tmp_path)
+    ]
+    for key in ("loss", "kl", "rewards/both_orders/mean", "eval_agreement"):
+        one, two = ([row[key] for row in log if key in row] for log in logs)
+        assert one == pytest.approx(two, rel=0.1 if key == "kl" else None, abs=LOSS) and one
+        assert key != "kl" or max(one) > 10 * LOSS, "something was learned, whichever step is kept"
+    models = [weights(artifact(output)) for output in (alone, tmp_path)]
+    assert max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0]) < WEIGHT
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
+        ("++rl.rewards={other: 1}", r"rl\.rewards\.other: there is no such reward; there are both_orders"),
+        ("rl.rewards={both_orders: 0, unreadable: 0}", r"rl\.rewards: every weight is 0"),
+        ("rl={credit: level, rewards: {unreadable: 0}}", r"rl\.credit=level rewards judgments only by"),
+        ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
+        ("rl.branches=5", r"rl\.branches=5: at most tree\.criteria=4"),
+        ("rl={labels: start, label_branches: 5}", r"rl\.label_branches=5: at most tree\.criteria=4"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_runs(
+    override: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Pipeline(composed(tmp_path, *RL, override)).check("rl")
+
+
+def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes wait until they are: the leader alone knows of them, and they may be on any process's GPU."""
+    deciding: list[bool] = []
+    waited: list[bool] = []
+
+    class Group(ProcessGroup):
+        def decide(self, function: Callable[[], Any]) -> Any:
+            deciding.append(True)
+            try:
+                return function()
+            finally:
+                deciding.pop()
+
+    class Workers(Elsewhere):
+        def close(self) -> None:
+            self.carried.append(0)
+            waited.append(bool(deciding))
+
+    workers = Workers()
+    monkeypatch.setattr("judgetrain.extras.rl.run.current", Group)
+
+    def complete(*_: object) -> None:
+        assert [bool(size) for size in workers.carried] == [True, False], "labels, and the end"
+
+    monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: workers)
+    monkeypatch.setattr("judgetrain.extras.rl.run.complete", complete)
+    settings = ("rl.labels=start", "rl.label_branches=2")
+    plant(composed(tmp_path, *RL, *settings, "rl.keep_best=false")).run("rl")
+    assert len(workers.carried) == 3, "and at the stage's end, as of any"
+    assert waited == [True, False], "before training, and not at the end"
+
+
+def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
+    own = [*RL, "rl.labels=start", "rl.label_branches=2", "judge.aggregation=ranked"]
+    pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
+    pipeline.run("rl")
+    manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
+    assert sorted(manifest["upstream"]) == ["responses", "sft", "teacher"]
+    left = {row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")}
+    chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
+    assert chosen_by and chosen_by <= left, "the Initial judge was trained on what the teacher had"
+    rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
+    agreed = {row["comparison_id"]: row["verdict_ab"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
+    counts = manifest["counts"]
+    assert counts["in"] == len(rows) == 20 and counts["dropped"].get("no_label", 0) == 20 - len(agreed)
+    start_ = BranchingJudge.from_pretrained(
+        pipeline.plan("sft").directory / "model", 2, aggregation="ranked", criteria_tokens=120
+    )
+    everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
+    said = start_.compare_all(everyone)
+    assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
+
+
+def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_were_given(tmp_path: Path) -> None:
+    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=7"]
+    pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "rl.keep_best=false"))
+    pipeline.run("rl")
+    rows = [
+        json.loads(line)["comparison_id"] for p in artifact(tmp_path).glob("own-labels-*.jsonl") for line in p.open()
+    ]
+    everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
+    assert len(rows) == 7 and rows == [each for each in everyone if each in rows] != everyone[:7]
+    assert json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]["in"] == 7
+    given = pipeline.plan("responses").directory / "comparisons.jsonl"
+    plan = Pipeline(composed(tmp_path, *few, f"tree.comparisons={given}")).plan("rl")
+    assert "tree" in plan.inputs and "responses" not in plan.inputs
+
+
+def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=3"]
+    pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "label.holdout=0.5"))
+    pipeline.run("rl")
+    rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
+    agreed = {row["comparison_id"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
+    left = [row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")]
+    wanted = {each for each in left if is_held_out(pipeline.config.seed, each, 0.5)}
+    labelled = {row["comparison_id"] for row in rows}
+    assert len(wanted) > 2 and wanted <= labelled and 3 <= len(labelled) <= 3 + len(wanted)
+    chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
+    assert chosen_by == wanted & agreed
+    assert f"{len(chosen_by)} held-out comparisons hardly tell one checkpoint from another" in capsys.readouterr().out
+
+
+def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:
+    def mark(*overrides: str) -> str:
+        return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
+
+    assert mark() == mark("judge.aggregation=vote") == mark("rl.label_branches=2")
+    own = "rl.labels=start"
+    ways = [[], [own], [own, "judge.aggregation=vote"], [own, "rl.label_branches=2"]]
+    assert len({mark(*way) for way in ways}) == 4
+
+
+def test_what_teaches_nothing_is_left_out_of_the_computation_and_not_of_the_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [*RL, "rl.beta=0", "rl.max_steps=3", "rl.keep_best=false"]
+    seen: list[float] = []
+    taught = trainer_module._taught
+
+    def noted(inputs: Any) -> Any:
+        rows, share = taught(inputs)
+        assert len(rows["advantages"]) == round(share * len(inputs["advantages"]))
+        seen.append(share)
+        return rows, share
+
+    monkeypatch.setattr(trainer_module, "_taught", noted)
+    plant(composed(tmp_path / "less", *small)).run("rl")
+    assert min(seen) < 1, "the case needs rows without advantage"
+    monkeypatch.setattr(trainer_module, "MEANS_OF_ROWS", ())
+    plant(composed(tmp_path / "all", *small)).run("rl")
+    less, everything = (weights(artifact(tmp_path / name)) for name in ("less", "all"))
+    assert max(float((less[k] - everything[k]).abs().max()) for k in less) < WEIGHT

@@ -1,0 +1,273 @@
+"""What attacks did to judges whose every verdict is known; intervals against SciPy's and a simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines import registry
+from judgetrain.engines.base import Request
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.intervals import wilson_interval
+from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import markdown
+from judgetrain.extras.robustness.attack_suite import AttackSuite, attack_suite
+from judgetrain.extras.robustness.config import RobustnessConfig
+from judgetrain.extras.robustness.measure import robustness
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.baselines import LongerJudge
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Verdict, mirror
+from tests.builders.evaluate import benchmark, judge, refused, run, write_rows
+from tests.builders.scripted import ScriptedEngine, criteria, judged
+
+WHOLE = RobustnessConfig(sample=12)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 7), (3, 10), (20, 20), (41, 97)])
+def test_wilson_s_interval_is_scipy_s(hits: int, n: int) -> None:
+    values = [True] * hits + [False] * (n - hits)
+    expected = binomtest(hits, n).proportion_ci(method="wilson")
+    assert wilson_interval(values) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert wilson_interval(values, range(n)) == pytest.approx((expected.low, expected.high), abs=0.03)
+    assert wilson_interval([]) is None
+
+
+def test_items_of_one_cluster_that_say_the_same_count_once() -> None:
+    values, clusters = [True] * 10 + [False] * 30, [i // 5 for i in range(40)]
+    few = binomtest(2, 8).proportion_ci(method="wilson")
+    low, high = wilson_interval(values, clusters)  # type: ignore[misc]
+    assert (low, high) == pytest.approx((few.low, few.high), abs=0.03)
+    assert wilson_interval([False] * 40, clusters)[1] == binomtest(0, 8).proportion_ci(method="wilson").high  # type: ignore[index]
+    with pytest.raises(ValueError, match="40 values and 2 clusters"):
+        wilson_interval(values, [1, 2])
+
+
+def test_clustered_intervals_cover_what_they_say() -> None:
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(400):
+        chances = np.repeat(rng.beta(2, 2, size=60), 5)  # mean 0.5, five items a cluster that go together
+        low, high = wilson_interval(rng.random(300) < chances, np.repeat(np.arange(60), 5).tolist())  # type: ignore[misc]
+        covered += low <= 0.5 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def found(settings: RobustnessConfig = WHOLE, n: int = 18) -> AttackSuite:
+    whole = attack_suite(benchmark(n), settings, 5)
+    assert whole is not None
+    return whole
+
+
+def test_the_suite_attacks_the_worse_response_of_decided_comparisons() -> None:
+    labels = {c.id: c.label for c in benchmark(18).comparisons}
+    tried = found()
+    assert len({case.plain.id for case in tried.cases}) == 12
+    assert {labels[case.plain.id] for case in tried.cases} == {"A", "B"}
+    for case in tried.cases:
+        assert case.plain.label == "B"
+        assert case.swapped == (labels[case.plain.id] == "A")
+    asked = tried.benchmark
+    assert asked.name == "b-attacks"
+    assert len({c.id for c in asked.comparisons}) == len(asked.comparisons)
+    assert sum(c.id.endswith("+rerun") for c in asked.comparisons) == 12
+    assert not any("+position" in c.id for c in asked.comparisons), "the two orders are known without asking"
+    assert attack_suite(benchmark(18), dataclasses.replace(WHOLE, sample=0), 5) is None
+
+
+def test_the_sample_is_the_same_for_a_seed_and_grows_in_no_other_way() -> None:
+    assert found() == found()
+    assert {c.plain.id for c in found(RobustnessConfig(sample=3)).cases} < {c.plain.id for c in found().cases}
+
+
+def said(name: str, tried: AttackSuite, seed: int) -> tuple[list[Prediction], list[Prediction]]:
+    """Verdicts drawn at random on a benchmark and on its attacked comparisons."""
+    rng = random.Random(seed)
+
+    def drawn(ids: list[str]) -> list[Prediction]:
+        pairs = [(i, rng.choice(("A", "B", "tie", None)), rng.choice(("A", "B", "tie"))) for i in ids]
+        return [Prediction(comparison_id=i, method=name, verdict_ab=a, verdict_ba=b) for i, a, b in pairs]
+
+    return drawn([c.id for c in tried.of.comparisons]), drawn([c.id for c in tried.benchmark.comparisons])
+
+
+def test_shares_equal_a_recount() -> None:
+    tried = found()
+    plain, attacked = said("m", tried, 1)
+    rows = {(r.attack, r.kind): r for r in robustness(tried, plain, attacked)}
+    base, labels = {p.comparison_id: p for p in plain}, {c.id: c.label for c in tried.of.comparisons}
+    changed, robust, loses, unread, all_edits = 0, 0, 0, 0, []
+
+    def seen(name: str) -> tuple[Verdict | None, Verdict | None]:
+        p = base[name]
+        both = (p.verdict_ab, p.verdict_ba)
+        if labels[name] == "A":  # the worse one is B: exchanged, what was shown first as A is now shown second
+            both = tuple(None if v is None else mirror(v) for v in both[::-1])  # type: ignore[assignment]
+        return both
+
+    for p in attacked:
+        name, attack = p.comparison_id.split("+")
+        before = seen(name)
+        if attack == "bandwagon" and None in before:
+            unread += 1
+        elif attack == "bandwagon":
+            changed += before[0] != p.verdict_ab
+            robust += before == (p.verdict_ab, p.verdict_ba)
+        if attack == "colon":
+            loses += p.verdict_ab == p.verdict_ba == "B"
+    row = rows["bandwagon", "edit"]
+    assert (row.n, row.unreadable) == (12, unread) and 0 < unread < 12
+    read = 12 - unread
+    assert (row.flips_ab, row.robustness) == (changed / read, robust / read)
+    assert row.loses is None
+    ends = binomtest(robust, read).proportion_ci(method="wilson")
+    assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.03)
+    each = binomtest(changed, read).proportion_ci(method="wilson")
+    assert row.flips_ab_ci == pytest.approx((each.low, each.high), abs=0.03)
+    assert rows["colon", "empty"].loses_ab_ci is not None and rows["colon", "empty"].flips_ba_ci is None
+    assert rows["colon", "empty"].loses == loses / 12
+    assert rows["colon", "empty"].robustness is None
+    names = {case.plain.id for case in tried.cases}
+    position = rows["position", "edit"]
+    known = [seen(name) for name in names if None not in seen(name)]
+    assert position.robustness == sum(before[0] == before[1] for before in known) / len(known)
+    all_edits = [r for (name, kind), r in rows.items() if kind == "edit" and name]
+    whole = rows["", "edit"]
+    assert whole.n == sum(r.n for r in all_edits) and whole.unreadable == sum(r.unreadable or 0 for r in all_edits)
+    parts = [(r.n - (r.unreadable or 0), r.robustness or 0.0) for r in all_edits]
+    assert whole.robustness == pytest.approx(sum(n * share for n, share in parts) / sum(n for n, _ in parts))
+    assert ("", "rerun") not in rows
+
+
+def test_a_judge_that_reads_nothing_is_not_robust() -> None:
+    tried = found()
+    silent = [
+        [Prediction(comparison_id=c.id, method="m", verdict_ab=None, verdict_ba=None) for c in of.comparisons]
+        for of in (tried.of, tried.benchmark)
+    ]
+    rows = {(r.attack, r.kind): r for r in robustness(tried, *silent)}
+    edits, dot = rows["", "edit"], rows["colon", "empty"]
+    assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
+    assert (dot.loses, dot.wins) == (0, 0), "what has no content lost nowhere"
+    shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
+    shown = dataclasses.replace(shown, extras={"robustness": tuple(rows.values())})
+    page = markdown(Report(recipe="r", seed=1, rows=[shown]))
+    assert re.search(r"\| m \| 0.0 \[.*\| – \| .* \| 12 \| 12 \|", page), "no flips are told of what was not read"
+    lost = [dataclasses.replace(p, verdict_ab="B", verdict_ba="B") for p in silent[0]]
+    assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
+
+
+def test_gains_and_wins_have_wilsons_intervals() -> None:
+    tried = found()
+    rows = {r.attack: r for r in robustness(tried, *said("m", tried, 1)) if r.attack}
+    for share, ends, n in (
+        (rows["bandwagon"].gained, rows["bandwagon"].gained_ci, 12 - (rows["bandwagon"].unreadable or 0)),
+        (rows["colon"].wins, rows["colon"].wins_ci, 12),
+    ):
+        assert share is not None
+        known = binomtest(round(share * n), n).proportion_ci(method="wilson")
+        assert ends == pytest.approx((known.low, known.high), abs=0.03)
+
+
+def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> None:
+    tried = found()
+    longer = LongerJudge()
+    plain, attacked = (longer.compare_all(b.comparisons) for b in (tried.of, tried.benchmark))
+    rows = {r.attack: r for r in robustness(tried, plain, attacked)}
+    # "x" against "yy": twice "x" is longer than "yy" where "x" is the worse, and "yy" twice stays longer
+    worse_is_shorter = sum(not case.swapped for case in tried.cases if case.attack.name == "rerun") / 12
+    assert (rows["repetition"].gained, rows["repetition"].flips) == (worse_is_shorter, worse_is_shorter)
+    assert (rows["rerun"].robustness, rows["position"].robustness) == (1.0, 1.0)
+    assert rows["nothing"].loses == 1.0
+    assert rows["adversarial"].wins == 1.0
+
+
+def praised(request: Request, occurrence: int) -> str:
+    """Prefers the response with the larger number, but believes one that praises itself."""
+    if request.step == "criteria":
+        return criteria(2)
+    if request.step == "guideline":
+        return "a guideline"
+    shown = [request.slots["response_a"], request.slots["response_b"]]
+    scores = [5 if "no better one" in text else 1 + len(text) % 4 if text[:1].isdigit() else 1 for text in shown]
+    return judged(*scores)
+
+
+def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Path:
+    rows = [
+        {"id": i, "query": f"q{i}", "response_1": "1", "response_2": "22" if i % 2 else "333", "label": "B"}
+        for i in range(10)
+    ]
+    source = SourceConfig(name="p", type="jsonl", path=write_rows(tmp_path / "p.jsonl", rows), format="comparison")
+    settings = EvaluateConfig([BenchmarkConfig("p", source)], ["sft", "random", "longer"], [1, 2], bootstrap=100)
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(praised))
+    attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
+    config = Config(evaluate=settings, robustness=attacks, tree=TreeConfig(criteria=2, shard_size=4))
+    return run("evaluate", config, {"sft": judge(tmp_path / "sft")}, tmp_path / "out").directory
+
+
+def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = evaluated(tmp_path, monkeypatch, sample=5)
+    rows = {(r["method"], r["branches"]): r for r in json.loads((out / "metrics.json").read_text())}
+    assert "robustness" not in rows["random", 0]
+    for key in (("sft", 1), ("sft", 2)):
+        attacks = {r["attack"]: r for r in rows[key]["robustness"]}
+        assert (attacks["self_praise"]["flips_ab"], attacks["self_praise"]["gained"]) == (1.0, 1.0)
+        assert attacks["rerun"]["robustness"] == attacks["position"]["robustness"] == 1.0
+        assert attacks["nothing"]["loses"] == 1.0
+        assert attacks["nothing"]["n"] == 5
+    assert rows["longer", 0]["robustness"]
+    read = MetricRow.from_row(rows["sft", 2])
+    assert read == MetricRow.from_row(json.loads(json.dumps(read.to_row()))) and read.extras["robustness"]
+    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
+    assert "Under attack" in page
+    assert "self praise 100.0" in text
+    assert "<details" in page[page.index("Answers without content") - 200 :]
+    assert len(list(read_rows(out, "trees-p-attacks-sft"))) == 5 * 17  # each is one sentence, which has no first one
+    assert [r["n"] for r in rows.values()] == [10] * 4, "attacked comparisons are in no other number"
+
+
+def test_nothing_more_is_asked_where_no_attack_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = evaluated(tmp_path, monkeypatch, sample=0)
+    assert not list(out.glob("*attacks*"))
+    assert "Under attack" not in (out / "report.html").read_text()
+
+
+def test_only_the_methods_named_are_attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = evaluated(tmp_path, monkeypatch, sample=2, methods=["longer"], attacks=["forgery", "rerun"])
+    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
+    assert "robustness" not in rows["sft"]
+    assert {r["kind"] for r in rows["longer"]["robustness"]} == {"forgery", "rerun"}
+
+
+def test_where_none_of_those_named_is_evaluated_every_judge_is_attacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = evaluated(tmp_path, monkeypatch, sample=2, methods=["dpo"], attacks=["rerun"])
+    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
+    assert rows["sft"]["robustness"] and rows["longer"]["robustness"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attacks": ["flattery"]}, "robustness: 'flattery' is no attack"),
+        ({"wording": "klingon"}, "robustness='klingon': no such wording"),
+        ({"methods": ["random"]}, "robustness.methods: 'random' cannot be attacked.*these can: sft, longer"),
+    ],
+)
+def test_what_cannot_be_attacked_is_refused(changes: dict[str, object], message: str) -> None:
+    source = SourceConfig(name="w", type="world")
+    settings = EvaluateConfig([BenchmarkConfig("w", source)], ["sft", "random", "longer"], [1])
+    attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
+    assert re.search(message, refused(Config(evaluate=settings, robustness=attacks), "evaluate"))

@@ -1,0 +1,292 @@
+"""What the endpoints answer, in this process: verdicts, refusals, rewards, counters."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.errors import EngineError
+from judgetrain.extras.judge_reward.modes import MODES
+from judgetrain.extras.server import config, service
+from judgetrain.extras.server.app import create_app
+from judgetrain.extras.server.batches import QueueFullError
+from judgetrain.extras.server.config import Limits, ServeConfig
+from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
+from judgetrain.extras.server.service import Service
+from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
+from judgetrain.judges.base import Cost
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
+from tests.builders.judges import SAMPLING
+
+BARE = {"response_a": "Because.", "response_b": "No."}
+ROW = {"prompt": "Why?", **BARE}
+
+
+class Recording(LongerJudge):
+    """Keeps the batches that it judged; fails on a response that says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[str]]] = []
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        self.batches.append((seed, [c.id for c in comparisons]))
+        if any("fail" in c.response_a for c in comparisons):
+            raise EngineError("the model is out of order")
+        return super().compare_all(comparisons, seed)
+
+
+def client_of(
+    judge: Judge, token: str | None = None, reward: str = "round_robin", group: int = 1, **limits: Any
+) -> TestClient:
+    served = Service(judge, ServeConfig(reward=reward, group=group), 17, Limits(**limits))
+    return TestClient(create_app(served, token), raise_server_exceptions=False)
+
+
+@pytest.fixture
+def judge() -> Recording:
+    return Recording()
+
+
+@pytest.fixture
+def client(judge: Recording) -> Iterator[TestClient]:
+    with client_of(judge) as client:
+        yield client
+
+
+def world_judge() -> BranchingJudge:
+    """The world's annotator, who errs by seed and place, as a judge that samples."""
+    engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
+    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING))
+
+
+def sent(comparison: Comparison, seed: int) -> dict[str, Any]:
+    messages = [{"role": m.role, "content": m.content} for m in comparison.dialogue.messages]
+    texts = {"response_a": comparison.response_a, "response_b": comparison.response_b}
+    return {"id": comparison.id, "messages": messages, **texts, "seed": seed}
+
+
+def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient) -> None:
+    one = VerdictOut.model_validate_json(client.post("/v1/judge", json=ROW).content)
+    assert (one.verdict, one.consistent, one.judge) == ("A", True, "longer")
+    assert one.id == Comparison.of("Why?", "Because.", "No.").id
+    exchanged = {"id": "mine", "prompt": "Why?", "response_a": "No.", "response_b": "Because.", "model_b": "m"}
+    many = client.post("/v1/judge", json={"comparisons": [ROW, exchanged, ROW]})
+    found = VerdictsOut.model_validate_json(many.content).verdicts
+    assert [(v.id, v.verdict) for v in found] == [(one.id, "A"), ("mine", "B"), (one.id, "A")]
+    assert found[1].model_b == "m"
+
+
+def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_whatever_the_batch() -> None:
+    """200 rows from 64 clients at once, two seeds among them, in whatever batches they come to stand."""
+    rows = eval_comparisons(WorldConfig(eval_comparisons=200), seed=5)
+    offline = {seed: world_judge().compare_all(rows, seed) for seed in (3, 4)}
+    assert offline[3] != offline[4], "it samples"
+    with client_of(world_judge(), batch=24) as client, ThreadPoolExecutor(64) as clients:
+        seeds = [3 + i % 2 for i in range(len(rows))]
+        answers = clients.map(lambda row, seed: client.post("/v1/judge", json=sent(row, seed)).json(), rows, seeds)
+        for index, (answer, seed) in enumerate(zip(answers, seeds, strict=True)):
+            expected = offline[seed][index]
+            assert answer["id"] == rows[index].id
+            names = ("verdict", "verdict_ab", "verdict_ba", "margin", "spread", "failures", "judgments")
+            assert [answer[name] for name in names] == [getattr(expected, name) for name in names]
+            assert [r["text"] for r in answer["reasons"]] == [r.text for r in expected.reasons]
+            assert answer["cost"]["generated_tokens"] == expected.cost.generated_tokens
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"prompt": "p", "response_a": "a"}, "response_b", "Field required"),
+        ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
+        ({**ROW, "sed": 3}, "sed", "not permitted"),
+        ({**ROW, "seed": -1}, "seed", "greater than or equal to 0"),
+        (BARE, "body", "either prompt or messages"),
+        ({**ROW, "messages": [{"role": "user", "content": "x"}]}, "body", "either prompt or messages"),
+        ({"comparisons": []}, "comparisons", "at least 1"),
+        ({"comparisons": [ROW] * 9}, "comparisons", "at most 8, found 9"),
+        ({**BARE, "messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", ""),
+        ({**BARE, "messages": [{"role": "assistant", "content": "x"}]}, "messages", ""),
+        ([1], "body", "dictionary"),
+    ],
+)
+def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str, message: str) -> None:
+    with client_of(LongerJudge(), comparisons=8) as client:
+        answer = client.post("/v1/judge", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
+    assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', b"\xff", b""])
+def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/judge", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422) and answer.json()["error"]["message"]
+    assert client.post("/v1/judge", json=ROW).status_code == 200
+
+
+def test_json_without_its_header_is_told_to_have_one(client: TestClient) -> None:
+    """As curl sends what follows -d."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    answer = client.post("/v1/judge", content=json.dumps(ROW), headers=form)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"] == "expected the header Content-Type: application/json (curl -H)"
+
+
+def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording) -> None:
+    with client_of(judge, body=2000) as client:
+        fits = {**ROW, "response_a": "x" * 1500}
+        assert client.post("/v1/judge", json=fits).status_code == 200
+        for size in (3000, 100_000):
+            body = json.dumps({**ROW, "response_a": "x" * size}).encode()
+            in_parts = (body[i : i + 700] for i in range(0, len(body), 700))  # no content-length
+            for content in (body, in_parts):
+                answer = client.post("/v1/judge", content=content, headers={"content-type": "application/json"})
+                assert answer.status_code == 413 and "2000 bytes" in answer.json()["error"]["message"]
+    assert len(judge.batches) == 1
+
+
+def test_without_the_token_only_health_and_schema_are_open() -> None:
+    with client_of(LongerJudge(), token="right") as client:
+        for headers in ({}, *({"Authorization": value} for value in ("Bearer wrong", "right", "Basic !"))):
+            for path in ("/v1/judge", "/get_reward", "/metrics", "/nothing"):
+                answer = client.post(path, json=ROW, headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.get("/health").status_code == client.get("/openapi.json").status_code == 200
+        basic = base64.b64encode(b"anyone:right").decode()
+        for value in ("Bearer right", "bearer right", f"Basic {basic}"):
+            assert client.post("/v1/judge", json=ROW, headers={"Authorization": value}).status_code == 200
+
+
+def test_a_row_that_fails_takes_no_other_with_it(judge: Recording) -> None:
+    bad = {**ROW, "response_a": "fail"}
+    with client_of(judge, wait=0.5) as client, ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda row: client.post("/v1/judge", json=row), [ROW, bad, {**ROW, "id": "x"}]))
+        assert [a.status_code for a in answers] == [200, 500, 200]
+        assert answers[1].json()["error"]["message"] == "the model is out of order"
+        again = client.post("/v1/judge", json=bad)
+    assert again.status_code == 500, "a failure is not kept"
+
+
+def test_what_several_clients_ask_at_once_is_judged_once() -> None:
+    class Held(Recording):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            asked.wait(60)
+            return super().compare_all(comparisons, seed)
+
+    asked, judge, row = threading.Event(), Held(), Comparison.of("Why?", "Because.", "No.")
+    served = Service(judge, ServeConfig(), 17)
+    waiting = [served.compare([row, row], [1, 1]) for _ in range(16)]
+    asked.set()
+    assert {future.result(60).verdict for each in waiting for future in each} == {"A"}
+    assert judge.batches == [(1, [row.id])]
+    served.close()
+
+
+def test_the_schema_is_published_with_examples_that_are_answered(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
+    for example in body["examples"].values():
+        assert client.post("/v1/judge", json=example["value"]).status_code == 200
+    assert {"/v1/judge", "/get_reward", "/health", "/metrics"} == {*schema["paths"]}
+    assert {"200", "401", "413", "422", "429", "503"} <= {*schema["paths"]["/v1/judge"]["post"]["responses"]}
+
+
+def test_metrics_count_requests_verdicts_batches_and_tokens() -> None:
+    with client_of(world_judge()) as client:
+        rows = eval_comparisons(WorldConfig(eval_comparisons=3), seed=5)
+        answers = client.post("/v1/judge", json={"comparisons": [sent(row, 1) for row in rows]}).json()["verdicts"]
+        client.post("/v1/judge", json={})
+        lines = client.get("/metrics").text.splitlines()
+    told = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    assert told['judgetrain_requests_total{endpoint="/v1/judge",status="200"}'] == 1
+    assert told['judgetrain_requests_total{endpoint="/v1/judge",status="422"}'] == 1
+    assert told['judgetrain_request_seconds_count{endpoint="/v1/judge"}'] == 2
+    assert told["judgetrain_batch_rows_sum"] == 3 and told["judgetrain_queue_rows"] == 0
+    assert sum(n for name, n in told.items() if name.startswith("judgetrain_verdicts_total")) == 3
+    generated = sum(2 * answer["cost"]["generated_tokens"] for answer in answers)
+    assert told.get('judgetrain_tokens_total{kind="generated"}', 0) == generated
+
+
+def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -> None:
+    """As OpenRLHF sends them: queries with the prompts and the end tokens of the policy's template."""
+    start = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+    responses = [("p", "a"), ("q", "aa"), ("p", "aaaa"), ("p", "aa"), ("q", "a")]
+    prompts = [start.format(prompt) for prompt, _ in responses]
+    queries = [p + text + "<|im_end|>\n" for p, (_, text) in zip(prompts, responses, strict=True)]
+    answer = client.post("/get_reward", json={"query": queries, "prompts": prompts, "labels": [""] * 5})
+    found = RewardOut.model_validate_json(answer.content)
+    assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
+    assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
+    short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
+    assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
+
+
+def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
+    """As later versions of OpenRLHF send them; the last one of a prompt waits no longer than it is told to."""
+    with client_of(LongerJudge(), group=3, group_wait=3) as client, ThreadPoolExecutor(8) as clients:
+        texts = ["a", "aaa", "aa", "aaaa"]
+        bodies = [{"query": ["p" + text], "prompts": ["p"], "labels": [None]} for text in texts[:3]]
+        found = list(clients.map(lambda body: client.post("/get_reward", json=body).json()["rewards"], bodies))
+        alone = client.post("/get_reward", json={"query": ["paaaa"], "prompts": ["p"], "labels": [None]}).json()
+    assert found == [[0.0], [1.0], [0.5]]
+    assert (alone["rewards"], alone["extra_logs"]["judge_read"]) == ([0.5], [0.0]), "it had nothing to be compared with"
+
+
+@pytest.mark.parametrize("batch", [4, 64])
+def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded_in_parts(batch: int) -> None:
+    with client_of(LongerJudge(), queue=4, batch=batch) as client:
+        body = {"query": ["p" + "a" * i for i in range(9)], "prompts": ["p"] * 9}
+        assert client.post("/get_reward", json=body).json()["rewards"] == [i / 8 for i in range(9)]
+
+
+def test_a_group_that_has_begun_waits_for_room_and_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAUSE", 0.01)
+    served, row, full = Service(LongerJudge(), ServeConfig(), 17), Comparison.of("Why?", "Because.", "No."), [3]
+    compare = served.compare
+
+    def sometimes_full(*asked: Any) -> Any:
+        full[0] -= 1
+        if full[0] in (2, 0):
+            raise QueueFullError(1)
+        return compare(*asked)
+
+    monkeypatch.setattr(served, "compare", sometimes_full)
+    with pytest.raises(QueueFullError):
+        served.patient()([row])
+    ask = served.patient()
+    assert [p.verdict for _ in range(2) for p in ask([row])] == ["A", "A"] and full == [-1]
+    served.close()
+
+
+def test_what_is_not_known_is_null_and_tokens_are_counted_as_often_as_orders_are_shown() -> None:
+    class Mute(LongerJudge):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            found = super().compare_all(comparisons, seed)
+            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2)) for p in found]
+
+    with client_of(Mute()) as client:
+        found = client.post("/v1/judge", json=ROW).json()
+        lines = client.get("/metrics").text.splitlines()
+    assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
+    assert found["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
+    assert 'judgetrain_tokens_total{kind="generated"} 6.0' in lines, "once: no order is shown"
+
+
+def test_mode_anchor_compares_with_the_label() -> None:
+    assert (*MODES,) == config.MODES
+    with client_of(LongerJudge(), reward="anchor") as client:
+        body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
+        assert client.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0]

@@ -1,0 +1,130 @@
+"""``judgetrain serve`` as users start it: with a model, a token, and what the documentation says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.server.client import RemoteJudge
+from judgetrain.extras.server.serve import serve
+from judgetrain.judges import load_judge
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from tests.builders.pipeline import configured
+from tests.builders.served import COMMAND, Served, served
+
+TOKENS = {"criteria_tokens": 24, "guideline_tokens": 12, "judgment_tokens": 24}
+"""The model is not trained as a judge: what it writes is as good at any length."""
+SECRET = "a-token-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("served") / "judge"
+    shutil.copytree(Path(world.__file__).parent / "base", directory)
+    load_prompt_set("compact").save(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Served]:
+    asked = [f"judge.{name}={number}" for name, number in TOKENS.items()]
+    command = [*COMMAND, f"serve.judge={model}+sampled@2", "serve.port=0", "serve.token_env=TOKEN_OF_TEST"]
+    command += ["judge.aggregation=vote", "judge.early_stop=false"]  # as load_judge; the recipe says otherwise
+    command += [*asked, f"output_dir={model.parent / 'out'}", "prompts=compact"]
+    with served(command, model.parent / "log", TOKEN_OF_TEST=SECRET) as running:
+        yield running
+
+
+def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Served, model: Path) -> None:
+    rows = eval_comparisons(WorldConfig(eval_comparisons=24), seed=5)
+    offline = load_judge(f"{model}+sampled", 2, **TOKENS).compare_all(rows, 3)
+    assert len({reason.text for each in offline for reason in each.reasons}) > 10, "it samples"
+
+    def client(index: int) -> None:
+        with RemoteJudge(server.url, SECRET, rows=1, concurrency=1) as judge:
+            [found] = judge.compare_all([rows[index % 24]], 3)
+        assert found == offline[index % 24]
+        assert found.reasons == offline[index % 24].reasons
+
+    with ThreadPoolExecutor(64) as clients:
+        list(clients.map(client, range(64)))
+
+
+def test_refusals_reach_the_client_over_the_wire(server: Served) -> None:
+    client = httpx2.Client(base_url=server.url, trust_env=False, headers={"Authorization": f"Bearer {SECRET}"})
+    assert client.post("/v1/judge", json={"prompt": "p"}).json()["error"]["field"] == "response_a"
+    assert client.post("/v1/judge", content=b"x" * (9 * 2**20)).status_code == 413
+    assert httpx2.post(f"{server.url}/v1/judge", json={}, trust_env=False).status_code == 401
+    with RemoteJudge(server.url, "wrong") as judge, pytest.raises(EngineError, match="401: a token is needed"):
+        judge("p", "a", "b")
+    assert SECRET not in server.log
+
+
+def test_an_address_may_hold_the_token_which_no_log_shows(server: Served, caplog: pytest.LogCaptureFixture) -> None:
+    address = server.url.replace("http://", f"http://any:{SECRET}@")
+    with caplog.at_level(logging.INFO), RemoteJudge(address) as judge:
+        judge("p", "a", "b")
+    assert "/v1/judge" in caplog.text and SECRET not in caplog.text
+
+
+def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "using.md").read_text(encoding="utf-8")
+    section = page.partition("## Serve")[2].partition("\n## ")[0]
+    [start, curl] = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    words = shlex.split(start.replace("\\\n", " "))
+    assert words[:5] == ["python", "-m", "judgetrain", "serve", "serve.judge=./my-judge"]
+    command = [*COMMAND, "serve.judge=longer", *words[5:], "serve.port=0", f"output_dir={tmp_path / 'out'}"]
+    with served(command, tmp_path / "log") as server:
+        asked = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
+        quiet = [asked[0], "-s", "--noproxy", "*", *asked[1:]]
+        answer = subprocess.run(quiet, capture_output=True, check=True, timeout=60)
+        found = json.loads(answer.stdout)
+        assert found["verdict"] in ("A", "B") and found["reasons"] == []
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0, server.log
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["serve.judge=dpo"], r"serve.judge='dpo': there is none yet .* run `judgetrain stage=dpo`"),
+        (["serve.judge=nobody"], r"serve.judge='nobody'"),
+        (["serve.judge=scorer:probdiff"], "depends on what is judged with it"),
+        (["serve.judge=longer", "serve.token_env=NOT_SET"], "serve.token_env=NOT_SET: the environment has no such"),
+        (["serve.judge=longer", "serve.host=203.0.113.7"], "cannot listen there"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    from judgetrain.pipeline.run import Pipeline
+
+    with pytest.raises(ConfigError, match=message):
+        serve(Pipeline(configured(*overrides, f"output_dir={tmp_path}")))
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    from judgetrain.pipeline.run import Pipeline
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"serve.port={port}: cannot listen there"):
+            serve(Pipeline(configured("serve.judge=longer", f"serve.port={port}", f"output_dir={tmp_path}")))

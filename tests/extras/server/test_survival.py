@@ -1,0 +1,142 @@
+"""A real server is killed, ended and overrun while many clients wait: nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from judgetrain.errors import EngineError
+from judgetrain.extras.server.client import RemoteJudge
+from judgetrain.judges import LongerJudge
+from judgetrain.schema import Comparison
+from tests.builders.served import SLOW, Served, free_port, served
+
+ROWS = [Comparison.of(f"query {i}", "a" * (i % 7), "b" * (i % 5), id=f"row-{i}") for i in range(256)]
+
+
+def slow(directory: Path, port: int, seconds: float, *overrides: str) -> list[str]:
+    return [*SLOW, str(directory), str(port), str(seconds), *overrides]
+
+
+def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+    port, answered = free_port(), dict[str, float]()
+    command, log = slow(tmp_path, port, 0.15, "batch=16"), tmp_path / "log"
+    first = Served(command, log).wait()
+    url = first.url
+
+    def client(number: int) -> list[object]:
+        found = []
+        with RemoteJudge(url, rows=1, concurrency=1, patience=120) as judge:
+            for row in ROWS[number::64]:
+                found += judge.compare_all([row], 3)
+                answered[row.id] = time.monotonic()
+        return found
+
+    with ThreadPoolExecutor(64) as clients:
+        waiting = [clients.submit(client, number) for number in range(64)]
+        while len(answered) < 64:  # the first quarter: others are under way or wait
+            time.sleep(0.01)
+        first.process.kill()
+        first.process.wait()
+        killed = time.monotonic()
+        before = Counter((tmp_path / "judged.txt").read_text().split())
+        with served(command, log):
+            found = {p.comparison_id: p for each in waiting for p in each.result()}  # type: ignore[attr-defined]
+            judged = Counter((tmp_path / "judged.txt").read_text().split())
+    assert found == {p.comparison_id: p for p in LongerJudge().compare_all(ROWS, 3)}, "nothing is lost"
+    told = [row.id for row in ROWS if answered[row.id] < killed]
+    assert len(told) >= 64 and len(told) < len(ROWS)
+    assert {judged[name] for name in told} == {1}, "nobody asks again for what was answered"
+    twice = [name for name, times in judged.items() if times > 1]
+    assert len(twice) <= 16 and set(twice) <= set(before), "only the batch that the kill caught is judged again"
+
+
+def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp_path: Path) -> None:
+    row = {"prompt": "p", "response_a": "aa", "response_b": "b"}
+    server = Served(slow(tmp_path, 0, 4.0), tmp_path / "log").wait()
+    try:
+        with ThreadPoolExecutor(8) as clients, httpx2.Client(base_url=server.url, trust_env=False) as late:
+            late.get("/health")  # a connection that is open when the signal comes
+            ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=60)
+            waiting = [clients.submit(ask, json=row | {"id": f"r{i}"}) for i in range(8)]
+            while "judgetrain_open_requests 9.0" not in late.get("/metrics").text:  # the eight, and this one
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            refused = late.post("/v1/judge", json=row)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert "shutting down" in refused.json()["error"]["message"]
+            assert {each.result().json()["verdict"] for each in waiting} == {"A"}
+        assert server.process.wait(30) == 0, server.log
+        assert "everything that was accepted is answered" in server.log
+    finally:
+        server.process.kill()
+
+
+def test_a_client_that_sends_half_a_request_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
+    with served(slow(tmp_path, 0, 0.1), tmp_path / "log") as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as stalled:
+            stalled.sendall(b"POST /v1/judge HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            time.sleep(0.5)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(30) == 0, server.log
+        assert "everything that was accepted is answered" in server.log
+
+
+def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_path: Path) -> None:
+    with served(slow(tmp_path, 0, 0.2, "queue=4", "batch=2"), tmp_path / "log") as server:
+        refused = list[httpx2.Response]()
+        barrier = threading.Barrier(16)
+
+        def post(index: int) -> None:
+            barrier.wait()
+            body = {"prompt": f"p{index}", "response_a": "a", "response_b": "bb"}
+            response = httpx2.post(f"{server.url}/v1/judge", json=body, trust_env=False, timeout=60)
+            if response.status_code != 200:
+                refused.append(response)
+
+        with ThreadPoolExecutor(16) as clients:
+            list(clients.map(post, range(16)))
+        assert refused and {r.status_code for r in refused} == {429}
+        assert all(1 <= int(r.headers["retry-after"]) <= 60 for r in refused)
+        with RemoteJudge(server.url, rows=1, concurrency=16) as judge:
+            assert judge.compare_all(ROWS[:16]) == LongerJudge().compare_all(ROWS[:16])
+        many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
+        whole = httpx2.post(f"{server.url}/v1/judge", json={"comparisons": many}, trust_env=False)
+        assert (whole.status_code, whole.json()["error"]["field"]) == (422, "comparisons"), "it never has room"
+
+
+def test_a_client_gives_up_on_a_server_that_stays_away() -> None:
+    with (
+        RemoteJudge(f"http://any:a-token@127.0.0.1:{free_port()}", patience=0.5) as judge,
+        pytest.raises(EngineError, match=r"no answer within 0\.5 s") as given_up,
+    ):
+        judge("p", "a", "b")
+    assert "a-token" not in str(given_up.value)
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    server = Served(slow(tmp_path, 0, 60.0), tmp_path / "log").wait()
+    body = {"prompt": "p", "response_a": "a", "response_b": "bb"}
+    with ThreadPoolExecutor(1) as clients:
+        waiting = clients.submit(httpx2.post, f"{server.url}/v1/judge", json=body, trust_env=False, timeout=60)
+        time.sleep(1)
+        os.kill(server.process.pid, signal.SIGINT)
+        time.sleep(1)
+        assert server.process.poll() is None, "it waits for the judge"
+        os.kill(server.process.pid, signal.SIGINT)
+        assert server.process.wait(30) == 0
+        assert "ended at once" in server.log
+        with contextlib.suppress(httpx2.TransportError):
+            assert waiting.result().status_code == 500

@@ -1,0 +1,256 @@
+"""Stage judge: what it writes, what it keeps, what it tells, and what it refuses."""
+
+from __future__ import annotations
+
+import html
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.readers import parquet
+from judgetrain.engines.openai import gate
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges import load_judge
+from judgetrain.judges.views import viewer
+from judgetrain.judging import judging
+from judgetrain.judging.items import read_items
+from tests.builders.faulty_server import serving
+from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
+from tests.builders.pages import told
+from tests.builders.pipeline import configured, judgetrain
+
+GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
+FIELDS = (
+    *("id", "dialogue_id", "messages", "response_a", "response_b", "model_a", "model_b", "verdict", "verdict_ab"),
+    *("verdict_ba", "margin", "margin_ab", "margin_ba", "spread", "reasons", "failures", "judge", "asked", "plan"),
+    *("branches", "cost", "group", "label", "failure"),
+)
+
+
+def file_of(directory: Path, count: int = 3) -> str:
+    rows = [{**GOOD, "id": i, "response_b": "ten letters" * i + "."} for i in range(count)]
+    return f"verdicts.source.path={lines(directory / 'mine.jsonl', rows)}"
+
+
+def test_a_file_comes_out_as_verdicts_in_its_order(tmp_path: Path) -> None:
+    directory = judge_stage(tmp_path / "out", file_of(tmp_path))
+    rows = list(read_rows(directory, "verdicts"))
+    assert [tuple(row) for row in rows] == [FIELDS] * 3
+    assert [(row["id"], row["verdict"], row["judge"]) for row in rows] == [
+        *(("mine:0", "A", "longer"), ("mine:1", "A", "longer"), ("mine:2", "tie", "longer"))
+    ]
+    assert rows[0]["messages"] == [{"role": "user", "content": GOOD["query"]}]
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["counts"] == {"in": 3, "out": 3, "dropped": {}}
+
+
+def test_both_files_hold_the_same_and_datasets_opens_them(tmp_path: Path) -> None:
+    import datasets
+
+    directory = judge_stage(tmp_path / "out", judge="one_step:external")  # of the world's own comparisons
+    rows = list(read_rows(directory, "verdicts"))
+    flat = [row | {"failures": json.loads(row["failures"])} for _, row in parquet(directory / "verdicts.parquet")]
+    assert flat == rows and len(rows[0]["reasons"]) == 2
+    for kind in ("json", "parquet"):
+        path = next(directory.glob(f"verdicts.{kind}*"))
+        loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(tmp_path / kind))
+        assert loaded["verdict"] == [row["verdict"] for row in rows]
+
+
+def test_verdicts_are_those_of_the_judge_in_python(tmp_path: Path) -> None:
+    overrides = (file_of(tmp_path, 5), "verdicts.shard_size=2")
+    directory = judge_stage(tmp_path / "out", *overrides, judge="scorer:sentprob")
+    rows = list(read_rows(directory, "verdicts"))
+    config = configured("recipe=debug", *overrides)
+    shown = [item.comparison for item in read_items(config.verdicts, None, 1)]
+    alone = [load_judge("scorer:sentprob", model="world").compare(c) for c in shown]
+    assert [row["verdict"] for row in rows] == [p.verdict for p in alone]
+    assert [row["margin"] for row in rows] == pytest.approx([p.margin for p in alone], abs=1e-4)
+
+
+def test_a_row_that_cannot_be_judged_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = lines(tmp_path / "mine.jsonl", [GOOD, {**GOOD, "response_a": ""}, {**GOOD, "response_b": None}, GOOD])
+    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", "verdicts.shard_size=1")
+    rows = list(read_rows(directory, "verdicts"))
+    assert [(row["verdict"], (row["failure"] or "").partition(":")[0]) for row in rows] == [
+        *(("A", ""), (None, "empty_response"), (None, "missing_field"), ("A", ""))
+    ]
+    said = capsys.readouterr().out
+    assert "not judged: empty_response" in said and str(directory / "verdicts.jsonl") in said
+    assert json.loads((directory / "summary.json").read_text())["failures"] == {"empty_response": 1, "missing_field": 1}
+
+
+def test_another_view_or_format_judges_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = file_of(tmp_path)
+    first = judge_stage(tmp_path / "out", source)
+    from judgetrain.judges.kinds.baselines import LongerJudge
+
+    monkeypatch.setattr(LongerJudge, "compare_all", lambda *_: pytest.fail("judged again"))
+    second = judge_stage(tmp_path / "out", source, "verdicts.write=[battles]")
+    assert second != first and (second / "battles.jsonl").is_file()
+    assert (first / "verdicts.jsonl").read_bytes() == (second / "verdicts.jsonl").read_bytes()
+
+
+def test_arena_hard_s_judgments(tmp_path: Path) -> None:
+    questions, answers = arena_hard(tmp_path)
+    asked = (f"verdicts.systems=['{answers}/*.jsonl']", f"verdicts.questions={questions}", "verdicts.baseline=o3-mini")
+    directory = judge_stage(tmp_path / "out", *asked, "verdicts.write=[arena_hard]")
+    place = directory / "model_judgment" / "longer"
+    assert {path.name for path in place.iterdir()} == {"large.jsonl", "small.jsonl"}
+    rows = [json.loads(line) for line in (place / "large.jsonl").read_text().splitlines()]
+    assert [row["uid"] for row in rows] == ["a1", "b2"]
+    assert [rows[0][n] for n in ("category", "judge", "model", "baseline")] == [
+        *("hard_prompt", "longer", "large", "o3-mini")
+    ]
+    # show_result.py: the baseline is A in the first game, the model in the second.
+    assert [game["score"] for game in rows[0]["games"]] == ["B>A", "A>B"]
+    small = [json.loads(line) for line in (place / "small.jsonl").read_text().splitlines()]
+    assert [game["score"] for game in small[0]["games"]] == ["A>B", "B>A"]
+
+
+def test_arena_hard_s_judgments_of_two_owners_models_of_one_name_have_a_file_each(tmp_path: Path) -> None:
+    for name in ("base", "one/m", "two/m", "three/other"):
+        row = {"uid": "1", "prompt": "Why?", "output": name, "model": name}
+        (tmp_path / f"{name.replace('/', '-')}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    asked = (f"verdicts.systems=['{tmp_path}/*.jsonl']", "verdicts.baseline=base", "verdicts.write=[arena_hard]")
+    place = judge_stage(tmp_path / "out", *asked) / "model_judgment" / "longer"
+    found = {path.name: json.loads(path.read_text())["model"] for path in place.iterdir()}
+    assert found == {"one--m.jsonl": "one/m", "two--m.jsonl": "two/m", "other.jsonl": "three/other"}
+
+
+def test_alpaca_eval_s_annotations_and_battles(tmp_path: Path) -> None:
+    first, second = alpaca_eval(tmp_path)
+    asked = (f"verdicts.systems=[{first},{second}]", "verdicts.write=[alpaca_eval,battles]")
+    found = json.loads((judge_stage(tmp_path / "out", *asked) / "annotations.json").read_text())
+    assert [row["preference"] for row in found] == [1.0, 1.0]
+    assert {"instruction", "output_1", "generator_1", "dataset", "output_2", "generator_2", "annotator"} <= set(
+        found[0]
+    )
+    assert (found[0]["generator_1"], found[0]["generator_2"]) == ("gpt4_1106_preview", "mine")
+    directory = judge_stage(tmp_path / "out", *asked, judge="first")
+    assert [r["preference"] for r in json.loads((directory / "annotations.json").read_text())] == [1.5, 1.5]
+    battles = list(read_rows(directory, "battles"))
+    assert [b["winner"] for b in battles] == ["tie (inconsistent)"] * 2
+    assert (battles[0]["model_a"], battles[0]["model_b"], battles[0]["turn"]) == ("gpt4_1106_preview", "mine", 1)
+    assert battles[0]["conversation_b"][-1] == {"role": "assistant", "content": "Yes."}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    async def at_once(self: object, ended: object, seconds: float) -> None:
+        return None
+
+    monkeypatch.setattr(gate.Clock, "wait", at_once)
+    with serving() as found:
+        yield found
+
+
+def external(server: Any) -> tuple[str, ...]:
+    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    return (f"evaluate.external={{type: openai, model: m, base_url: '{url}', api_key_env: '', concurrency: 1}}",)
+
+
+def test_what_an_endpoint_refuses_is_a_row_with_its_reason(server: Any, tmp_path: Path) -> None:
+    server.reply = lambda text: "[[A]]"
+    path = lines(tmp_path / "mine.jsonl", [GOOD, {**GOOD, "query": "something refused"}, GOOD])
+
+    class Refusing(dict):
+        def get(self, text: str, default: object = None) -> list[Any]:
+            return [(400, {}, json.dumps({"error": {"message": "content policy"}}))] if "refused" in text else []
+
+    server.faults = Refusing()
+    asked = (f"verdicts.source.path={path}", *external(server))
+    rows = judged(tmp_path / "out", *asked, judge="one_step:external")
+    assert [(row["verdict"], row["failure"]) for row in rows] == [
+        *(("inconsistent", None), (None, "refused"), ("inconsistent", None))
+    ]
+    assert rows[0]["reasons"][0]["text"] == "[[A]]" and rows[0]["cost"]["calls"] == 1
+
+
+def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
+    server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.reply = lambda text: "[[B]]"
+    asked = (file_of(tmp_path, 6), "verdicts.shard_size=2", *external(server))
+    with pytest.raises(EngineError, match=r"verdicts\.max_requests=9 requests are sent; every answer is kept"):
+        judge_stage(tmp_path / "out", *asked, "verdicts.max_requests=9", judge="one_step:external")
+    (kept,) = (tmp_path / "out").glob("artifacts/judge/*/verdicts.jsonl")
+    assert len(kept.read_text().splitlines()) == 4
+    assert "judge: 4 of 6 comparisons are judged" in capsys.readouterr().out
+    rows = judged(tmp_path / "out", *asked, "verdicts.max_requests=20", judge="one_step:external")
+    assert len(rows) == 6 and len(server.bodies) == 12, "no request was sent twice"
+    assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]
+
+
+def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(judging, "PAGES", 2)
+    directory = judge_stage(tmp_path / "out", judge="one_step:external")
+    assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
+    page = html.unescape((directory / "view" / "00001.html").read_text())
+    row = next(iter(read_rows(directory, "verdicts")))
+    shown = row["messages"][0]["content"], row["response_a"], f"<dd>{row['verdict']}</dd>", row["reasons"][0]["text"]
+    assert row["verdict"] and all(text and text in page for text in shown)
+    monkeypatch.chdir(tmp_path)
+    viewer.main([str(directory), "--comparison", "world-eval:00009", "--output", str(tmp_path / "pages")])
+    assert "world-eval:00009" in (tmp_path / "pages" / "00001.html").read_text()
+    with told("hold no comparison 'mine:9'", capsys):
+        viewer.main([str(directory), "--comparison", "mine:9"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["verdicts.judge=surface"], r"verdicts\.judge='surface': no judge of comparisons without labels; allowed are"),
+        (["verdicts.judge=stored:x"], r"verdicts\.judge='stored:x': no judge"),
+        (["verdicts.judge=scorer:softmax_combo"], r"verdicts\.judge='scorer:softmax_combo': it compares all items"),
+        (["verdicts.judge=./none"], r"verdicts\.judge='\./none': there is no such directory"),
+        (["verdicts.judge=me/judge"], r"verdicts\.judge='me/judge': .*HF_HUB_OFFLINE"),
+        (["verdicts.judge=dpo@9"], r"verdicts\.judge='dpo@9': 9 branches; allowed are 1 to tree\.criteria=4"),
+        (["verdicts.source.path=none.jsonl"], r"verdicts\.source\.path='none\.jsonl': no such file"),
+        (["verdicts.source={type: jsonl}"], r"verdicts\.source\.path is empty: name a file of comparisons"),
+        (["verdicts.baseline=x"], r"verdicts\.baseline is one of several systems"),
+        (["verdicts.write=[html]"], r"verdicts\.write\[0\]='html': allowed are arena_hard, alpaca_eval, battles"),
+        (["verdicts.source={type: hub}"], r"verdicts\.source\.path is empty"),
+        (["verdicts.source={adapter: mt_bench_human, path: x}"], r"verdicts\.source\.adapter=mt_bench_human: its rows"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_anything_runs(
+    overrides: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        judge_stage(tmp_path, *overrides)
+    assert not list(tmp_path.glob("artifacts/*"))
+
+
+def test_the_short_command_judges_a_file(tmp_path: Path) -> None:
+    done = judgetrain("judge", "verdicts.judge=longer", file_of(tmp_path), "track.tracker=none", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "A is better" in done.stdout and list(tmp_path.glob("outputs/artifacts/judge/*/verdicts.parquet"))
+    refused = judgetrain("judge", "stage=dpo", cwd=tmp_path)
+    assert refused.returncode == 2 and "judge and stage=dpo: leave out one of them" in refused.stderr
+
+
+def test_the_longest_prompts_are_too_long_not_unreadable(tmp_path: Path) -> None:
+    path = lines(tmp_path / "mine.jsonl", [{**GOOD, "query": "how do i cook apple cake ? " * 400}])
+    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", judge="one_step:base")
+    (row,) = read_rows(directory, "verdicts")
+    assert (row["verdict"], row["failure"], row["failures"]) == (None, "too_long", {"too_long": 2})
+
+
+def test_progress_is_told_while_it_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    @contextmanager
+    def progress(self: Console, title: str, total: int, unit: str, initial: int = 0) -> Any:
+        yield lambda number: seen.append((title, total, unit, number))
+
+    monkeypatch.setattr(Console, "progress", progress)
+    judge_stage(tmp_path / "out", file_of(tmp_path), "verdicts.shard_size=2")
+    assert seen == [("judge: judged", 3, "comparisons", 2), ("judge: judged", 3, "comparisons", 1)]

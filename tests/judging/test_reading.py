@@ -1,0 +1,248 @@
+"""What stage judge reads: files of comparisons, and systems' answers in the shapes that they are published in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data.config import SourceConfig, WorldConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judging.config import VerdictsConfig
+from judgetrain.judging.items import Item, read_items
+from tests.builders.judging import alpaca_eval, arena_hard, lines, mt_bench
+
+COLUMNS = ("id", "query", "response_a", "response_b", "model_a", "label")
+ROWS: list[dict[str, Any]] = [
+    dict(zip(COLUMNS, row, strict=True))
+    for row in (("q1", "Why?", "Because,\nso.", 'It "is".', "x", "A"), ("q2", "Où?", "Là.", "Ici.", "x", "C"))
+]
+
+
+def of(path: Path, **source: Any) -> list[Item]:
+    return read_items(VerdictsConfig(source=SourceConfig(path=str(path), **source)), None, 1)
+
+
+def from_systems(*paths: Path, questions: Path | None = None, baseline: str | None = None) -> list[Item]:
+    config = VerdictsConfig(systems=[*map(str, paths)], questions=str(questions or ""), baseline=baseline)
+    return read_items(config, None, 1)
+
+
+def written(directory: Path, kind: str) -> Path:
+    """The rows in a file of some kind."""
+    path = directory / f"mine.{kind}"
+    if kind in ("csv", "tsv"):
+        with path.open("w", newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictWriter(file, ROWS[0], delimiter="\t" if kind == "tsv" else ",")
+            rows.writeheader()
+            rows.writerows(ROWS)
+    elif kind == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    elif kind == "json":
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+    else:
+        lines(path, ROWS)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "parquet"])
+def test_a_file_of_any_kind_gives_the_same_comparisons(kind: str, tmp_path: Path) -> None:
+    first, second = of(written(tmp_path, kind))
+    assert (first.comparison.id, first.failure, first.comparison.label) == ("mine:q1", None, "A")
+    assert (first.comparison.response_a, first.comparison.response_b) == ("Because,\nso.", 'It "is".')
+    shown = second.comparison
+    assert (shown.dialogue.query, shown.response_b, shown.label) == ("Où?", "Ici.", None)
+
+
+def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"ask": "Why?", "left": "yes", "right": "no"}])
+    fields = {"query": "ask", "response_a": "left", "response_b": "right"}
+    assert of(path, fields=fields)[0].comparison.response_b == "no"
+    with pytest.raises(DataError, match=r"a\.jsonl:1: no column for query: looked for query, .* found ask, left"):
+        of(path)
+    with pytest.raises(DataError, match=r"response_b: looked for wrong, .* say 'verdicts\.source\.fields=\{res"):
+        of(path, fields=fields | {"response_b": "wrong"})
+
+
+def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_path: Path) -> None:
+    good = {"query": "Why?", "response_a": "yes", "response_b": "no"}
+    rows = [good, {**good, "response_b": " "}, {**good, "response_a": None}, {"query": "x"}]
+    path = lines(tmp_path / "a.jsonl", rows)
+    with path.open("a") as file:
+        file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
+    found = of(path)
+    assert [(item.failure or "").partition(":")[0] for item in found] == [
+        *("", "empty_response", "missing_field", "missing_field", "not_json", "not_an_object", "")
+    ]
+    assert found[1].failure == "empty_response: response_b holds no text"
+    assert found[4].failure is not None and found[4].failure.startswith("not_json: a.jsonl:5: expected a JSON object")
+    assert len({item.comparison.id for item in found}) == len(found)
+
+
+def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.dat"
+    path.write_text("query,response_a,response_b\nwhy,yes,no\n")
+    with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: .* name that ends in \.csv"):
+        of(path)
+
+
+def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('query,response_a,response_b\nwhy,"two\nlines",b\nwhy,a\nwhy,a,b,c\nwhy,,b\nwhy,a,b\n')
+    failures = [item.failure for item in of(path)]
+    assert failures[0] is None and failures[4] is None
+    assert failures[1] == "wrong_cells: a.csv:4: expected 3 cells, as the first line has, found 2"
+    assert failures[2] is not None and "found 4" in failures[2]
+    assert failures[3] is not None and failures[3].startswith("missing_field: a.csv:6")
+    path.write_text('query,response_a,response_b\nwhy,"open,b\n')
+    with pytest.raises(DataError, match=r"a\.csv:2: not a row of CSV"):
+        of(path)
+    path.write_text("query,response_a,response_b\n")
+    with pytest.raises(DataError, match=r"a\.csv: the file has no rows"):
+        of(path)
+
+
+def test_a_row_that_cannot_be_judged_keeps_its_own_id(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,query,response_a,response_b\nx7,why,,b\n,why,a,\nx9,why,a\nx8,why,a,b\n")
+    assert [(item.comparison.id, item.failure is None) for item in of(path, name="mine")] == [
+        *(("mine:x7", False), ("mine:0000002", False), ("mine:a.csv:4", False), ("mine:x8", True))
+    ]
+
+
+def test_ids_that_stand_twice_are_told_apart(tmp_path: Path) -> None:
+    rows = [{"id": name, "query": "Why?", "response_a": "yes", "response_b": "no"} for name in ("a", "a", "a#2", "a")]
+    found = of(lines(tmp_path / "f.jsonl", rows))
+    assert [item.comparison.id for item in found] == ["f:a", "f:a#3", "f:a#2", "f:a#4"]
+    assert {item.comparison.dialogue.id for item in found[:2]} == {"f:a"}
+
+
+def test_judgebench_s_pairs_are_read_by_their_adapter_and_without(tmp_path: Path) -> None:
+    row = {"pair_id": "81ec57f2", "original_id": "10", "source": "mmlu-pro-math", "question": "What is 2 + 2?"}
+    row |= {"response_model": "gpt-4o", "response_A": "It is 4.", "response_B": "It is 5.", "label": "A>B"}
+    path = lines(tmp_path / "dataset=judgebench,response_model=gpt-4o.jsonl", [row])
+    (found,) = of(path, adapter="judgebench", name="jb")
+    read = found.comparison
+    assert (read.id, read.label, read.group) == ("jb:81ec57f2", "A", "mmlu-pro-math")
+    (plain,) = of(path)
+    assert (plain.comparison.response_b, plain.comparison.label) == ("It is 5.", None)
+    lines(path, [{name: value for name, value in row.items() if name != "response_B"}])
+    with pytest.raises(DataError, match=r"gpt-4o\.jsonl:1: expected the column 'response_B'"):
+        of(path, adapter="judgebench")
+
+
+def test_a_hub_data_set_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, *a, **k: ROWS if path == "me/pairs" else None)
+    found = read_items(VerdictsConfig(source=SourceConfig(type="hub", path="me/pairs")), None, 1)
+    assert [item.comparison.id for item in found] == ["pairs:q1", "pairs:q2"]
+
+
+def test_the_world_s_comparisons() -> None:
+    config = VerdictsConfig(source=SourceConfig(type="world"))
+    assert len(read_items(config, WorldConfig(eval_comparisons=10), 1)) == 10
+
+
+def test_alpaca_eval_outputs_are_paired_by_their_instructions(tmp_path: Path) -> None:
+    found = from_systems(*alpaca_eval(tmp_path))
+    assert [item.comparison.id for item in found] == [f"systems:0000{i}:gpt4_1106_preview:mine" for i in (1, 2)]
+    comparison = found[1].comparison
+    assert comparison.dialogue.query == "How did states get their names?"
+    assert (comparison.response_a, comparison.model_b, comparison.group) == ("A full answer.", "mine", "helpful_base")
+
+
+def test_systems_that_rows_do_not_name_are_called_as_their_files_one_by_one(tmp_path: Path) -> None:
+    for name in ("gpt-4.1", "gpt-4.5"):
+        lines(tmp_path / f"{name}.jsonl", [{"prompt": "Why?", "output": f"{name} says"}])
+    for paths in ([tmp_path / "*.jsonl"], [tmp_path / "gpt-4.1.jsonl", tmp_path / "gpt-4.5.jsonl"]):
+        (item,) = from_systems(*paths)
+        assert (item.comparison.model_a, item.comparison.model_b) == ("gpt-4.1", "gpt-4.5")
+        assert item.comparison.response_b == "gpt-4.5 says"
+
+
+def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: Path) -> None:
+    questions, answers = arena_hard(tmp_path)
+    pairs = [(i.comparison.model_a, i.comparison.model_b) for i in from_systems(answers / "*.jsonl")]
+    assert pairs == 2 * [("large", "o3-mini"), ("large", "small"), ("o3-mini", "small")]
+    found = from_systems(answers / "*.jsonl", questions=questions, baseline="o3-mini")
+    pairs = [(i.comparison.model_a, i.comparison.model_b) for i in found]
+    assert pairs == 2 * [("o3-mini", "large"), ("o3-mini", "small")]
+    assert found[0].comparison.dialogue.id == "systems:a1" and found[0].comparison.group == "hard_prompt"
+    assert (found[0].comparison.dialogue.query, found[0].comparison.response_a) == ("Write a parser.", "a middle one")
+
+
+def test_mt_bench_s_answers_are_judged_turn_by_turn(tmp_path: Path) -> None:
+    questions, answers = mt_bench(tmp_path)
+    found = from_systems(answers / "short.jsonl", answers / "long-v1.jsonl", questions=questions)
+    assert [i.comparison.id for i in found] == [
+        f"systems:{number}:{turn}:short:long-v1" for number in (81, 121) for turn in (1, 2)
+    ]
+    second = found[1].comparison
+    assert second.dialogue.query == "Start each sentence with A." and second.group == "writing"
+    assert second.dialogue.context == "User: Compose a post."
+    assert second.response_a == "Assistant: a\n\nUser: Start each sentence with A.\n\nAssistant: b"
+
+
+def test_arena_hard_0_1_has_turns_that_are_objects(tmp_path: Path) -> None:
+    question = {"question_id": "328c", "category": "arena-hard-v0.1", "turns": [{"content": "Use ABC."}]}
+    questions = lines(tmp_path / "question.jsonl", [question])
+    for model in ("gpt-4-0314", "other"):
+        choices = [{"index": 0, "turns": [{"content": f"{model} says", "token_len": 2}]}]
+        lines(tmp_path / f"{model}.jsonl", [{"question_id": "328c", "model_id": model, "choices": choices}])
+    (found,) = from_systems(tmp_path / "gpt-4-0314.jsonl", tmp_path / "other.jsonl", questions=questions)
+    assert (found.comparison.dialogue.query, found.comparison.response_b) == ("Use ABC.", "other says")
+
+
+def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
+    questions, answers = mt_bench(tmp_path)
+    rows = [json.loads(line) for line in (answers / "short.jsonl").read_text().splitlines()]
+    lines(answers / "short.jsonl", [rows[0], rows[0], {**rows[1], "question_id": 999}, {**rows[1], "choices": []}])
+    found = from_systems(answers / "*.jsonl", questions=questions)
+    failures = [i.failure for i in found if i.failure]
+    reasons = [f.partition(":")[0] for f in failures]
+    assert reasons == ["repeated", "no_question", "wrong_type", "no_answer", "no_answer"]
+    assert failures[0] == "repeated: short.jsonl:2: short answers this prompt twice"
+    assert failures[-1] == "no_answer: short has no answer to this prompt"
+    assert sum(i.failure is None for i in found) == 2
+
+
+def test_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
+    for name, text in {"a": "Why?", "b": "How?"}.items():
+        lines(tmp_path / f"{name}.jsonl", [{"uid": "1", "prompt": text, "output": "x", "model": name}])
+    (found,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert found.failure == "other_prompt: b was asked something else under this id"
+
+
+def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
+    questions, answers = mt_bench(tmp_path)
+    short, both = answers / "short.jsonl", (answers / "short.jsonl", answers / "long-v1.jsonl")
+    none, wrong = tmp_path / "none.json", lines(tmp_path / "wrong.jsonl", [{"turns": ["x"]}])
+    other = lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}])
+    for paths, given, message in (
+        (both, {}, r"short\.jsonl:1: these are answers alone: give their questions, verdi"),
+        ((short,), {"questions": questions}, r"two systems or more are needed, found short in 1"),
+        (both, {"questions": questions, "baseline": "gpt"}, r"baseline='gpt': there is no such system; .* short, long"),
+        ((none,), {}, r"verdicts\.systems='.*none\.json': no such file"),
+        ((short,), {"questions": wrong}, r"wrong\.jsonl:1: expected a question with a uid or a question_id"),
+        ((other,), {}, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            from_systems(*paths, **given)  # type: ignore[arg-type]
+
+
+def test_an_answer_s_prompt_may_have_earlier_turns(tmp_path: Path) -> None:
+    turns = [{"role": r, "content": c} for r, c in (("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))]
+    for name in "ab":
+        row = {"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}
+        lines(tmp_path / f"{name}.jsonl", [row])
+    (found,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert found.comparison.dialogue.context == "User: Hi\nAssistant: Yes?"
+    assert replace(found.comparison, id="") == replace(found.comparison.swapped().swapped(), id="")
