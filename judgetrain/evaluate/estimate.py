@@ -16,7 +16,7 @@ from judgetrain.engines.cost_estimate import CostProbe, Costs, described
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import EXTERNAL
 

@@ -28,7 +28,7 @@ from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 

@@ -1,50 +1,19 @@
-"""Stage evaluate: what it reads, and what must hold before it runs."""
+"""Stage evaluate: what must hold before it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.hooks import calls, with_sections
+from judgetrain.evaluate.hooks import calls
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.checks import check_directories
-from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings, never
-
-
-@dataclass(frozen=True, kw_only=True)
-@with_sections
-class EvaluateSettings(ModelSettings):
-    """Stage evaluate."""
-
-    evaluate: EvaluateConfig = at("evaluate")
-    shard_size: int = at("tree.shard_size")
-
-    one_step: OnceConfig | None = at("evaluate.one_step", active_if=never)
-    at_once: OnceConfig | None = at("evaluate.at_once", active_if=never)
-    rating: OnceConfig | None = at("evaluate.rating", active_if=never)
-    """What ``evaluate`` says already."""
-
-    @property
-    def methods(self) -> Sequence[Method]:
-        """``evaluate.methods``."""
-        return [Method.parse(text) for text in self.evaluate.methods]
-
-    @property
-    def reads_world(self) -> bool:
-        """Whether a benchmark is of the world."""
-        return any(b.source.type == "world" for b in self.evaluate.benchmarks)
-
-    @property
-    def asks(self) -> EvaluateConfig:
-        """``evaluate`` says how judges are asked."""
-        return self.evaluate
 
 
 def _check_evaluate(found: EvaluateSettings) -> None:

@@ -15,18 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
-from numpy.typing import NDArray
 
-from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, reliabilities, thresholds
+from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, thresholds
 from tests.benchmarks.common import parser_of
 
 POPULATION = 50_000
-AT_ONCE = "rightly sure, and a verdict at once before"
 
 
-def simulated(seed: int, noise: float = 0.0, front: bool = False) -> Tiers:
-    """A population judged by 1, 3 and 10 branches: the more, the more often right; ``front``: and at once before them,
-    less often right, as sure as its log-odds say.
+def simulated(seed: int, noise: float = 0.0) -> Tiers:
+    """A population judged by 1, 3 and 10 branches: the more, the more often right.
 
     The confidence of a tier is its true chance to be right, of which a share is ``noise``. In a tenth of the items the
     orders differ.
@@ -41,11 +38,6 @@ def simulated(seed: int, noise: float = 0.0, front: bool = False) -> Tiers:
         confidence.append(np.where(rng.random(POPULATION) < 0.1, NEVER, sure))
     known = np.array(confidence)
     tokens = np.repeat([[60.0], [180.0], [600.0]], POPULATION, axis=1)
-    if front:
-        odds = 0.7 * ease + rng.normal(0, 0.5, POPULATION)
-        right.insert(0, rng.random(POPULATION) < 1 / (1 + np.exp(-odds)))
-        known = np.vstack([np.where(rng.random(POPULATION) < 0.2, NEVER, 3 * odds - odds.min()), known])
-        tokens = np.vstack([np.full(POPULATION, 2.0), tokens + 2])
     return Tiers(known, np.array(right) & (known > NEVER), tokens)
 
 
@@ -68,39 +60,25 @@ def broken(
     risk: float,
     resamples: int,
     seed: int = 0,
-    fitted: bool = False,
 ) -> tuple[float, float, float]:
     """The share of resamples whose threshold agrees less often than asked for over the whole population, the share that
-    had a threshold at all, and the mean share answered. ``fitted``: a third of the items say what confidences are
-    worth, and the others set the threshold."""
+    had a threshold at all, and the mean share answered."""
     rng, n = np.random.default_rng(seed), population.right.shape[1]
     worse, found, covered = [], [], []
     for _ in range(resamples):
         calibration, others = (rng.integers(n, size=items) for _ in range(2))
-        judged = population
-        if fitted:
-            fits, calibration = np.split(calibration, [items // 3])
-            judged = _with(population, fits)
-        drawn = Tiers(*(a[:, calibration] for a in (judged.confidence, judged.right, judged.tokens)))
-        sequence = thresholds(judged.confidence[:, others], len(calibration), agreement, risk)
+        drawn = Tiers(*(a[:, calibration] for a in (population.confidence, population.right, population.tokens)))
+        sequence = thresholds(population.confidence[:, others], items, agreement, risk)
         threshold = certified(drawn, sequence, agreement, risk)
         found.append(threshold is not None)
         if threshold is None:
             worse.append(False)
             covered.append(0.0)
             continue
-        asked = judged.ask(threshold)
+        asked = population.ask(threshold)
         worse.append(asked.agreement is not None and asked.agreement < agreement)
         covered.append(asked.coverage)
     return float(np.mean(worse)), float(np.mean(found)), float(np.mean(covered))
-
-
-def _with(population: Tiers, fits: NDArray[np.int_]) -> Tiers:
-    """The population with the chances that some of its items, drawn by their places, show."""
-    parts = (population.confidence, population.right, population.tokens)
-    both = Tiers(*(np.hstack([a[:, fits], a]) for a in parts))
-    known = np.arange(both.right.shape[1]) < len(fits)
-    return reliabilities(both, known).part(~known)
 
 
 def main() -> None:
@@ -112,7 +90,6 @@ def main() -> None:
     parser.add_argument("--risk", type=float, default=0.1)
     arguments = parser.parse_args()
     populations = {"rightly sure": simulated(0), "half of it noise": simulated(0, 0.5)}
-    populations[AT_ONCE] = simulated(0, front=True)
     sizes = [100, 300]
     if arguments.evaluation:
         populations = {arguments.method: stored(arguments.evaluation, arguments.method)}
@@ -122,7 +99,7 @@ def main() -> None:
     for name, population in populations.items():
         for items in sizes:
             for agreement in (0.7, 0.8, 0.9):
-                shares = broken(population, items, agreement, arguments.risk, arguments.resamples, 0, name == AT_ONCE)
+                shares = broken(population, items, agreement, arguments.risk, arguments.resamples)
                 cells = " | ".join(f"{100 * share:.1f}" for share in shares)
                 print(f"| {name} | {items} | {100 * agreement:g} | {cells} |", flush=True)
 

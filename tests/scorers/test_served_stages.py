@@ -14,7 +14,7 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.estimate import rehearsed
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges import load_judge
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers.encode import Sample

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
@@ -18,9 +19,6 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
-
-if TYPE_CHECKING:
-    from judgetrain.evaluate.stages import EvaluateSettings
 
 
 class PromptedRunner:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import Method, meant
-
-if TYPE_CHECKING:
-    from judgetrain.evaluate.stages import EvaluateSettings
 
 
 class BaselineRunner:

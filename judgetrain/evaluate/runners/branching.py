@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
@@ -14,15 +14,13 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.schema import Comparison
-
-if TYPE_CHECKING:
-    from judgetrain.evaluate.stages import EvaluateSettings
 
 
 class BranchingRunner:

@@ -10,13 +10,13 @@ from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from judgetrain.evaluate.stages import EvaluateSettings
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.estimator import Scores
     from judgetrain.scorers.statistics import TokenScorer

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
@@ -17,6 +17,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
 from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
@@ -25,10 +26,6 @@ MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
 UNKNOWN = Cost(math.nan, math.nan, math.nan)
 """What published verdicts cost."""
 Verdicts = tuple[Verdict | None, Verdict | None]
-
-
-if TYPE_CHECKING:
-    from judgetrain.evaluate.stages import EvaluateSettings
 
 
 class StoredRunner:

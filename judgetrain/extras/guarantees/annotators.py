@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 
-NORMAL = LEAST = 30
-"""Comparisons from which on the test is Student's; of fewer it is Wilcoxon's signed-rank test (the paper's advice).
-People with fewer that somebody else has labelled too are left out."""
+LEAST = 30
+"""People with fewer comparisons that somebody else has labelled too are left out: from so many on the paper's test is
+Student's."""
 EPSILON = 0.15
 """By how much a person may be better and still not be worth the cost: the paper's for skilled annotators."""
 FALSE_DISCOVERIES = 0.05
@@ -64,7 +64,6 @@ def alternative_annotator(
     judged: Mapping[str, str | None],
     people: Mapping[str, Mapping[str, str]],
     epsilon: float = EPSILON,
-    least: int = LEAST,
 ) -> Replacement:
     """The test of a judge's annotations against those of several people.
 
@@ -72,7 +71,6 @@ def alternative_annotator(
         judged: the judge's annotation by item; None agrees with nobody. Items without one are not looked at.
         people: by person, the annotation by item.
         epsilon: by how much a person may be better.
-        least: comparisons of a person that others labelled too.
     """
     shared: dict[str, list[str]] = {}
     for person, own in people.items():
@@ -86,7 +84,7 @@ def alternative_annotator(
         for item in (i for i in own if i in kept):
             others = [people[other][item] for other in kept[item] if other != person]
             scores.append([sum(other == said for other in others) for said in (judged[item], own[item])])
-        if len(scores) >= least:
+        if len(scores) >= LEAST:
             judge, human = np.array(scores).T
             differences[person] = (human >= judge).astype(int) - (judge >= human).astype(int)
             holds[person] = round(float(np.mean(judge >= human)), 6), round(float(np.mean(human >= judge)), 6)
@@ -98,7 +96,7 @@ def alternative_annotator(
     )
     left_out = len(people) - len(found)
     if not found:
-        told = f"nobody has {least} comparisons that others labelled too"
+        told = f"nobody has {LEAST} comparisons that others labelled too"
         nothing: dict[str, None] = {"winning_rate": None, "advantage": None, "replaces": None}
         return Replacement(epsilon=epsilon, people=(), left_out=left_out, told=told, **nothing)
     rate, advantage = (round(float(np.mean(v)), 6) for v in ([p.wins for p in found], [p.judge for p in found]))
@@ -113,16 +111,11 @@ def alternative_annotator(
 
 
 def smaller(differences: NDArray[np.int_], epsilon: float) -> float:
-    """The p of "their mean is at least epsilon" against "it is smaller".
-
-    Student's t, or Wilcoxon's signed-rank test for fewer than :data:`NORMAL`; 0 or 1 where all are the same.
-    """
+    """The p of "their mean is at least epsilon" against "it is smaller": Student's t; 0 or 1 where all are the same."""
     from scipy import stats
 
     if np.ptp(differences) == 0:
         return 0.0 if differences[0] < epsilon else 1.0
-    if len(differences) < NORMAL:
-        return float(stats.wilcoxon(differences - epsilon, alternative="less").pvalue)
     return float(stats.ttest_1samp(differences, epsilon, alternative="less").pvalue)
 
 

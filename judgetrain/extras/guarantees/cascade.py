@@ -14,7 +14,6 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.statistics import paired_difference
-from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.selective import (
     NEVER,
     Outcomes,
@@ -23,7 +22,6 @@ from judgetrain.extras.guarantees.selective import (
     in_full,
     levels,
     lower_bound,
-    reliabilities,
     thinned,
     thresholds,
     within_budget,
@@ -36,8 +34,8 @@ POINTS = 20
 """Points of a curve."""
 BUDGET = 0.3
 """Answering everything, a judge may spend this share of the tokens of its most branches."""
-FITTED = 1 / 3
-"""Share of the calibration side that tells what confidences are worth, where tiers have several scales."""
+RISK = 0.1
+"""The chance that the guarantee is broken nevertheless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +97,7 @@ class Selective:
     """A method that may abstain.
 
     Its ``tiers`` by name, what was ``wanted`` at which ``risk``, what it came to as a ``whole`` and by group, the
-    ``curve`` of all thresholds, and the cascade ``in_full``, that never abstains (None for one tier). With a tier of
-    another method in front thresholds are chances to be right.
+    ``curve`` of all thresholds, and the cascade ``in_full``, that never abstains (None for one tier).
     """
 
     tiers: tuple[str, ...]
@@ -117,25 +114,19 @@ def selective(
     benchmark: Benchmark,
     tiers: Sequence[Sequence[Prediction]],
     calibrating: NDArray[np.bool_],
-    config: GuaranteesConfig,
+    wanted: float,
     resamples: int,
     seed: int,
-    own: str | None = None,
 ) -> Selective | None:
     """Selective judging by one method, None where either side has fewer than :data:`LEAST` labelled comparisons.
 
-    With a tier of another method in front a share of the calibration side sets no threshold: it tells what the
-    confidences of each tier are worth, and :data:`LEAST` of the others are needed. A verdict without a margin does not
-    stand in front.
-
     Args:
         benchmark: what was judged.
-        tiers: the predictions of each tier in the benchmark's order; the first may be another method's.
+        tiers: the predictions with each number of branches, the fewest first, in the benchmark's order.
         calibrating: which comparisons set thresholds, bool [n]; a query is on one side only.
-        config: ``guarantees``.
+        wanted: how often answers are to agree with the labels.
         resamples: of bootstrap intervals.
         seed: of these, and of the one comparison that calibrates where several share a prompt.
-        own: the method's name; None: that of the first tier.
     """
     labelled = np.array([c.label is not None for c in benchmark.comparisons])
     prompts, ids = [benchmark.prompt_of(c) for c in benchmark.comparisons], [c.id for c in benchmark.comparisons]
@@ -144,37 +135,27 @@ def selective(
     reported = labelled & ~calibrating
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
-    own = own or tiers[0][0].method
-    found, names = _tiers(benchmark, tiers, own), _names(tiers)
-    in_front, tests = tiers[0][0].method != own, calibrates
-    if in_front:
-        fits = _share(calibrates, FITTED, ids, seed)
-        found, tests = reliabilities(found, fits), calibrates & ~fits
-        if tests.sum() < LEAST:
-            return None
+    found, names = _tiers(benchmark, tiers), _names(tiers)
     groups = np.array([c.group or "" for c in benchmark.comparisons], dtype=object)
 
     def answers(of: NDArray[np.bool_]) -> Answers:
-        return _answers(found, tests & of, reported & of, alone, config)
+        return _answers(found, calibrates & of, reported & of, alone, wanted)
 
-    everything = np.ones(len(labelled), dtype=bool)
-    whole = answers(everything)
-    curve = _curve(found.part(reported))
+    whole = answers(np.ones(len(labelled), dtype=bool))
     full = None
     if len(names) > 1 and not np.isnan(found.tokens).any():
         sides = found.part(calibrates), found.part(reported)
         clusters = [p for p, is_reported in zip(prompts, reported, strict=True) if is_reported]
-        before = _spent(tiers[0]) if in_front else np.zeros(len(labelled))
-        full = _in_full(*sides, names, BUDGET, resamples, seed, clusters, before[calibrates], before[reported])
+        full = _in_full(*sides, names, resamples, seed, clusters)
     return Selective(
         tiers=names,
-        wanted=config.agreement,
-        risk=config.risk,
+        wanted=wanted,
+        risk=RISK,
         whole=whole,
         groups={name: answers(groups == name) for name in sorted({*groups[reported]} - {""})},
-        curve=curve,
+        curve=_curve(found.part(reported)),
         in_full=full,
-        told=_told(whole, config),
+        told=_told(whole, wanted),
     )
 
 
@@ -189,26 +170,13 @@ def _one_a_prompt(kept: NDArray[np.bool_], prompts: Sequence[str], ids: Sequence
     return result
 
 
-def _share(kept: NDArray[np.bool_], share: float, ids: Sequence[str], seed: int) -> NDArray[np.bool_]:
-    """A share of the items that are kept, drawn by the seed."""
-    drawn = sorted(np.flatnonzero(kept).tolist(), key=lambda i: derive_seed(seed, "fits", ids[i]))
-    result = np.zeros(len(kept), dtype=bool)
-    result[drawn[: round(share * len(drawn))]] = True
-    return result
-
-
-def _spent(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
-    return np.array([p.cost.generated_tokens for p in predictions], dtype=float)
-
-
-def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], own: str) -> Tiers:
-    """The tiers as arrays. A larger number of branches holds the smaller ones; another method is asked beside them."""
+def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]]) -> Tiers:
+    """The tiers as arrays. A larger number of branches holds the smaller ones, and so has spent their tokens."""
     labels = [c.label for c in benchmark.comparisons]
     right = [[p.verdict == y for p, y in zip(each, labels, strict=True)] for each in tiers]
-    front = tiers[0] if tiers[0][0].method != own else []
-    sure = [[NEVER if front is each and p.margin is None else _confidence(p) for p in each] for each in tiers]
-    spent = [_spent(each) + (_spent(front) if front and front is not each else 0.0) for each in tiers]
-    return Tiers(np.array(sure, dtype=float), np.array(right, dtype=bool), np.array(spent))
+    sure = [[_confidence(p) for p in each] for each in tiers]
+    spent = [[p.cost.generated_tokens for p in each] for each in tiers]
+    return Tiers(np.array(sure, dtype=float), np.array(right, dtype=bool), np.array(spent, dtype=float))
 
 
 def _confidence(prediction: Prediction) -> float:
@@ -227,11 +195,11 @@ def _answers(
     calibrates: NDArray[np.bool_],
     reported: NDArray[np.bool_],
     alone: Callable[[NDArray[np.bool_]], NDArray[np.bool_]],
-    config: GuaranteesConfig,
+    wanted: float,
 ) -> Answers:
     n, items = int(reported.sum()), int(calibrates.sum())
-    sequence = thresholds(tiers.confidence[:, reported], items, config.agreement, config.risk) if n and items else []
-    threshold = certified(tiers.part(calibrates), sequence, config.agreement, config.risk)
+    sequence = thresholds(tiers.confidence[:, reported], items, wanted, RISK) if n and items else []
+    threshold = certified(tiers.part(calibrates), sequence, wanted, RISK)
     if threshold is None:
         return Answers(n=n, calibrated=items, threshold=None)
     everything, asked = tiers.ask(threshold), tiers.part(reported).ask(threshold)
@@ -243,7 +211,7 @@ def _answers(
         threshold=round(threshold, 6),
         coverage=round(asked.coverage, 6),
         agreement=_rounded(asked.agreement),
-        bound=round(lower_bound(right, answered, config.risk), 6) if answered else None,
+        bound=round(lower_bound(right, answered, RISK), 6) if answered else None,
         tokens=_tokens(asked),
         tiers=tuple(round(float((asked.tier == i).mean()), 6) for i in range(len(tiers.right))),
     )
@@ -264,22 +232,16 @@ def _in_full(
     calibration: Tiers,
     reported: Tiers,
     names: Sequence[str],
-    budget: float,
     resamples: int,
     seed: int,
     prompts: Sequence[str],
-    *before: NDArray[np.float64],
 ) -> InFull:
-    """``before``: tokens spent in front of the judge, on either side; the full judge is asked without."""
-    spent = [
-        float((side.tokens[-1] - front).mean()) for side, front in zip((calibration, reported), before, strict=True)
-    ]
-    count, threshold, fits = within_budget(calibration, levels(calibration.confidence), budget, spent[0])
+    count, threshold, fits = within_budget(calibration, levels(calibration.confidence), BUDGET)
     right, tokens = in_full(reported.first(count), threshold)
     best = int(calibration.right.mean(axis=1).argmax())
     differ = paired_difference(right, reported.right[best], resamples, seed, prompts)
     assert differ is not None
-    full = spent[1]
+    full = float(reported.tokens[-1].mean())
     return InFull(
         tiers=count,
         threshold=None if np.isinf(threshold) else round(threshold, 6),
@@ -296,13 +258,13 @@ def _in_full(
     )
 
 
-def _told(whole: Answers, config: GuaranteesConfig) -> str:
-    sure, wanted = f"{100 * (1 - config.risk):g}%", f"{100 * config.agreement:g}%"
+def _told(whole: Answers, wanted: float) -> str:
+    sure, asked = f"{100 * (1 - RISK):g}%", f"{100 * wanted:g}%"
     if whole.threshold is None:
-        return f"abstains: no threshold passes for {wanted} on {whole.calibrated} comparisons"
+        return f"abstains: no threshold passes for {asked} on {whole.calibrated} comparisons"
     seen = "–" if whole.agreement is None else f"{100 * whole.agreement:.1f}%"
     return (
-        f"answers {100 * whole.coverage:.0f}% of the comparisons; of these at least {wanted} agree, with {sure} "
+        f"answers {100 * whole.coverage:.0f}% of the comparisons; of these at least {asked} agree, with {sure} "
         f"confidence ({seen} seen on {whole.n} others)"
     )
 

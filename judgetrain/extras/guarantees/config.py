@@ -17,13 +17,6 @@ class GuaranteesConfig:
         above=0.0,
         high=0.999,
     )
-    risk: float = key(0.1, "the chance that this is broken nevertheless", above=0.0, high=0.5)
-    first: str = key(
-        "",
-        "the method of evaluate.methods that is asked before a judge's branches, and answers at once where its margin "
-        "says that it is sure, as at_once:dpo or scorer:sentprob; a third of the queries that set the threshold then "
-        "tell what a margin of each tier is worth; empty: none",
-    )
     labels: int | None = key(
         None,
         "take so many labels, drawn at random, as if the others were not known; None: all, and nothing to correct "

@@ -30,7 +30,7 @@ class Corrected:
 
     ``about``: :data:`AGREEMENT`, or the model whose win rate it is (a tie is half a win). ``effective``: how many
     labels alone would give as narrow an interval; ``needed``: labels for an interval of :data:`WIDTH`,
-    None: more than there are comparisons; ``needed_alone``: without verdicts. ``told``: the same in a sentence. All
+    None: more than there are comparisons. ``told``: the same in a sentence. All
     other numbers are None where there are too few labels for an interval.
     """
 
@@ -45,13 +45,12 @@ class Corrected:
     correlation: float | None = None
     effective: float | None = None
     needed: int | None = None
-    needed_alone: int | None = None
     adds: bool = False
     told: str = ""
 
 
 def corrected(
-    benchmark: Benchmark, predictions: Sequence[Prediction], labels: int | None, seed: int, width: float = WIDTH
+    benchmark: Benchmark, predictions: Sequence[Prediction], labels: int | None, seed: int
 ) -> tuple[Corrected, ...]:
     """The agreement of a method and the win rate of every model, of a benchmark with unlabelled comparisons.
 
@@ -63,7 +62,6 @@ def corrected(
         predictions: in its order.
         labels: take so many, as if the others were not known (``guarantees.labels``); None: all.
         seed: draws the labels that are taken.
-        width: of the interval whose labels are counted.
     """
     pairs = [
         (c, p)
@@ -75,11 +73,11 @@ def corrected(
     taken = set(drawn if labels is None else drawn[:labels])
     if not taken or len(taken) == len(pairs):
         return ()
-    found = [_mean(AGREEMENT, _agreement(pairs), benchmark, taken, width)]
+    found = [_mean(AGREEMENT, _agreement(pairs), benchmark, taken)]
     models = sorted({m for c, _ in pairs for m in (c.model_a, c.model_b) if m})
     for model in models if len(models) > 1 else ():
         own = [(c, p) for c, p in pairs if (c.model_a == model) != (c.model_b == model)]
-        found.append(_mean(model, _wins(own, model), benchmark, taken, width))
+        found.append(_mean(model, _wins(own, model), benchmark, taken))
     return tuple(found)
 
 
@@ -104,7 +102,7 @@ def _wins(pairs: Sequence[tuple[Comparison, Prediction]], model: str) -> list[It
     return items
 
 
-def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[str], width: float) -> Corrected:
+def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[str]) -> Corrected:
     known = [(y, f, benchmark.prompt_of(c)) for c, _, y, f in items if c.id in taken and y is not None]
     others = [(f, benchmark.prompt_of(c)) for c, _, _, f in items if c.id not in taken]
     n, rest, trials = len(known), len(others), len({prompt for *_, prompt in known})
@@ -121,7 +119,7 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
         told = f"{_alike(about, value, n)}: the interval is Clopper and Pearson's, of the labels alone"
         shares = {"estimate": value, "estimate_ci": ends, "alone": value, "alone_ci": ends}
         return Corrected(about=about, n=n, unlabelled=rest, told=told, **shares)  # type: ignore[arg-type]
-    needed, alone = labels_needed(found, width)
+    needed = labels_needed(found, WIDTH)
     interval, alone_interval = found.bounded()
     adds = found.effective >= WORTH * n
     return Corrected(
@@ -136,9 +134,8 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
         correlation=round(found.correlation, 6),
         effective=round(found.effective, 1),
         needed=needed,
-        needed_alone=alone,
         adds=adds,
-        told=f"{_worth(found, adds)}; {_still(found, needed, width)}",
+        told=f"{_worth(found, adds)}; {_still(found, needed)}",
     )
 
 
@@ -159,8 +156,8 @@ def _worth(found: PoweredMean, adds: bool) -> str:
     return f"with {found.unlabelled} verdicts {found.n} labels are worth {found.effective:.0f}"
 
 
-def _still(found: PoweredMean, needed: int | None, width: float) -> str:
-    points = f"±{50 * width:.1f} points"
+def _still(found: PoweredMean, needed: int | None) -> str:
+    points = f"±{50 * WIDTH:.1f} points"
     if needed is None:
         return f"{points} are out of reach even with all {found.n + found.unlabelled} labelled: add comparisons"
     return f"{points} need {needed - found.n} more labels" if needed > found.n else f"{points} are reached"

@@ -6,7 +6,7 @@ _ROOM = __name__.rpartition(".")[0]
 
 EXTRA = EvaluationExtra(
     name="guarantees",
-    check=f"{_ROOM}.measure:check",
+    check=f"{_ROOM}.gate:check_gate",
     check_here=f"{_ROOM}.release:check_release",
     measure=f"{_ROOM}.measure:measure",
     column=f"{_ROOM}.record:Guarantees",

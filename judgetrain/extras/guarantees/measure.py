@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.errors import ConfigError
-from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.choose import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
@@ -16,11 +14,10 @@ from judgetrain.extras.guarantees.annotators import replacement
 from judgetrain.extras.guarantees.cascade import selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.corrected import corrected
-from judgetrain.extras.guarantees.gate import check_gate, gate_checks
+from judgetrain.extras.guarantees.gate import gate_checks
 from judgetrain.extras.guarantees.record import Guarantees
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import Method
 
 CALIBRATION = "calibration"
 """The purpose that a share of the queries is drawn for."""
@@ -61,30 +58,14 @@ def guarantees(
     methods: dict[str, list[Sequence[Prediction]]] = {}
     for predictions in sorted(results, key=lambda each: each[0].branches):
         methods.setdefault(predictions[0].method, []).append(predictions)
-    first = methods.get(config.first, [None])[0]
     found = {}
     for name, each in methods.items():
         if name in BASELINES:
             continue
-        tiers = [*([first] if first is not None and first is not each[0] else []), *each]
-        mine = part_of(test, each[-1])
+        tiers, mine = [part_of(whole, p) for p in each], part_of(test, each[-1])
         found[MethodKey(name, each[-1][0].branches)] = Guarantees(
-            selective=selective(whole, [part_of(whole, p) for p in tiers], calibrating, config, resamples, seed, name),
+            selective=selective(whole, tiers, calibrating, config.agreement, resamples, seed),
             corrected=corrected(test, mine, config.labels, seed),
             annotators=replacement(test, mine),
         )
     return found
-
-
-def check(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
-    """Check the method that ``guarantees.first`` names, and the gate's rules.
-
-    Raises:
-        ConfigError: it is not evaluated, or has no margin; lists those that are.
-    """
-    names, first = [Method.parse(text).name for text in evaluate.methods], config.first
-    if first in BASELINES or Method.parse(first).kind == "one_step":
-        raise ConfigError(f"guarantees.first={first!r}: it does not say how sure it is")
-    if first and first not in names:
-        raise ConfigError(f"guarantees.first={first!r}: is not evaluated; evaluate.methods has {', '.join(names)}")
-    check_gate(config, evaluate)

@@ -147,19 +147,17 @@ def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.flo
     return float(np.clip(covariance / ((1 + len(y) / len(g)) * variance), 0.0, 1.0))
 
 
-def labels_needed(found: PoweredMean, width: float, level: float = 0.95) -> tuple[int | None, int]:
-    """How many of the ``n + unlabelled`` comparisons must be labelled for an interval of a width, and how many alone.
+def labels_needed(found: PoweredMean, width: float, level: float = 0.95) -> int | None:
+    """How many of the ``n + unlabelled`` comparisons need a label for an interval of a width; None: all are too few.
 
     The variance of m labels among M comparisons is v/m * (1 - r^2 * (1 - m/M)), with v that of a single label and r the
-    correlation (the best lambda put into the variance). The first is None where not even M labels are enough; the
-    second, with labels alone, may be more than M. Neither is below :data:`LEAST`.
+    correlation (the best lambda put into the variance). Never below :data:`LEAST`.
     """
     from scipy import stats
 
     wanted = (width / (2 * float(stats.norm.ppf((1 + level) / 2)))) ** 2
     pool, one = found.n + found.unlabelled, found.variance_alone * found.n
-    alone = max(LEAST, int(np.ceil(one / wanted - 1e-9)))
     known = max(0.0, found.correlation) ** 2
     left = wanted - one * known / pool
     needed = max(LEAST, int(np.ceil(one * (1 - known) / left - 1e-9))) if left > 0 else pool + 1
-    return (needed if needed <= pool else None), alone
+    return needed if needed <= pool else None

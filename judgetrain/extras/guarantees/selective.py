@@ -5,9 +5,7 @@ Jung, Brahman, Choi: Trust or Escalate (ICLR 2025, arXiv 2407.18370). A cascade 
 strict that fixed-sequence testing with exact binomial tests lets pass: with a chance of at least 1 - risk over the draw
 of the calibration items, what is answered agrees with the labels at least as often as was asked for.
 
-One threshold serves all tiers, so that a cascade is one of a sequence, from the strictest to the laxest. Tiers whose
-confidences are not on one scale (log-odds of a letter, differences of scores) are put on one by items of their own
-(:func:`reliabilities`).
+One threshold serves all tiers, so that a cascade is one of a sequence, from the strictest to the laxest.
 """
 
 from __future__ import annotations
@@ -80,32 +78,6 @@ class Outcomes:
         return float(self.right[self.answered].mean()) if self.answered.any() else None
 
 
-def reliabilities(tiers: Tiers, fits: NDArray[np.bool_]) -> Tiers:
-    """The tiers with the chance that a verdict is right in the place of its confidence.
-
-    The chance is a logistic regression of right on confidence, a tier each, over the items ``fits`` [n], which may then
-    set no threshold. A tier that is right less often where it is surer, or that has not both kinds of verdicts there,
-    has one chance for all of them, Laplace's: two that are right make nothing certain. :data:`NEVER` stays.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    chances = tiers.confidence.copy()
-    for sure, right, chance in zip(tiers.confidence, tiers.right, chances, strict=True):
-        given = sure > NEVER
-        known = given & fits
-        if not known.any():
-            continue
-        chance[given] = (right[known].sum() + 1) / (known.sum() + 2)
-        if right[known].all() or not right[known].any():
-            continue
-        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(sure[known][:, None], right[known])
-        if model[-1].coef_[0, 0] > 0:
-            chance[given] = model.predict_proba(sure[given][:, None])[:, 1]
-    return type(tiers)(chances, tiers.right, tiers.tokens)
-
-
 def passes(right: int, answered: int, agreement: float, risk: float) -> bool:
     """Whether so many right answers show an agreement of at least so much: the exact binomial test at level ``risk``,
     which is whether Clopper and Pearson's one-sided lower bound of the agreement is at least that."""
@@ -162,17 +134,15 @@ def certified(tiers: Tiers, sequence: Sequence[float], agreement: float, risk: f
     return found
 
 
-def within_budget(
-    tiers: Tiers, sequence: Sequence[float], budget: float, full: float | None = None
-) -> tuple[int, float, bool]:
+def within_budget(tiers: Tiers, sequence: Sequence[float], budget: float) -> tuple[int, float, bool]:
     """How many tiers are asked, the threshold of all but the last, and whether it fits, of the cascade without
     abstentions that is right most often.
 
-    It spends at most ``budget`` of ``full`` tokens (None: of what the last tier spends); of equals the cheapest. Where
-    none fits it is the first tier, over the budget.
+    It spends at most ``budget`` of what the last tier spends; of equals the cheapest. Where none fits it is the first
+    tier, over the budget.
     The last tier asked always answers: with one tier the threshold is of no use (infinite).
     """
-    most = budget * (float(tiers.tokens[-1].mean()) if full is None else full)
+    most = budget * float(tiers.tokens[-1].mean())
     best: tuple[float, float, int, float] | None = None
     for count in range(1, len(tiers.right) + 1):
         for threshold in [math.inf, *sequence] if count > 1 else [math.inf]:

@@ -1,19 +1,30 @@
-"""Models' answers judged against each other, beside their confidence (ProbDiff paper, section 5.1, figure 4)."""
+"""What a judge says: of models' answers against each other, beside their confidence, and of revisions.
+
+ProbDiff paper, section 5.1, figure 4, and section 5.2.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.extras.probdiff_studies.conflicts import OF_REVISION, Verdicts, asked
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.engines.answers import spending
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.extras.probdiff_studies.conflicts import Verdicts
 from judgetrain.extras.probdiff_studies.models import groups_of
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.discrepancy import DELTA, confidence
 from judgetrain.scorers.finished import SelfEvaluated
+
+OF_SECOND = {"B": 1, "A": -1, "tie": 0}
+"""What a verdict says of the second text: better, worse or no better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +67,7 @@ def won(
         verdicts: dict[str, int | None] = {i: 0 for i, (a, b) in answers.items() if a and a == b}
         verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
         for group, ids in groups_of(own.d, own.categories).items():
-            result.append(_duel(name, other, group, own, theirs, ids, verdicts, DELTA))
+            result.append(_duel(name, other, group, own, theirs, ids, verdicts))
     return result
 
 
@@ -68,10 +79,9 @@ def _duel(
     theirs: SelfEvaluated,
     ids: Sequence[str],
     verdicts: Verdicts,
-    delta: float,
 ) -> Duel:
     given = [v for i in ids if (v := verdicts.get(i)) is not None]
-    win, tie, lose = (given.count(OF_REVISION[side]) / len(given) if given else None for side in ("A", "tie", "B"))
+    win, tie, lose = (given.count(OF_SECOND[side]) / len(given) if given else None for side in ("A", "tie", "B"))
     return Duel(
         first=name,
         second=other,
@@ -81,6 +91,54 @@ def _duel(
         win=win,
         tie=tie,
         lose=lose,
-        confidence=confidence([own.d[i] for i in ids], delta),
-        other_confidence=confidence([theirs.d[i] for i in ids], delta),
+        confidence=confidence([own.d[i] for i in ids], DELTA),
+        other_confidence=confidence([theirs.d[i] for i in ids], DELTA),
     )
+
+
+def judged(
+    own: SelfEvaluated,
+    dialogues: Mapping[str, Dialogue],
+    settings: StudiesSettings,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+) -> dict[str, int | None]:
+    """The verdicts of ``studies.judge`` on answer (A) and revision (B), as ``verdicts`` shards.
+
+    A revision that equals its answer is unchanged and not asked about. A judge that is paid for is asked within
+    ``studies.max_requests`` and ``studies.max_tokens``.
+    """
+    method = Method.parse(settings.studies.judge)
+    changed = [i for i, revision in own.revisions.items() if revision.strip() != own.answers[i].strip()]
+    comparisons = [
+        Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
+    ]
+    found = asked(method, f"verdicts-{method.file_name}", comparisons, settings, inputs, out)
+    return {i: found.get(i, 0) for i in own.revisions}
+
+
+def asked(
+    method: Method,
+    name: str,
+    comparisons: Sequence[Comparison],
+    settings: StudiesSettings,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+) -> dict[str, int | None]:
+    """The verdicts of a judge on comparisons, by their ids, as shards of this name: 1 where the second is better."""
+    branches = max(settings.branches or [1])
+    with (
+        spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
+        loaded_once(lambda: Models(settings, inputs, out, budget).judge(method, branches)) as judge,
+    ):
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
+            rows = [{"id": c.id, "verdict": OF_SECOND.get(p.verdict)} for c, p in zip(items, done, strict=True)]
+            missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
+            kinds = ("prompt_tokens", "generated_tokens")
+            both_orders = {kind: round(sum(getattr(p.whole_cost, kind) for p in done)) for kind in kinds}
+            return ShardResult(rows, len(rows), missing, **both_orders)
+
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=budget is None)
+    return {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}

@@ -14,8 +14,8 @@ from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
 from judgetrain.evaluate.report.page import write_report
 from judgetrain.extras.probdiff_studies import measures
-from judgetrain.extras.probdiff_studies.conflicts import Verdicts, judged, read_verdicts
-from judgetrain.extras.probdiff_studies.duels import won
+from judgetrain.extras.probdiff_studies.conflicts import Verdicts, read_verdicts
+from judgetrain.extras.probdiff_studies.duels import judged, won
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.extras.probdiff_studies.models import read_models
 from judgetrain.extras.probdiff_studies.report import Studies, charts

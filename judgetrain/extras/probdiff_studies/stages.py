@@ -12,6 +12,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import check_branches
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
+from judgetrain.extras.probdiff_studies.conflicts import read_verdicts
 from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -70,8 +71,6 @@ def _check_studies(found: StudiesSettings) -> None:
 
 def _check_studies_here(found: StudiesSettings) -> None:
     """Read people's verdicts, and look at the judge's directory."""
-    from judgetrain.extras.probdiff_studies.conflicts import read_verdicts
-
     if found.studies.verdicts:
         read_verdicts(found.studies.verdicts, "studies.verdicts")
     check_directories(found.engine, found.methods, "studies.judge")

@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Further
 from judgetrain.evaluate.metrics.choose import split
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.extras.robustness.attacks.attack import Attack, worse_first
 from judgetrain.extras.robustness.attacks.loading import load_attacks
 from judgetrain.extras.robustness.config import RobustnessConfig

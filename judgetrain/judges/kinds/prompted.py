@@ -89,7 +89,7 @@ class AtOnceJudge(PromptedJudge):
     """The pairwise judge that gives no reason: one letter, A or B, once in each order, which costs a token or two.
 
     The margin is the mean log-odds of A over B in both orders, nats, so that a preference for a place cancels in it. It
-    says how sure the verdict is, and is the first tier of a cascade (``guarantees.first``). There is no tie.
+    says how sure the verdict is. There is no tie.
     The letter is enforced. A reply without the letters' probabilities is unreadable (``no_probabilities``), one that is
     something else ``no_letter``.
     """

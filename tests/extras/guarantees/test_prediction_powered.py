@@ -122,16 +122,12 @@ def test_so_many_labels_give_the_width_that_was_asked_for() -> None:
     pool, width = 3000, 0.06
     pilots = [powered_mean(*drawn(seed, 400, pool - 400, 0.8)) for seed in range(40)]
     found = [labels_needed(pilot, width) for pilot in pilots]
-    needed, alone = (int(np.mean(each)) for each in zip(*found, strict=True))  # each of them knows its 400 labels alone
-    assert needed < 0.5 * alone
-    widths, classical = [], []
+    needed = int(np.mean([n for n in found if n is not None]))  # each of them knows its 400 labels alone
+    widths = []
     for seed in range(40):
         y, f, g = drawn(seed, needed, pool - needed, 0.8)
         widths.append(np.ptp(powered_mean(y, f, g).interval))
-        y, f, g = drawn(seed, alone, 10, 0.8)
-        classical.append(np.ptp(powered_mean(y, f, []).interval))
     assert np.mean(widths) == pytest.approx(width, rel=0.04)
-    assert np.mean(classical) == pytest.approx(width, rel=0.04)
-    assert labels_needed(pilots[0], 0.01)[0] is None, "all 3000 labels are too few"
+    assert labels_needed(pilots[0], 0.01) is None, "all 3000 labels are too few"
     sure = powered_mean([1.0] * 59 + [0.0], [1.0] * 59 + [0.0], [1.0] * 900)
-    assert labels_needed(sure, 0.2) == (LEAST, LEAST), "no interval is told of fewer"
+    assert labels_needed(sure, 0.2) == LEAST, "no interval is told of fewer"

@@ -19,7 +19,6 @@ from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
 from judgetrain.extras.guarantees import cascade
-from judgetrain.extras.guarantees.cascade import Selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.measure import guarantees
 from judgetrain.extras.guarantees.record import Guarantees
@@ -70,29 +69,6 @@ def rows(evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig]) 
     found = guarantees(None, whole, results, settings, 100, 1)
     made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
     return [relied(row, found) for row in made]
-
-
-def test_a_verdict_at_once_stands_before_the_branches(
-    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig],
-) -> None:
-    whole, results, settings = evaluated
-    rng = random.Random(4)
-    quick = [
-        Prediction(
-            comparison_id=c.id, method="at_once:dpo", verdict_ab=c.label, verdict_ba=c.label, margin=9 * rng.random()
-        )
-        for c in whole.comparisons
-    ]
-
-    def measured(first: str) -> dict[str, Selective]:
-        found = guarantees(None, whole, [*results, quick], replace(settings, first=first), 100, 1)
-        return {key.method: g.selective for key, g in found.items() if g.selective}
-
-    found = measured("at_once:dpo")
-    assert found["dpo"].tiers == ("at_once:dpo", "dpo@1", "dpo@3", "dpo@10")
-    assert found["at_once:dpo"].tiers == ("at_once:dpo",), "it is not asked twice"
-    assert found["dpo"].whole.tiers[0] == 1, "always right, and so believed at once"
-    assert len(measured("")["dpo"].tiers) == 3
 
 
 def relied(row: MetricRow, found: dict[MethodKey, Guarantees]) -> MetricRow:

@@ -16,7 +16,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.extras.scenarios.stages import SCENARIOS, ScenariosSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
