@@ -14,7 +14,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, metric_row
-from judgetrain.extras.guarantees.release import read_release
+from judgetrain.extras.guarantees.release import release_verdicts
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
@@ -147,7 +147,7 @@ def test_a_release_s_sums_are_read_again(tmp_path: Path) -> None:
     both = judge().compare_all(whole.comparisons)
     path = tmp_path / "predictions.parquet"
     path.write_bytes(parquet(prediction_rows(whole, both)))
-    assert read_release(tmp_path, "b").verdicts[MethodKey("test", 1)] == {p.comparison_id: p.decided for p in both}
+    assert release_verdicts(str(tmp_path), whole)[MethodKey("test", 1)] == {p.comparison_id: p.decided for p in both}
 
 
 def test_rows_of_stage_judge_say_both(tmp_path: Path) -> None:
