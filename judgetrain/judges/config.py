@@ -42,9 +42,9 @@ _OFFSET = (
     "scores (reports measure it: position offset)"
 )
 
-Aggregation = Literal["vote", "margin", "ranked", "clear"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, that which the
-first to see a difference prefers, or the same with clear differences (``judges/kinds/aggregation.py``)."""
+Aggregation = Literal["vote", "margin", "clear"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
+the first to see a clear difference prefers (``judges/kinds/aggregation.py``)."""
 
 
 @dataclass
@@ -93,11 +93,10 @@ class JudgeConfig(ReadingConfig):
     retries: int = key(1, _RETRIES, low=0, high=10)
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
-        "side of the first branch, in the order of the list, that sees a difference; clear, as ranked, but after the "
-        "first branch only differences of more than half of the scale count, so that late criteria make no ties into "
-        "verdicts",
-        choices=("vote", "margin", "ranked", "clear"),
+        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; clear, the "
+        "side of the first branch, in the order of the list, that sees a difference, where after the first branch only "
+        "differences of more than half of the scale count, so that late criteria make no ties into verdicts",
+        choices=get_args(Aggregation),
     )
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
@@ -248,9 +247,6 @@ class TreeConfig(StepsConfig):
 
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)
-    retries: int = key(
-        0, "stage tree: times a judgment that cannot be read is sampled again, at a temperature above 0", low=0
-    )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     comparisons: str | None = key(
         None,

@@ -33,7 +33,7 @@ SHARDS = "judged"
 FORMAT = 1
 """Raised when the code changes what stands in a row."""
 PAGES = 100
-"""Comparisons that have a page to look at: as many as anybody reads. The viewer makes any other."""
+"""Comparisons that have a page to look at: as many as anybody reads."""
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -42,7 +42,6 @@ def grow_complete(
         guidelines=config.guidelines,
         judgments=config.judgments,
         top_up=True,
-        retries=config.retries,
     )
     prompts = load_prompt_set(model / "prompts.yaml")
     name = model.parent.parent.name

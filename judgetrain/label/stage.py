@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from judgetrain.label.stages import CORRECTION, LabelSettings
 from judgetrain.label.training_data import TrainingData
 
 VIEWED = 20
-"""Pages of trees to look at; more: ``python -m judgetrain.judges.views.viewer``."""
+"""Pages of trees to look at."""
 
 
 def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -95,15 +95,4 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     made = ", ".join(f"{number:,} {level}" for level, number in table["pairs"].items())
     untested = [level for level in table["pairs"] if table["levels"].get(level, {}).get("chance") is None]
     out.log(f"label: preference pairs: {made or 'none'}" + f"; too few to test: {', '.join(untested)}" * bool(untested))
-    out.track.table("yield", ("what", "reason", "n"), [*_counted(table)])
     out.count(dropped=data.unlabelled)
-
-
-def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]:
-    """The yield table's numbers a row each, those of a level as ``LEVEL:NAME``."""
-    for what, counts in table.items():
-        for reason, found in counts.items():
-            rows = (
-                {f"{reason}:{name}": n for name, n in found.items()} if isinstance(found, Mapping) else {reason: found}
-            )
-            yield from ((what, name, n) for name, n in rows.items() if isinstance(n, (int, float)))

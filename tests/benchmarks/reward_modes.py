@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("judges", nargs="*", help="judges by name, as for load_judge")
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--branches", type=int, default=1)
-    parser.add_argument("--aggregation", default="ranked")
+    parser.add_argument("--aggregation", default="clear")
     parser.add_argument("--skill", type=float, help="of every writer; by default each has its own")
     options = parser.parse_args()
     found = cases(options.groups, skill=options.skill)

@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("judge", help="a judge by its name, as for load_judge")
     parser.add_argument("--mode", default="anchor")
     parser.add_argument("--branches", type=int, default=1)
-    parser.add_argument("--aggregation", default="ranked")
+    parser.add_argument("--aggregation", default="clear")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--prompts", type=int, default=4, help="a step")
     parser.add_argument("--learning-rate", type=float, default=5e-4)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-
-import pytest
 
 VOID = {"meta", "br", "img", "hr", "input", "link"}
 
@@ -81,13 +76,3 @@ def parse(page: str) -> Element:
         address = link.attributes["href"] or ""
         assert not address.startswith("#") or address[1:] in ids, address
     return root
-
-
-@contextmanager
-def told(message: str, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """A command that ends with status 2 and this message."""
-    with pytest.raises(SystemExit) as ended:
-        yield
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said.rstrip()), said

@@ -17,7 +17,6 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_file
-from judgetrain.judges.views.viewer import read_views
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
@@ -120,20 +119,6 @@ def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[
     assert evaluated(stopping, inputs, "c")[0] > 0
     other = replace(stopping, judge=replace(stopping.judge, position_offset=-4.0))
     assert evaluated(other, inputs, "d")[0] > 0, "where branches stop early an offset decides what is asked"
-
-
-def test_trees_that_are_looked_at_are_read_as_the_evaluation_read_them(world: tuple[Config, dict[str, Path]]) -> None:
-    config, inputs = world
-    config = replace(config, evaluate=replace(config.evaluate, methods=["sft+independent"]))
-    for name, offset in (("a", 4.0), ("b", 0.0)):
-        asked = replace(config, judge=replace(config.judge, position_offset=offset))
-        spent, directory = evaluated(asked, inputs, name)
-        assert (spent > 0) == (name == "a"), "the second takes the first one's trees over"
-        notes = json.loads((directory / ".notes.json").read_text())
-        (directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "notes": notes}))
-        shown = read_views(directory, "trees-b-sft+independent", [], 6)
-        assert [{j.order for _, _, j in view.tree.judgments()} for view in shown] == [{"AB"}, {"BA"}] * 3
-        assert {j.offset for view in shown for _, _, j in view.tree.judgments()} == {offset}
 
 
 def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Path]]) -> None:

@@ -79,7 +79,7 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", ["failing", "content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked", "clear"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "clear"])
 @pytest.mark.parametrize("branches", [1, 4, K])
 def test_the_same_verdicts_from_fewer_tokens(name: str, aggregation: Aggregation, branches: int) -> None:
     engine, comparisons = engines()[name]
@@ -99,11 +99,11 @@ def branches_of(tree: EvaluationTree) -> dict[str, object]:
     return {j.id: j for _, _, j in tree.judgments()}
 
 
-# Not ranked or clear with failures: a guideline that fails counts for the order that has stopped, too, at a place of
+# Not clear with failures: a guideline that fails counts for the order that has stopped, too, at a place of
 # its own.
 @pytest.mark.parametrize(
     ("name", "aggregation"),
-    [("failing", "vote"), ("failing", "margin"), *(("world", a) for a in ("vote", "margin", "ranked", "clear"))],
+    [("failing", "vote"), ("failing", "margin"), *(("world", a) for a in ("vote", "margin", "clear"))],
 )
 def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
     name: str, aggregation: Aggregation
@@ -134,7 +134,7 @@ def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list
         if guideline.failure:
             found.append(0)
         margins = [j.margin or 0 for j in guideline.judgments if j.order == order]
-        worth = 0.5**place if aggregation in ("ranked", "clear") else 1
+        worth = 0.5**place if aggregation == "clear" else 1
         if aggregation == "clear" and place:
             margins = [m if abs(m) > 2 else 0 for m in margins]
         found += margins if aggregation == "margin" else [worth * sign([m]) for m in margins]
@@ -142,7 +142,7 @@ def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list
 
 
 @pytest.mark.parametrize("name", ["content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked", "clear"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "clear"])
 def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, aggregation: Aggregation) -> None:
     engine, comparisons = engines()[name]
     large = judge(engine, True, aggregation)

@@ -52,23 +52,6 @@ def test_responses_are_shown_exchanged_in_order_ba() -> None:
     assert shown == [("left 0", "right 0"), ("right 0", "left 0")]
 
 
-def test_short_lists_are_topped_up_once_and_then_counted() -> None:
-    answers = ["1. a: x\n2. A: y", "1. b: x", "1. c: x"]
-
-    def short(request: Request, occurrence: int) -> str:
-        return (
-            answers[len([r for r in engine.requests if r.step == "criteria"]) - 1]
-            if request.step == "criteria"
-            else noisy(request, occurrence)
-        )
-
-    engine = ScriptedEngine(short)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)[0]
-    assert [c.text for c in tree.criteria] == ["a: x", "b: x"]
-    assert [c.rank for c in tree.criteria] == [0, 1]
-    assert tree.failures["criteria:short"] == 1
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -158,10 +141,3 @@ def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
     assert runs[0] == runs[1]
     assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in runs[0])
     assert len({tuple(c.rank for c in t.criteria) for t in runs[0]}) > 1
-
-
-def test_a_list_that_is_asked_for_again_is_another_question_to_paid_answers() -> None:
-    engine = ScriptedEngine(lambda r, i: "1. a: b")
-    grow([comparison(0)], engine, load_prompt_set("compact"), Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)
-    asked = [request for request in engine.requests if request.step == "criteria"]
-    assert [request.attempt for request in asked] == [0, 1]

@@ -29,7 +29,6 @@ from judgetrain.judges.prompting.prompts import (
     slots_of,
 )
 from judgetrain.judges.prompting.score_from_logprobs import read_judgment
-from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label import stage as label_stage
@@ -143,13 +142,6 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
     for readout, constrained in product(("parsed", "expected"), (False, True)):
         read = read_judgment(completion, StepsConfig(readout=readout, constrained=constrained))
         assert (read.first, read.second, read.failure) == (a, b, None)
-
-
-@given(PROSE, st.sampled_from("AB"), st.sampled_from("XY"), st.integers(1, 10))
-def test_a_rendered_mark_is_read_back_by_every_judge(before: str, verdict: str, critique: str, rating: int) -> None:
-    assert read_verdict(f"{before}\n[[{verdict}]]").value == verdict
-    assert read_preference(f"{before}\n[[{critique}]]").value == critique
-    assert read_rating(f"{before}\n[[{rating}]]", 1, 10).value == rating
 
 
 @given(TREES)

@@ -16,7 +16,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Plan, Prediction
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, aggregation_of, criteria_of
+from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
 from judgetrain.schema import Verdict
@@ -245,11 +245,10 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = JudgeConfig(tie=0.5, readout="expected", temperature=0.3)
+    settings = JudgeConfig(tie=0.5, readout="expected", temperature=0.3, aggregation="clear")
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
     assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
-    assert (aggregation_of(tmp_path), aggregation_of(tmp_path / "none")) == ("vote", "vote")
 
 
 def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
@@ -270,7 +269,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
     assert temperatures() == {0.0}
     assert temperatures(temperature=1.0) == {1.0}
-    JudgeConfig(temperature=0.4).save(tmp_path, 6, "clear")
+    JudgeConfig(temperature=0.4, aggregation="clear").save(tmp_path, 6)
     assert temperatures() == {0.4}, "judge.json holds the default way to ask"
     assert from_directory(tmp_path, monkeypatch).options.aggregation == "clear", "and how branches become a verdict"
     assert from_directory(tmp_path, monkeypatch, aggregation="vote").options.aggregation == "vote"

@@ -158,7 +158,7 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
         ({"temprature": 1.0}, "temprature: a judge has no such setting.*; did you mean temperature\\?"),
         ({"branch": 3}, "branch: a judge has no such setting.*; did you mean branches\\?"),
         ({"readout": "x"}, r"judge\.readout='x'"),
-        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, margin, ranked, clear"),
+        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, margin, clear"),
     ]:
         with pytest.raises(ConfigError, match=message):
             load_judge(trained, **how)

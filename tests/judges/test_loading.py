@@ -107,7 +107,7 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     kinds = {Method.parse(text).kind for text in methods}
     for kind in ("one_step", "at_once", "rating", "scorer"):
         assert (getattr(settings, kind) is None) == (kind not in kinds)
-    assert settings.world is None and (settings.aggregation is None) == ("branching" not in kinds)
+    assert settings.world is None
     assert settings.judge == (None if "judge" in unused else config.judge)
 
 

@@ -61,17 +61,6 @@ def test_reading_what_was_rendered_from_a_reading_changes_nothing(lines: list[st
     assert parse_criteria(render_criteria(once), 20) == once
 
 
-@given(st.text(alphabet="Response AB Score: 0123456789/-.,*`>~\n\t", max_size=200) | st.text())
-def test_any_text_gives_scores_in_range_or_a_reason(text: str) -> None:
-    parsed = parse_judgment(text)
-    if parsed.failure is None:
-        assert parsed.first is not None
-        assert 1 <= parsed.first <= 5
-    else:
-        assert (parsed.first, parsed.second) == (None, None)
-    parse_criteria(text, 10)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

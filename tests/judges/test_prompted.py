@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
-from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge, load_judge
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
@@ -163,19 +163,3 @@ def test_prose_is_asked_for_again_where_that_can_help(temperature: float, asked:
         assert [r.failure for r in replies[1] if r.shown == "AB"] == ["too_long"], "that would only repeat itself"
     else:
         assert first == [("AB", None, "no_verdict"), ("BA", None, "no_verdict")]
-
-
-def test_any_model_directory_is_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[EngineConfig, str, str]] = []
-
-    def make_engine(config: EngineConfig, model_path: str, name: str) -> ScriptedEngine:
-        made.append((config, model_path, name))
-        return ScriptedEngine(lambda r, i: "[[C]]")
-
-    monkeypatch.setattr("judgetrain.engines.registry.make_engine", make_engine)
-    judge = load_judge("one_step:models/mine")
-    assert judge.compare(COMPARISONS[0]).verdict_ab == "tie"
-    assert (judge.name, made) == (
-        "one_step:mine",
-        [(TransformersEngineConfig(model=ModelConfig(path="models/mine")), "models/mine", "one_step:mine")],
-    )

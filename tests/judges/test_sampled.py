@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,13 +12,12 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
-from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 3)
@@ -76,6 +74,8 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
         zip(answers, ("stop", "length"), strict=True)
     )
     assert [(each.seed, each.place) for each in tree.lists] == [(engine.seeds[0], 0), (engine.seeds[1], 0)]
+    attempts = [request.attempt for request in engine.requests if request.step == "criteria"]
+    assert attempts == [0, 1], "asked for again, it is another question to paid answers"
     assert sum(each.prompt_tokens for each in tree.lists) == tree.criteria_prompt_tokens
     assert sum(each.generated_tokens for each in tree.lists) == tree.criteria_generated_tokens
     for number, each in enumerate(tree.lists):
@@ -106,58 +106,3 @@ def test_guidelines_cut_off_are_counted_and_still_judged_by() -> None:
     tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=1), SAMPLING, 0)[0]
     assert tree.failures["guideline:cut_off"] == 6
     assert len(list(tree.judgments())) == 12
-
-
-def unreadable_until(attempt: int) -> Ending:
-    """Judgments by every second guideline are read from this attempt on, counted from 0; their texts grow."""
-
-    def answer(request: Request, occurrence: int) -> str:
-        if request.step == "criteria":
-            return criteria(2)
-        if request.step == "guideline":
-            return f"guideline {occurrence}"
-        if request.slots["guideline"] == "guideline 1" and request.attempt < attempt:
-            return "no scores" + " at all" * request.attempt
-        return judged(4, 2)
-
-    return Ending(answer)
-
-
-@pytest.mark.parametrize(("retries", "attempt"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 9)])
-def test_unreadable_judgments_are_asked_again_in_one_batch_a_time(retries: int, attempt: int) -> None:
-    engine = unreadable_until(attempt)
-    trees = grow(
-        [comparison(i) for i in range(3)],
-        engine,
-        PROMPTS,
-        Shape(count=2, criteria=2, guidelines=2, judgments=1, retries=retries),
-        SAMPLING,
-        0,
-    )
-    asked_again = min(retries, attempt)
-    sizes = [len(p) for p in engine.places]
-    assert sizes == [3, 12, 24] + [12] * asked_again
-    assert len(set(engine.seeds)) == len(sizes), "every attempt draws by a seed of its own"
-    for again in engine.places[3:]:
-        assert set(again) < set(engine.places[2])
-    leaves = [j for t in trees for _, _, j in t.judgments()]
-    failed = [j for j in leaves if j.verdict is None]
-    assert len(failed) == (12 if retries < attempt else 0)
-    assert Counter(j.retried for j in leaves) == Counter([()] * 12 + [("no_scores",) * asked_again] * 12)
-    assert {j.seed for j in leaves if j.retried} == ({engine.seeds[-1]} if asked_again else set())
-    judgments = [r for r in engine.requests if r.step == "judgment"]
-    words = sum(len(engine.answer(r, 0).split()) for r in judgments)
-    assert sum(j.generated_tokens for j in leaves) == words, "the tokens of every attempt count"
-    assert sum(j.prompt_tokens for j in leaves) == sum(len(r.messages[-1]["content"].split()) for r in judgments)
-
-
-def test_neither_a_greedy_judge_nor_one_that_gave_no_answer_is_asked_again() -> None:
-    greedy = replace(SAMPLING, judgment_sampling=SamplingConfig(temperature=0.0))
-    engine = unreadable_until(9)
-    grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2, guidelines=2, judgments=1, retries=3), greedy, 0)
-    assert len(engine.places) == 3
-    for reason in ("too_long", "error"):
-        silent = Ending(lambda r, i, reason=reason: f"!{reason}" if r.step == "judgment" else noisy(r, i))  # type: ignore[misc]
-        tree = grow([comparison(0)], silent, PROMPTS, Shape(count=2, criteria=2, retries=3), SAMPLING, 0)[0]
-        assert len(silent.places) == 3
-        assert tree.failures == {f"judgment:{reason}": 4}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +14,18 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.errors import DataError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.judges.views import viewer
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
-from judgetrain.judges.views.viewer import read_views
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from tests.builders.judges import SAMPLING
-from tests.builders.pages import Element, parse, told
+from tests.builders.pages import Element, parse
 from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -56,20 +52,20 @@ def label(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = StageRun(root / "tree" / "t1", "tree", 0, Console())
     tree.write_rows("trees", (t.to_row() for t in TREES))
     out = StageRun(root / "label" / "l1", "label", 0, Console())
-    config = Config(
-        prompts="compact",
-        tree=TreeConfig(criteria=4),
-        label=EVERY_PAIR,
-    )
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=EVERY_PAIR)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_stage, "VIEWED", 5)
         label_stage.run(LabelSettings.of(config), {"tree": tree.directory}, out)
-    (out.directory / "manifest.json").write_text(json.dumps({"stage": "label", "upstream": {"tree": "t1"}}))
     return out.directory
 
 
 def rows_of(label: Path, kind: str) -> list[dict[str, Any]]:
     return [row for split in ("train", "heldout") for row in read_rows(label, f"{kind}-{split}")]
+
+
+def views_of(label: Path) -> list[View]:
+    """Every tree with what the stage made of it."""
+    return views(TREES, read_rows(label, "labels"), rows_of(label, "sft"), rows_of(label, "pairs"))
 
 
 def own_number(tree: EvaluationTree) -> dict[str, str]:
@@ -85,7 +81,7 @@ def own_number(tree: EvaluationTree) -> dict[str, str]:
 
 def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Path) -> None:
     shown = 0
-    for view in read_views(label, "trees", [], 12):
+    for view in views_of(label):
         tree, page = view.tree, parse(tree_page(view))
         numbers = own_number(tree)
         for criterion in tree.criteria:
@@ -127,7 +123,7 @@ def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Pat
 
 def test_label_votes_and_responses_are_told(label: Path) -> None:
     labels = {row["comparison_id"]: row for row in read_rows(label, "labels")}
-    for view in read_views(label, "trees", [], 12):
+    for view in views_of(label):
         page, row = parse(tree_page(view)), labels[view.tree.comparison.id]
         facts = dict(
             zip((e.text() for e in page.all("dt")), (e.text() for e in page.all("dd")), strict=True)  # one line each
@@ -146,7 +142,7 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
 
 
 def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
-    found = {view.tree.comparison.id: view for view in read_views(label, "trees", [], 12)}
+    found = {view.tree.comparison.id: view for view in views_of(label)}
     pairs, examples = rows_of(label, "pairs"), rows_of(label, "sft")
     assert sum(len(v.pairs) for v in found.values()) == len(pairs) > 0
     assert sum(len(v.sft) for v in found.values()) == len(examples) > 0
@@ -243,11 +239,7 @@ def test_the_label_stage_writes_some_pages_and_they_change_no_result(
 ) -> None:
     monkeypatch.setattr(label_stage, "VIEWED", 0)
     assert len(list((label / "view").glob("0*.html"))) == 5
-    config = Config(
-        prompts="compact",
-        tree=TreeConfig(criteria=4),
-        label=EVERY_PAIR,
-    )
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=EVERY_PAIR)
     out = StageRun(tmp_path / "none", "label", 0, Console())
     label_stage.run(LabelSettings.of(config), {"tree": label.parents[1] / "tree" / "t1"}, out)
     assert not (out.directory / "view").exists()
@@ -255,48 +247,5 @@ def test_the_label_stage_writes_some_pages_and_they_change_no_result(
         assert list(read_rows(out.directory, name)) == list(read_rows(label, name))
     first = parse((label / "view" / "00001.html").read_text(encoding="utf-8"))
     assert first.all("a")[0].attributes["href"] == "index.html"
-    [again] = read_views(label, "trees", [TREES[0].comparison.id], 1)
+    again = views_of(label)[0]
     assert (label / "view" / "00001.html").read_text(encoding="utf-8") == tree_page(again, "index.html")
-
-
-def test_any_comparison_can_be_looked_at_by_its_id(
-    label: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    viewer.main([str(label), "--comparison", "d11", "d7", "--output", str(tmp_path / "pages")])
-    assert capsys.readouterr().out.strip() == str(tmp_path / "pages" / "index.html")
-    assert "d7" in (tmp_path / "pages" / "00001.html").read_text(encoding="utf-8")
-    assert len(list((tmp_path / "pages").glob("0*.html"))) == 2
-    with told("judgetrain: .*trees hold no comparison 'd99'", capsys):
-        viewer.main([str(label), "--comparison", "d99", "--output", str(tmp_path)])
-    with told(r"holds no manifest\.json: give the directory of a finished stage", capsys):
-        viewer.main([str(tmp_path)])
-    tree = label.parents[1] / "tree" / "t1"
-    (tree / "manifest.json").write_text(json.dumps({"stage": "tree", "upstream": {}}))
-    assert [v.tree.comparison.id for v in read_views(tree, "trees", [], 2)] == ["d0", "d1"]
-    with pytest.raises(DataError, match="has no rows called 'trees-x': give --trees with one of trees$"):
-        read_views(tree, "trees-x", [], 2)
-
-
-def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = StageRun(tmp_path / "mine" / "artifacts" / "evaluate" / "e1", "evaluate", 0, Console())
-    (out.directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "upstream": {}}))
-    with told("e1 holds no trees: baselines, scorers", capsys):
-        viewer.main([str(out.directory)])
-    out.write_rows("trees-world-sft-00000-of-00001", [t.to_row() for t in TREES[:2]])
-    out.write_rows("trees-world-dpo-00000-of-00002", [t.to_row() for t in TREES[:1]])
-    out.write_rows("trees-world-dpo-00001-of-00002", [t.to_row() for t in TREES[1:2]])
-    with told("has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$", capsys):
-        viewer.main([str(out.directory)])
-    viewer.main([str(out.directory), "--trees", "trees-world-dpo"])
-    pages = tmp_path / "mine" / "view" / "evaluate-e1-trees-world-dpo-first-20"
-    assert capsys.readouterr().out.strip() == f"{pages.relative_to(tmp_path)}/index.html"
-    assert len(list(pages.glob("0*.html"))) == 2
-    kept = {path: path.read_bytes() for path in pages.iterdir()}
-    others = (["--trees", "trees-world-sft"], ["--trees", "trees-world-dpo", "--comparison", "d0"])
-    for other in others:  # somebody else looks at something else
-        viewer.main([str(out.directory), *other])
-        assert {path: path.read_bytes() for path in pages.iterdir()} == kept
-    assert len(list((tmp_path / "mine" / "view").iterdir())) == 1 + len(others)

@@ -16,12 +16,10 @@ from judgetrain.data.readers import parquet
 from judgetrain.engines.openai import gate
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
-from judgetrain.judges.views import viewer
 from judgetrain.judging import judging
 from judgetrain.judging.items import read_items
 from tests.builders.faulty_server import serving
 from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
-from tests.builders.pages import told
 from tests.builders.pipeline import configured, judgetrain
 
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
@@ -187,9 +185,7 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
     assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]
 
 
-def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_comparisons_have_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "PAGES", 2)
     directory = judge_stage(tmp_path / "out", judge="one_step:external")
     assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
@@ -197,11 +193,6 @@ def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
     row = next(iter(read_rows(directory, "verdicts")))
     shown = row["messages"][0]["content"], row["response_a"], f"<dd>{row['verdict']}</dd>", row["reasons"][0]["text"]
     assert row["verdict"] and all(text and text in page for text in shown)
-    monkeypatch.chdir(tmp_path)
-    viewer.main([str(directory), "--comparison", "world-eval:00009", "--output", str(tmp_path / "pages")])
-    assert "world-eval:00009" in (tmp_path / "pages" / "00001.html").read_text()
-    with told("hold no comparison 'mine:9'", capsys):
-        viewer.main([str(directory), "--comparison", "mine:9"])
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     # How a judge is asked is no part of its weights.
     ([], "tree.judgments=3", GROWN),
     ([], "tree.guidelines=3", GROWN),
-    ([], "tree.retries=2", GROWN),
     *(
         (
             [],

@@ -19,7 +19,7 @@ from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
+from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.schema import Comparison
 
 
@@ -85,8 +85,6 @@ class BranchingRunner:
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
         options, seconds = evaluation.models.options(method), seconds_of(out.directory, shards)
-        # Of trees that were taken over the shards have another's.
-        out.note(OFFSETS, out.notes.get(OFFSETS, {}) | {shards: options.position_offset})
         trees = [_trees(row, comparison, options.position_offset) for row, comparison in rows]
         read = {
             k: [predict(tree, k, options, method.name, other) for tree, other in trees]

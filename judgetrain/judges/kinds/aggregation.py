@@ -12,7 +12,7 @@ from judgetrain.judges.trees.schema import CriterionNode, JudgmentNode
 from judgetrain.schema import Order, Verdict
 
 DISCOUNT = 0.5
-"""``ranked``, ``clear``: the weight of a branch's vote, of that of the branch before it. A judge names first what
+"""``clear``: the weight of a branch's vote, of that of the branch before it. A judge names first what
 matters most; at a half all later branches together weigh less than an earlier one: they speak only where it sees no
 difference."""
 
@@ -45,7 +45,7 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
         for guideline in criterion.guidelines:
             judged = [j for j in guideline.judgments if j.order == order]
             votes += [0.0] if guideline.failure else [_vote(j, place, aggregation) for j in judged]
-        if votes and aggregation in ("ranked", "clear"):
+        if votes and aggregation == "clear":
             votes = [_VOTES[verdict_of(math.fsum(votes))] * weight(place, aggregation)]
         found += votes
     return found

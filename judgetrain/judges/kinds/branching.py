@@ -28,9 +28,9 @@ class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``ranked``: the
-    side that the first branch to see a difference prefers. ``clear``: the same, where after the first branch only
-    clear differences count (``kinds/aggregation.py``).
+    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``clear``: the
+    side that the first branch to see a difference prefers, where after the first branch only clear differences count
+    (``kinds/aggregation.py``).
 
     Asked greedily, branch i follows the i-th criterion of the most likely list, with the most likely guideline and
     judgment: branches differ by their criteria alone.

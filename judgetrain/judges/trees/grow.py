@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
+from judgetrain.engines.base import UNANSWERED, Engine, Request, Sampling, Step, places
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
-from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
-from judgetrain.judges.trees.sampled import Sampled, sample
+from judgetrain.judges.trees.listing import Choose, PartialTree, Sampled, material_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import ORDERS, Comparison, Order
 
@@ -37,8 +36,6 @@ class Shape:
     orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
     """Ask once more where fewer than ``criteria`` different criteria came back."""
-    retries: int = 0
-    """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
     offset: float = 0.0
     """Of the judgments: by how much the response shown first is ahead for its position alone."""
     attempt: int = 0
@@ -138,7 +135,7 @@ class _Grower:
                         place=number,
                     )
                 )
-            sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
+            sampled = self._sample(requests, "criteria", attempt)
             for (_, tree), each in zip(waiting, sampled, strict=True):
                 tree.take_criteria(each, shape.count, shape.criteria)
             # A prompt that is too long stays so.
@@ -157,7 +154,7 @@ class _Grower:
         for each in due:
             slots = slots_of(each.tree.comparison) | {"criterion": each.criterion.text}
             requests += self._requests("guideline", slots, limits, each.position, number)
-        sampled = iter(sample(requests, self.engine, derive_seed(self.seed, "guideline")))
+        sampled = iter(self._sample(requests, "guideline"))
         return [[self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))] for each in due]
 
     def _guideline(self, due: _Due, number: int, sampled: Sampled) -> GuidelineNode:
@@ -179,8 +176,7 @@ class _Grower:
                     shown = each.tree.comparison, order, each.criterion.text, guideline.text
                     group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
                     requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
-        seed, attempts = derive_seed(self.seed, "judgment"), shape.retries if limits.temperature > 0 else 0
-        found = zip(requests, sample(requests, self.engine, seed, attempts, self._unreadable), strict=True)
+        found = zip(requests, self._sample(requests, "judgment"), strict=True)
 
         def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
             nodes = [
@@ -205,7 +201,7 @@ class _Grower:
         return [replace(asked, place=place) for place in places]
 
     def _judgment(self, tree: PartialTree, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
-        parsed = self._read(request, sampled.completion)
+        parsed = self._read(request, sampled)
         if parsed.failure:
             tree.failures[f"judgment:{parsed.failure}"] += 1
         shown = parsed.first, parsed.second
@@ -219,16 +215,19 @@ class _Grower:
             failure=parsed.failure,
             tie=self.asking.tie,
             offset=self.shape.offset,
-            retried=sampled.retried,
             **sampled.record,
         )
 
-    def _read(self, request: Request, completion: Completion) -> ParsedJudgment:
-        if completion.finish_reason in UNANSWERED:
-            return ParsedJudgment(None, None, completion.finish_reason)
+    def _read(self, request: Request, sampled: Sampled) -> ParsedJudgment:
+        if sampled.completion.finish_reason in UNANSWERED:
+            return ParsedJudgment(None, None, sampled.completion.finish_reason)
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
-        return read_judgment(completion, self.asking, judged, self.prompts.frame)
+        return read_judgment(sampled.completion, self.asking, judged, self.prompts.frame)
 
-    def _unreadable(self, request: Request, completion: Completion) -> str | None:
-        """Why a judgment cannot be read though there is one, or None."""
-        return None if completion.finish_reason in UNANSWERED else self._read(request, completion).failure
+    def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
+        """Every request's completion, in their order; an engine that has nothing to do is not called."""
+        if not requests:
+            return []
+        seed = derive_seed(self.seed, step, *attempt)
+        done = zip(self.engine.generate(requests, seed), places(requests), strict=True)
+        return [Sampled(completion, seed, place) for completion, place in done]

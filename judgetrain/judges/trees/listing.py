@@ -7,16 +7,36 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.judges.prompting.parsing import listed_criteria, listed_items, normalise
-from judgetrain.judges.trees.sampled import Sampled
 from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree
 from judgetrain.schema import Comparison
 
 Choose = Callable[[Comparison, list[str]], list[int]]
 """Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A completion and the random numbers that made it: the batch's ``seed`` and the request's ``place`` in it."""
+
+    completion: Completion
+    seed: int
+    place: int
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The fields of the node that it becomes, but for its text."""
+        return {
+            "prompt_tokens": self.completion.prompt_tokens,
+            "generated_tokens": self.completion.generated_tokens,
+            "finish_reason": self.completion.finish_reason,
+            "seed": self.seed,
+            "place": self.place,
+        }
 
 
 @dataclass(kw_only=True)

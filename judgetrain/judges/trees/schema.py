@@ -24,8 +24,7 @@ class JudgmentNode:
 
     ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
     for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
-    where nothing was sampled. ``retried``: why earlier attempts could not be read; their tokens count here, their texts
-    are not kept.
+    where nothing was sampled.
     """
 
     id: str
@@ -41,7 +40,6 @@ class JudgmentNode:
     offset: float = 0.0
     seed: int | None = None
     place: int | None = None
-    retried: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -189,8 +187,6 @@ class EvaluationTree:
 
 OTHER = "other"
 """Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
-OFFSETS = "position_offsets"
-"""Under this name a manifest's notes have the offset with which a stage read its trees, by the name of their shards."""
 
 
 def trees_of(row: Mapping[str, Any], offset: float | None = None) -> list[EvaluationTree]:
@@ -205,11 +201,7 @@ def _criterion(row: dict[str, Any]) -> CriterionNode:
 
 
 def _guideline(row: dict[str, Any]) -> GuidelineNode:
-    return GuidelineNode(**row | {"judgments": tuple(map(_judgment, row["judgments"]))})
-
-
-def _judgment(row: dict[str, Any]) -> JudgmentNode:
-    return JudgmentNode(**row | {"retried": tuple(row["retried"])})
+    return GuidelineNode(**row | {"judgments": tuple(JudgmentNode(**each) for each in row["judgments"])})
 
 
 def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
