@@ -224,31 +224,6 @@ CONTRASTS = ("nearby", "errors")
 
 
 @dataclass
-class ContrastConfig:
-    """Pairs that are constructed in stage responses, so that their better side is known (docs/own_data.md)."""
-
-    kinds: list[str] = key(
-        [],
-        "what is set against a good answer, drawn for each dialogue: a good answer to a nearby query (nearby), or "
-        "itself with errors put in (errors); comparisons that have a label stay",
-        choices=CONTRASTS,
-    )
-    most_similar: float = key(
-        0.8,
-        "nearby: queries with a larger cosine may have the same good answers, and are left out",
-        low=-1.0,
-        high=1.0,
-        active_if=lambda c: "nearby" in c.kinds,
-    )
-    other_category: bool = key(
-        False,
-        "nearby: take no neighbour of the dialogue's own category, where it has one: a good answer to a query of the "
-        "same kind may be as good here (docs/own_data.md)",
-        active_if=lambda c: "nearby" in c.kinds and c.other_category,
-    )
-
-
-@dataclass
 class ResponsesConfig(LimitsConfig):
     """Stage responses."""
 
@@ -261,8 +236,12 @@ class ResponsesConfig(LimitsConfig):
         unit="characters",
         active_if=lambda c: c.max_chars is not None,
     )
-    contrast: ContrastConfig = key(
-        ContrastConfig, "pairs whose better side is known", active_if=lambda c: c.contrast.kinds
+    contrast: list[str] = key(
+        [],
+        "construct pairs whose better side is known: what is set against a good answer, drawn for each dialogue: a "
+        "good answer to a nearby query (nearby), itself with errors put in (errors); comparisons with a label stay",
+        choices=CONTRASTS,
+        active_if=lambda c: c.contrast,
     )
 
 

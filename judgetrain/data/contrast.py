@@ -18,7 +18,6 @@ import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.config import ContrastConfig
 from judgetrain.schema import Comparison, Dialogue
 
 MOST_ERRORS = 3
@@ -29,6 +28,8 @@ NUMBER = re.compile(r"(?<![\w.,])\d+(?![\w]|[.,]\d)")
 """A whole number, which is no part of a word or of a longer number."""
 LEAST_WORDS = 4
 """Words of a sentence that can be put in another order."""
+MOST_SIMILAR = 0.7
+"""Queries with a larger cosine may have answers that are as good, and are no neighbours (docs/real_text.md)."""
 
 Texts = Mapping[str, Mapping[str, str]]
 """Answers by who wrote them and by dialogue id."""
@@ -69,19 +70,19 @@ class Neighbours:
         self._ids, self._numbers = list(ids), wanted
         self._embeddings = np.asarray(np.load(directory / "embeddings.npy", mmap_mode="r")[rows], dtype=np.float32)
 
-    def of(self, name: str, most_similar: float) -> list[str]:
-        """The others, the nearest first, but those whose cosine is above ``most_similar``."""
+    def of(self, name: str) -> list[str]:
+        """The others, the nearest first, but those whose cosine is above :data:`MOST_SIMILAR`."""
         number = self._numbers[name]
         cosine = self._embeddings @ self._embeddings[number]
         order = np.argsort(-cosine, kind="stable")
-        return [self._ids[i] for i in order if i != number and cosine[i] <= most_similar]
+        return [self._ids[i] for i in order if i != number and cosine[i] <= MOST_SIMILAR]
 
 
 class Contrasts:
     """Constructs pairs.
 
     Args:
-        config: which, and for how many of the dialogues.
+        kinds: what is set against good answers (``responses.contrast``).
         dialogues: those to construct pairs for.
         texts: good answers to them.
         cluster: the directory of stage cluster.
@@ -89,9 +90,9 @@ class Contrasts:
     """
 
     def __init__(
-        self, config: ContrastConfig, dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int
+        self, kinds: Sequence[str], dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int
     ) -> None:
-        self.config, self.texts, self.seed = config, texts, seed
+        self.kinds, self.texts, self.seed = kinds, texts, seed
         self._dialogues, self._cluster = {d.id: d for d in dialogues}, cluster
         self.counts: Counter[str] = Counter()
         """Pairs by kind, and as ``KIND:REASON`` what could not be made."""
@@ -116,7 +117,7 @@ class Contrasts:
 
     def _pair(self, dialogue: Dialogue) -> Comparison | None:
         rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
-        for kind in rng.sample(self.config.kinds, len(self.config.kinds)):
+        for kind in rng.sample(self.kinds, len(self.kinds)):
             made = self._made(kind, dialogue, rng)
             if isinstance(made, ConstructedPair):
                 self.counts[kind] += 1
@@ -137,10 +138,13 @@ class Contrasts:
         return ConstructedPair(good, bad, writer, how) if bad else "no_place_for_errors"
 
     def _nearby(self, dialogue: Dialogue, good: str, writer: str) -> ConstructedPair | str:
-        """The same writer's answer to the nearest query that is another (``other_category``: of another kind)."""
-        for name in self.neighbours.of(dialogue.id, self.config.most_similar):
+        """The same writer's answer to the nearest other query; of another category, where the dialogue has one.
+
+        A good answer to a query of the same kind may be as good here (docs/training.md has the counts).
+        """
+        for name in self.neighbours.of(dialogue.id):
             neighbour, other = self._dialogues[name], self.texts[writer].get(name, "").strip()
-            if self.config.other_category and dialogue.category and neighbour.category == dialogue.category:
+            if dialogue.category and neighbour.category == dialogue.category:
                 continue
             if other and other != good and neighbour.query.strip() != dialogue.query.strip():
                 return ConstructedPair(good, other, writer, f"an answer to {name}")

@@ -60,13 +60,13 @@ def check_labelled(
     """
     if any(source.type == "world" and responses.models for source in sources):
         return
-    if responses.contrast.kinds:
+    if responses.contrast:
         _check_good_answers(sources, responses, wanted)
         return
     if responses.models:
         raise ConfigError(
             f"{wanted}: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
-            "about the responses there; set responses.models=[], or responses.contrast.kinds to construct pairs"
+            "about the responses there; set responses.models=[], or responses.contrast to construct pairs"
         )
     found: Counter[str] = Counter()
     for index, source in enumerate(sources):
@@ -79,7 +79,7 @@ def check_labelled(
             f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
             if found
             else "; name its column with 'dialogues.sources[0].fields={label: COLUMN}', or construct pairs with "
-            "responses.contrast.kinds"
+            "responses.contrast"
         )
     )
 
@@ -93,7 +93,7 @@ def _check_good_answers(sources: list[DialogueSourceConfig], responses: Response
         if source.type in ("hub", "world") or _labelled(source, key, Counter()) or _has_reference(source, key):
             return
     raise ConfigError(
-        f"{wanted} with responses.contrast.kinds={[*responses.contrast.kinds]}: there is no good answer to construct a "
+        f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a "
         "pair from; name the column of reference answers with 'dialogues.sources[0].fields={reference: COLUMN}', "
         "that of labels with 'dialogues.sources[0].fields={label: COLUMN}', or give responses.models"
     )

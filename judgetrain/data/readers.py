@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -54,29 +54,20 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
-def is_json_array(path: Path) -> bool:
-    """Whether a file named ``.json`` or ``.json.gz`` holds one array, and not an object a line."""
-    if not path.name.removesuffix(".gz").endswith(".json"):
-        return False
-    try:
-        with open_text(path) as file:
-            while (first := file.read(1)) and first.isspace():
-                pass
-        return first == "["
-    except (UnicodeDecodeError, OSError, *BROKEN):
-        return False
+def json_document(path: Path) -> Callable[[Path], Iterator[Row]] | None:
+    """What reads a file named ``.json`` or ``.json.gz`` that holds one array, or one object of lists of objects.
 
-
-def is_json_lists(path: Path) -> bool:
-    """Whether a file named ``.json`` or ``.json.gz`` holds one object of lists, and not an object a line."""
+    None where it holds an object a line.
+    """
     if not path.name.removesuffix(".gz").endswith(".json"):
-        return False
+        return None
     try:
         with open_text(path) as file:
             begins = _begun("", file)
     except (UnicodeDecodeError, OSError, *BROKEN):
-        return False
-    return re.match(r'\{\s*"[^"\n]*"\s*:\s*\[\s*\n?\s*\{', begins) is not None
+        return None
+    lists = re.match(r'\{\s*"[^"\n]*"\s*:\s*\[\s*\{', begins)
+    return json_array if begins.startswith("[") else json_lists if lists else None
 
 
 def json_lists(path: Path) -> Iterator[Row]:

@@ -11,10 +11,10 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.config import ContrastConfig, ResponseModelConfig
+from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.contrast import Contrasts
 from judgetrain.data.stages import ResponsesSettings
-from judgetrain.data.world.truth import against_the_world, with_truth
+from judgetrain.data.world.splits import against_the_world, with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.lazy_model import loaded_once
@@ -75,7 +75,7 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
 
 
 def _constructed(
-    config: ContrastConfig,
+    kinds: Sequence[str],
     sample: Sequence[Dialogue],
     responses: Mapping[str, Mapping[str, str]],
     inputs: Mapping[str, Path],
@@ -85,7 +85,7 @@ def _constructed(
 
     Good answers are those of the models; without models the references, and of labelled comparisons the better side.
     """
-    if not config.kinds:
+    if not kinds:
         return {}
     texts, labelled = responses, set[str]()
     if not texts:
@@ -97,7 +97,7 @@ def _constructed(
             if found.label:
                 labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
-    contrasts = Contrasts(config, sample, texts, inputs["cluster"], out.seed)
+    contrasts = Contrasts(kinds, sample, texts, inputs["cluster"], out.seed)
     made = contrasts.pairs(leave=labelled)
     facts: dict[str, Any] = dict(sorted(contrasts.counts.items()))
     if by_world := against_the_world(made.values()):

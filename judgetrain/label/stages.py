@@ -22,7 +22,7 @@ from judgetrain.scorers.stages import check_revision_prompt
 TEACHERS = (
     "choose one: teacher=openai teacher.engine.model=NAME (a model behind an endpoint); teacher=local "
     "teacher.engine.model.path=MODEL (a model here); teacher=given (the label of your rows); teacher=given "
-    "'responses.contrast.kinds=[nearby,errors]' (pairs constructed so that the better side is known); "
+    "'responses.contrast=[nearby,errors]' (pairs constructed so that the better side is known); "
     "teacher.evaluations=FILE (evaluations that are written already)"
 )
 """What can stand in the teacher's place."""

@@ -51,7 +51,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         if not known:
             raise DataError(
                 "teacher=given: none of the comparisons has a label; name its column with "
-                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast.kinds (where "
+                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast (where "
                 "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
             )
         taught, remaining = divided(known, settings.teacher, out.seed)

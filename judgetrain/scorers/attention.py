@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Span = tuple[int, int, int]
-"""Columns of a padded row: where the prompt begins, where the response begins, and its end."""
+Span = tuple[int, int]
+"""Columns of a row, padded on the right: where the response begins, and its end."""
 
 
 class AttentionEntropies:
@@ -62,9 +62,9 @@ def entropy(weights: torch.Tensor, span: Span) -> torch.Tensor:
     instruction tokens. ``a`` is the weight ``[heads, queries, keys]`` that the step which predicts a response token
     gives to an instruction token; all prompt tokens count as instruction, those of the chat template too.
     """
-    start, response, end = span
-    used = weights[:, response - 1 : end - 1, start:response].float()
-    return torch.special.entr(used).sum(dim=(1, 2)) / (response - start)
+    response, end = span
+    used = weights[:, response - 1 : end - 1, :response].float()
+    return torch.special.entr(used).sum(dim=(1, 2)) / response
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.scorers.config import ScorerConfig
 
@@ -26,22 +26,27 @@ def load_scorer(
     Raises:
         EngineError: the model or tokenizer cannot be loaded, or the model not be taken apart.
     """
-    if config.engine is not None:
-        from judgetrain.engines.loading import load_tokenizer
-        from judgetrain.scorers.served import ServedScorer
+    if config.engine is None:
+        from judgetrain.scorers.statistics import TokenScorer
 
-        served = ServedScorer(config.engine, load_tokenizer(model), answers, budget)
-        return cast("TokenScorer", served)
-    from judgetrain.scorers.statistics import TokenScorer
+        return TokenScorer.from_pretrained(model)
+    from judgetrain.engines.loading import load_tokenizer
+    from judgetrain.scorers.served import ServedScorer
 
-    return TokenScorer.from_pretrained(model)
+    return cast("TokenScorer", ServedScorer(config.engine, load_tokenizer(model), answers, budget))
 
 
 def scorer_of_run(
     config: ScorerConfig, model: ModelConfig, seed: int, out: StageRun, budget: Budget | None
 ) -> TokenScorer:
     """:func:`load_scorer`; what ``scorer.engine`` tells is kept with the run, by what ``model`` holds, too."""
-    return load_scorer(config, model, _kept(config.engine, model, seed, out), budget)
+    if config.engine is None:
+        return load_scorer(config, model)
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.engines.answers import answers_of
+
+    answers = answers_of(config.engine, out.home, seed, ContentHashes.of_run(out.home).identity(model))
+    return load_scorer(config, model, answers, budget)
 
 
 def lazy_scorer(
@@ -49,12 +54,3 @@ def lazy_scorer(
 ) -> AbstractContextManager[Callable[[], TokenScorer]]:
     """A function that loads the scorer (:func:`scorer_of_run`) when it is first called; it is closed at the end."""
     return loaded_once(lambda: scorer_of_run(config, model, seed, out, budget))
-
-
-def _kept(engine: EngineConfig | None, model: ModelConfig, seed: int, out: StageRun) -> AnswerStore | None:
-    from judgetrain.artifacts.fingerprint import ContentHashes
-    from judgetrain.engines.answers import answers_of
-
-    if engine is None:
-        return None
-    return answers_of(engine, out.home, seed, ContentHashes.of_run(out.home).identity(model))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 
 
@@ -36,6 +40,25 @@ class SelfEvalSettings(ReadModelSettings):
     """Stage selfeval."""
 
     selfeval: SelfEvalConfig = at("selfeval")
+
+
+def finished_settings(directory: Path) -> dict[str, Any]:
+    """The settings of a finished stage selfeval.
+
+    Raises:
+        DataError: the directory holds none.
+    """
+    manifest = checked(directory)
+    if manifest is None:
+        raise DataError(f"{directory}: holds no finished stage selfeval (no {MANIFEST}); run stage=selfeval")
+    found: dict[str, Any] = manifest["config"]
+    return found
+
+
+def model_of(settings: Mapping[str, Any]) -> str:
+    """The path of the model that a stage selfeval with these settings looked at."""
+    found: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
+    return found
 
 
 def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:

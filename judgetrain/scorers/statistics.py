@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -51,7 +51,6 @@ class TokenScorer:
         chunk: steps whose logits are held at once where the model's head is more than a matrix (soft caps, scales);
             None takes as many as 128 MB hold (1 GB on a GPU).
         max_context: longest prompt plus response; None takes the model's own limit.
-        padding_side: where shorter rows of a batch are padded; changes nothing but rounding.
 
     ``usage`` adds up what has been read and generated.
 
@@ -68,7 +67,6 @@ class TokenScorer:
         batch_size: int = 64,
         chunk: int | None = None,
         max_context: int | None = None,
-        padding_side: Literal["left", "right"] = "right",
     ) -> None:
         self.model, self.tokenizer = model.train(False), tokenizer
         self.head = Head(model)
@@ -77,7 +75,6 @@ class TokenScorer:
         self._batch_size = batch_size
         self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self.head.vocabulary)
         self.max_context = context_length(model.config, max_context)
-        self._left = padding_side == "left"
         self.usage = Usage()
         self._switched = False
 
@@ -190,16 +187,15 @@ class TokenScorer:
         mask = torch.zeros_like(ids)
         spans: list[Span] = []
         for row, each in enumerate(rows):
-            start = width - len(each) if self._left and cache is None else 0
-            ids[row, start : start + len(each)] = torch.tensor(each.prompt + each.response)
-            mask[row, start : start + len(each)] = 1
-            spans.append((start, start + len(each.prompt), start + len(each)))
+            ids[row, : len(each)] = torch.tensor(each.prompt + each.response)
+            mask[row, : len(each)] = 1
+            spans.append((len(each.prompt), len(each)))
         if collect:
             collect.spans = spans
         ids, mask = ids.to(device), mask.to(device)
         hidden = self.head.hidden(ids, mask) if cache is None else self.head.following(cache, ids, mask)
         attention = collect.take() if collect else [None] * len(batch)
-        states = torch.cat([hidden[row, response - 1 : end] for row, (_, response, end) in enumerate(spans)])
+        states = torch.cat([hidden[row, response - 1 : end] for row, (response, end) in enumerate(spans)])
         targets = torch.tensor([t for each in batch for t in (*each.response, each.prompt[0])], device=device)
         del hidden
         table = self._reduced(states, targets)

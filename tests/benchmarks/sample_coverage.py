@@ -18,7 +18,7 @@ import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.sample import sample_uniform
+from judgetrain.data.clustering.stage import sample_uniform
 from judgetrain.data.config import ClusterConfig
 from tests.benchmarks.common import parser_of
 

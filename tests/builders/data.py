@@ -56,5 +56,5 @@ def run_responses(
 ) -> StageRun:
     """Stage responses in ``directory``; ``home`` is where answers of paid models are kept."""
     out = StageRun(directory, "responses", 3, Console(), home=home)
-    responses.run(ResponsesSettings(seed=17, responses=settings), inputs, out)
+    responses.run(ResponsesSettings(seed=17, responses=settings, sources=[]), inputs, out)
     return out

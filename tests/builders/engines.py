@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from judgetrain.data.world.pretrain import wrapped
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.openai.gate import Clock
 from judgetrain.engines.prompting import encode
+from judgetrain.extras.world_base.pretrain import wrapped
 
 WORDS = [
     *"the a cat dog sat on mat and ran fast list criteria score user assistant system ###".split(),

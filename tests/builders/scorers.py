@@ -11,6 +11,14 @@ import numpy as np
 import torch
 
 from judgetrain.scorers.encode import Tokens
+from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.engines import tiny_llama, word_tokenizer
+
+
+def tiny_scorer() -> TokenScorer:
+    """A scorer over the tiny model."""
+    tokenizer = word_tokenizer()
+    return TokenScorer(tiny_llama(len(tokenizer), max_position_embeddings=512), tokenizer, batch_size=4)
 
 
 def full_logits(model: Any, ids: tuple[int, ...]) -> np.ndarray:

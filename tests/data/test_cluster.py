@@ -19,7 +19,7 @@ from judgetrain.data.clustering import encode as encode_module
 from judgetrain.data.clustering import kmeans as kmeans_module
 from judgetrain.data.clustering.encode import Encoder, devices, dtype, encode, load_encoder
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.sample import quotas, sample_uniform
+from judgetrain.data.clustering.stage import quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError

@@ -14,19 +14,19 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import ContrastConfig, ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
+from judgetrain.data import contrast
+from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.contrast import wrong_number
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade, run_responses
-from tests.builders.pipeline import configured, marks
 
 N = 60
 
 
 def dialogue(i: int, reference: str | None) -> Dialogue:
-    return Dialogue(f"s:{i:03d}", "s", (Message("user", f"query {i}"),), reference, f"topic {i % 3}")
+    return Dialogue(f"s:{i:03d}", "s", (Message("user", f"query {i}"),), reference, None)
 
 
 def planted(directory: Path, dialogues: list[Dialogue], rows: list[Comparison] | None = None) -> dict[str, Path]:
@@ -52,13 +52,15 @@ def sides(pair: Comparison) -> tuple[str, str]:
     return (pair.response_a, pair.response_b) if pair.label == "A" else (pair.response_b, pair.response_a)
 
 
-def contrast(*kinds: str, **changes: Any) -> ResponsesConfig:
-    return ResponsesConfig(contrast=ContrastConfig(kinds=list(kinds), **changes))
+@pytest.fixture(autouse=True)
+def nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted queries lie close together."""
+    monkeypatch.setattr(contrast, "MOST_SIMILAR", 0.99999)
 
 
 def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tmp_path: Path) -> None:
     dialogues = [dialogue(i, f"Answer {i}. It is so.") for i in range(N)]
-    pairs, notes = made(tmp_path, contrast("nearby", most_similar=0.9999), planted(tmp_path, dialogues))
+    pairs, notes = made(tmp_path, ResponsesConfig(contrast=["nearby"]), planted(tmp_path, dialogues))
     assert [p.id for p in pairs] == [d.id for d in dialogues] and notes["contrast"]["nearby"] == N
     for i, pair in enumerate(pairs):
         good, bad = sides(pair)
@@ -69,20 +71,22 @@ def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tm
     assert set(count) == {"A", "B"} and min(count.values()) > N / 4
 
 
-def test_queries_too_near_are_left_out_and_the_same_answer_is_no_contrast(tmp_path: Path) -> None:
+def test_queries_too_near_are_left_out_and_the_same_answer_is_no_contrast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = np.pi / (2 * N)  # a sampled query and the next are two places apart
     dialogues = [dialogue(i, "The same." if i in (29, 31) else f"Answer {i}.") for i in range(N)]
-    close = float(np.cos(3 * step))  # the next one is nearer than this, the one after it is not
-    pairs, _ = made(tmp_path, contrast("nearby", most_similar=close), planted(tmp_path, dialogues))
+    monkeypatch.setattr(contrast, "MOST_SIMILAR", float(np.cos(3 * step)))  # nearer is the next one, not the one after
+    pairs, _ = made(tmp_path, ResponsesConfig(contrast=["nearby"]), planted(tmp_path, dialogues))
     named = {p.id: str(p.made) for p in pairs}
     assert named["s:010"] in {"nearby: an answer to s:008", "nearby: an answer to s:012"}
     assert named["s:029"] in {"nearby: an answer to s:027"}, "s:031 says the same"
 
 
-def test_neighbours_of_another_category_are_taken_where_asked(tmp_path: Path) -> None:
+def test_neighbours_are_of_another_category(tmp_path: Path) -> None:
     groups = ["eggs"] * 10 + ["lamps"] * 10 + [None] * 10
     dialogues = [replace(dialogue(i, f"Answer {i}."), category=group) for i, group in enumerate(groups)]
-    config = contrast("nearby", most_similar=0.9999, other_category=True)
+    config = ResponsesConfig(contrast=["nearby"])
     pairs, notes = made(tmp_path / "groups", config, planted(tmp_path / "groups", dialogues))
     by = {p.id: str(p.made).removeprefix("nearby: an answer to ") for p in pairs}
     assert {by[f"s:{i:03d}"] for i in range(10)} == {"s:010"} and by["s:010"] == "s:009"
@@ -104,17 +108,13 @@ def by_the_rule(pair: Comparison) -> str:
     return "right" if good > bad else "tie" if good == bad else "wrong"
 
 
-def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse_and_one_to_the_same_kind_is_not(
+def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in the quickstart the nearest queries are of the same kind, which asks for the same properties."""
     dialogues = sorted(train_dialogues(WorldConfig(train_dialogues=400), 0), key=lambda d: str(d.category))
     found = {}
-    for name, config in {
-        "same": contrast("nearby", most_similar=0.99999),
-        "other": contrast("nearby", most_similar=0.99999, other_category=True),
-        "errors": contrast("errors"),
-    }.items():
+    for name in ("nearby", "errors"):
+        config = ResponsesConfig(contrast=[name])
         config.models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.6)]
         pairs, notes = made(tmp_path / name, config, planted(tmp_path / name, dialogues))
         assert len(pairs) == 400 and all(p.made for p in pairs)
@@ -122,20 +122,10 @@ def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse_and_one
         assert notes["contrast"]["by_the_world"] == {each: counted[each] for each in ("right", "tie", "wrong")}
         assert f'"by_the_world": {{"right": {counted["right"]}, ' in capsys.readouterr().out
         found[name] = counted
-    assert found["other"]["right"] > 0.65 * 400 and found["other"]["wrong"] < 0.15 * 400
-    assert found["same"]["right"] < 0.45 * 400 and abs(found["same"]["right"] - found["same"]["wrong"]) < 0.15 * 400
+    assert found["nearby"]["right"] > 0.65 * 400 and found["nearby"]["wrong"] < 0.15 * 400
     assert found["errors"]["wrong"] == 0 and found["errors"]["tie"] > 0.6 * 400, (
         "words in another order, most of filler"
     )
-
-
-def test_the_other_category_counts_where_neighbours_are_taken() -> None:
-    before, asked = marks(configured("recipe=debug")), ("responses.contrast.other_category=true",)
-    assert marks(configured("recipe=debug", *asked)) == before
-    nearby = ("recipe=debug", "responses.contrast.kinds=[nearby]")
-    assert marks(configured(*nearby))["responses"] != marks(configured(*nearby, *asked))["responses"]
-    errors = ("recipe=debug", "responses.contrast.kinds=[errors]")
-    assert marks(configured(*errors)) == marks(configured(*errors, *asked))
 
 
 def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
@@ -143,7 +133,7 @@ def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
     dialogues = [dialogue(i, texts[i % 3]) for i in range(N)]
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:4]]
     rows.append(Comparison("s:005", dialogues[5], "Bad.", "Good. It has 3 words.", label="B"))
-    pairs, notes = made(tmp_path, contrast("errors"), planted(tmp_path, dialogues, rows))
+    pairs, notes = made(tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, dialogues, rows))
     known = [p for p in pairs if p.made]
     for pair in known:
         good, bad = sides(pair)
@@ -164,7 +154,7 @@ def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(
     dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
     rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]
     inputs = planted(tmp_path, dialogues, rows)
-    pairs, notes = made(tmp_path, contrast("nearby", most_similar=0.9999), inputs)
+    pairs, notes = made(tmp_path, ResponsesConfig(contrast=["nearby"]), inputs)
     by_id = {p.id: p for p in pairs}
     for row in rows[:3]:
         assert by_id[row.id] == row, "as the source has it, ties too"
@@ -190,7 +180,9 @@ def test_a_wrong_number_is_as_long_as_the_right_one_and_as_often_smaller() -> No
 
 def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
     listed = "Do this:\n1. Take 20 eggs.\n2) Boil them 70 minutes.\n- 3. Wait.\n**4.** Eat."
-    pairs, _ = made(tmp_path, contrast("errors"), planted(tmp_path, [dialogue(i, listed) for i in range(N)]))
+    pairs, _ = made(
+        tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, [dialogue(i, listed) for i in range(N)])
+    )
     for pair in pairs:
         good, bad = sides(pair)
         assert all(mark in bad for mark in ("\n1. Take", "\n2) Boil", "\n- 3. Wait", "\n**4.** Eat"))
@@ -199,7 +191,7 @@ def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
 
 def test_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=N), 0)
-    config = contrast("nearby", "errors", most_similar=1.0)
+    config = ResponsesConfig(contrast=["nearby", "errors"])
     config.models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.2)]
     pairs, notes = made(tmp_path, config, planted(tmp_path, dialogues))
     assert [p.id for p in pairs] == sorted(p.id for p in pairs), "mixed, in the sample's order"
@@ -220,9 +212,8 @@ def test_without_kinds_nothing_changes(tmp_path: Path) -> None:
 
 def test_pairs_with_too_much_text_are_left_out_and_counted(tmp_path: Path) -> None:
     inputs = planted(tmp_path, [dialogue(i, f"Answer {i}." + " So it is." * i) for i in range(12)])
-    every, _ = made(tmp_path / "all", contrast("nearby", most_similar=0.9999), inputs)
-    config = contrast("nearby", most_similar=0.9999)
-    config.max_chars = 100
+    every, _ = made(tmp_path / "all", ResponsesConfig(contrast=["nearby"]), inputs)
+    config = ResponsesConfig(contrast=["nearby"], max_chars=100)
     short, notes = made(tmp_path, config, inputs)
     assert short == [c for c in every if c.characters <= 100] and 0 < len(short) < len(every)
     assert notes["pairs"]["too_long"] == len(every) - len(short)

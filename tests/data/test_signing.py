@@ -17,10 +17,8 @@ from judgetrain.artifacts.executors.base import Executor, LocalExecutor, make_ex
 from judgetrain.data import dedup
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
 from judgetrain.data.dedup import signature, signed
-from tests.artifacts.test_ray_workers import executor as pool_of
 from tests.builders.data import run_dialogues, write_lines
 from tests.builders.executors import Elsewhere
-from tests.builders.fake_ray import FakeRay
 
 WORDS = [f"{word} {number}" for word in ("why", "is", "the", "sky", "blue", "over") for number in range(30)]
 
@@ -64,15 +62,6 @@ def late_chunk(monkeypatch: pytest.MonkeyPatch, executor: Executor, items: int =
         came.append(item)
     assert came == list(range(items))
     return most
-
-
-def test_a_late_chunk_has_no_more_read_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three workers die over the first, which then waits for others, as they do for it."""
-    ray = FakeRay(lambda index, times: index == 0 and times <= 3, nodes=[{"CPU": 2.0, "GPU": 1.0}])
-    pool = pool_of(monkeypatch, ray, workers=2)
-    assert late_chunk(monkeypatch, pool) <= 5 * 7
-    assert ray.begun.count(0) == 4 and ray.asked["num_gpus"] == 0.0, "there is no model"
-    pool.close()
 
 
 def configured(root: Path) -> DialoguesConfig:

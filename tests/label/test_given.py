@@ -12,7 +12,6 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import (
-    ContrastConfig,
     DialoguesConfig,
     DialogueSourceConfig,
     ResponseModelConfig,
@@ -149,5 +148,5 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
 def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
     check_stage("label", settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
     check_stage("label", settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
-    nearby = ResponsesConfig([WRITER], contrast=ContrastConfig(["nearby"]))
+    nearby = ResponsesConfig([WRITER], contrast=["nearby"])
     check_stage("label", settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.scorers import discrepancy
-from judgetrain.scorers.discrepancy import Outcome, Rank
 
 D = [0.2, -0.05, -0.06, None, -0.2, 0.0]
 numbers = st.floats(-3, 3, width=32)
@@ -32,43 +31,6 @@ def test_confidence_never_grows_with_the_threshold(d: list[float | None], low: f
     assert (below is None) == (above is None) == all(x is None for x in d)
     if below is not None and above is not None:
         assert 0 <= above <= below <= 1
-
-
-def test_the_higher_discrepancy_wins_beyond_the_threshold() -> None:
-    first, second = [0.3, -0.1, 0.0, None, 0.5], [0.0, 0.0, 0.05, 1.0, None]
-    assert discrepancy.win_tie_lose(first, second, 0.06) == Outcome(1 / 3, 1 / 3, 1 / 3, 3)
-    assert discrepancy.win_tie_lose(first, second) == Outcome(1 / 3, 0.0, 2 / 3, 3)
-    with pytest.raises(ValueError, match="no item"):
-        discrepancy.win_tie_lose([None], [1.0])
-
-
-@given(st.lists(st.tuples(numbers, numbers), min_size=1), st.floats(0, 1))
-def test_exchanging_the_models_exchanges_wins_and_losses(pairs: list[tuple[float, float]], threshold: float) -> None:
-    a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    one, other = discrepancy.win_tie_lose(a, b, threshold), discrepancy.win_tie_lose(b, a, threshold)
-    assert (one.win, one.tie, one.lose) == (other.lose, other.tie, other.win)
-    assert one.win + one.tie + one.lose == pytest.approx(1)
-
-
-def test_ranking_by_confidence_and_by_mean() -> None:
-    models = {
-        "weak": [-0.2, -0.3],
-        "lucky": [0.0, -2.0],
-        "strong": [0.0, 0.1, None],
-        "same": [-0.5, 0.0],
-        "none": [None],
-    }
-    by_confidence = discrepancy.ranking(models)
-    assert [(r.model, r.place) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
-    assert by_confidence[0] == Rank("strong", 1, 1.0, pytest.approx(0.05), 2)  # type: ignore[arg-type]
-    assert [r.model for r in discrepancy.ranking(models, by="mean")] == ["strong", "same", "weak", "lucky"]
-
-
-def test_conflicts_are_opposite_signs_only() -> None:
-    assert discrepancy.conflict_degree([0.1, -0.1, 0.1, -0.2, 0.3, None], [-1, 1, 1, 0, None, 1]) == 2 / 4
-    assert discrepancy.conflict_degree([None], [1]) is None
-    with pytest.raises(ValueError, match="allowed"):
-        discrepancy.conflict_degree([0.1], [2])
 
 
 def test_length_report_by_hand() -> None:

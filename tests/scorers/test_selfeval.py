@@ -23,9 +23,8 @@ from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import discrepancy, ensembles, stage
 from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Sample
-from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.methods import score
-from judgetrain.scorers.stages import SelfEvalSettings
+from judgetrain.scorers.stages import SelfEvalSettings, finished_settings, model_of
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.pipeline import check_stage
 from tests.builders.recipes import composed
@@ -179,8 +178,7 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
     directory = Pipeline(config).run("selfeval")
     assert len(list(read_rows(directory, "scores"))) == 3
     assert "3 prompts" in (directory / "printed.txt").read_text()
-    found = read_selfeval(directory)
-    assert (found.model, len(found.d)) == ("world", 3)
+    assert model_of(finished_settings(directory)) == "world"
 
 
 def test_questions_in_turn_are_answered_after_the_models_own_answers(

@@ -11,10 +11,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from judgetrain.data.world.pretrain import wrapped
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.world_base.pretrain import wrapped
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.methods import score

@@ -38,11 +38,11 @@ def check(found: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) 
 
 
 @settings(max_examples=40, deadline=None)
-@given(batches, st.sampled_from(["left", "right"]), st.integers(1, 4), st.integers(1, 30), st.integers(1, 60))
+@given(batches, st.integers(1, 4), st.integers(1, 30), st.integers(1, 60))
 def test_every_statistic_equals_the_plain_way(
-    batch: list[Tokens], side: Any, batch_size: int, chunk: int, batch_tokens: int
+    batch: list[Tokens], batch_size: int, chunk: int, batch_tokens: int
 ) -> None:
-    tested = scorer(padding_side=side, batch_size=batch_size, chunk=chunk, batch_tokens=batch_tokens)
+    tested = scorer(batch_size=batch_size, chunk=chunk, batch_tokens=batch_tokens)
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(MODEL, tokens))
         assert isinstance(found, TokenStatistics)
@@ -53,10 +53,10 @@ def test_every_statistic_equals_the_plain_way(
 
 
 @settings(max_examples=15, deadline=None)
-@given(batches, st.sampled_from(["left", "right"]), st.integers(1, 4))
-def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], side: Any, size: int) -> None:
+@given(batches, st.integers(1, 4))
+def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], size: int) -> None:
     eager = tiny_llama(SIZE, attn_implementation="eager")
-    found = scorer(padding_side=side, batch_size=size).of_tokens(batch, attention=True)
+    found = scorer(batch_size=size).of_tokens(batch, attention=True)
     for tokens, each in zip(batch, found, strict=True):
         assert isinstance(each, TokenStatistics) and each.attention_entropy is not None
         np.testing.assert_allclose(
@@ -154,13 +154,12 @@ def architectures() -> list[Any]:
 
 
 @pytest.mark.parametrize("model", architectures(), ids=lambda model: type(model).__name__)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any, side: Any) -> None:
+def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any) -> None:
     rng = np.random.default_rng(1)
     batch = [
         Tokens(*(tuple(rng.integers(3, SIZE, size=n).tolist()) for n in pair)) for pair in [(5, 4), (2, 9), (8, 1)]
     ]
-    tested = TokenScorer(model, TOKENIZER, padding_side=side, chunk=3)
+    tested = TokenScorer(model, TOKENIZER, chunk=3)
     for attention in (False, True):
         for tokens, found in zip(batch, tested.of_tokens(batch, attention), strict=True):
             check(found, plain.statistics(model, tokens), 2e-5)
@@ -333,7 +332,7 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(model: A
     prompts = [tuple(rng.integers(3, SIZE, size=n).tolist()) for n in (40, 35, 33)]
     answers = [(0, 7), (1, 3), (0, 1), (0, 12), (2, 4), (1, 9)]
     batch = [Tokens(prompts[p], tuple(rng.integers(3, SIZE, size=n).tolist())) for p, n in answers]
-    tested = TokenScorer(model, TOKENIZER, padding_side="left", batch_tokens=20)
+    tested = TokenScorer(model, TOKENIZER, batch_tokens=20)
     assert tested.head.shares
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(model, tokens), 2e-5)

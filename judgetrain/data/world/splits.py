@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from judgetrain.data.config import WorldConfig
@@ -104,6 +107,34 @@ def true_verdict(query: str, response_a: str, response_b: str) -> Verdict:
     language = load_language()
     a, b = language.quality(query, response_a), language.quality(query, response_b)
     return "tie" if a == b else "A" if a > b else "B"
+
+
+def truth_of(comparison: Comparison) -> Verdict | None:
+    """The world's verdict on two responses; None of dialogues of other sources."""
+    if comparison.dialogue.source != "world":
+        return None
+    try:
+        return true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
+    except KeyError:  # a source of the same name
+        return None
+
+
+def with_truth(comparison: Comparison) -> Comparison:
+    """The comparison labelled by the world, where it is one of the world's."""
+    truth = truth_of(comparison)
+    return replace(comparison, label=truth) if truth else comparison
+
+
+def against_the_world(comparisons: Iterable[Comparison]) -> dict[str, int]:
+    """How many labels A or B are ``right``, ``wrong``, or of responses that the world has as equals (``tie``).
+
+    Empty where none of the comparisons is the world's.
+    """
+    found = Counter[str]()
+    for comparison in comparisons:
+        if truth := truth_of(comparison):
+            found["tie" if truth == "tie" else "right" if truth == comparison.label else "wrong"] += 1
+    return {name: found[name] for name in ("right", "tie", "wrong")} if found else {}
 
 
 def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.rows import RowError, label_text
 from judgetrain.data.sources import read
 from judgetrain.extras.correlate.config import ColumnConfig
-from judgetrain.scorers.finished import Finished
+from judgetrain.scorers.stages import finished_settings, model_of
 
 
 class Item(NamedTuple):
@@ -29,6 +32,29 @@ class Column:
     name: str
     better: int
     values: dict[Item, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished stage selfeval: its model, its rows of answers and of scores, and by score 1 or -1: what is better."""
+
+    model: str
+    responses: list[dict[str, Any]]
+    scores: list[dict[str, Any]]
+    better: Mapping[str, int]
+
+
+def read_finished(directory: str | Path) -> Finished:
+    """A finished stage selfeval, whatever its scores.
+
+    Raises:
+        DataError: the directory holds none.
+    """
+    directory = Path(directory).expanduser()
+    model = model_of(finished_settings(directory))
+    metrics = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
+    responses, scores = (list(read_rows(directory, name)) for name in ("responses", "scores"))
+    return Finished(model, responses, scores, {row["method"]: row["better"] for row in metrics})
 
 
 def items_of(run: Finished, model: str) -> list[Item]:

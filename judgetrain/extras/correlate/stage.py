@@ -14,7 +14,16 @@ from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.page import write_report
-from judgetrain.extras.correlate.columns import Column, Item, items_of, merged, read_columns, scores_of
+from judgetrain.extras.correlate.columns import (
+    Column,
+    Finished,
+    Item,
+    items_of,
+    merged,
+    read_columns,
+    read_finished,
+    scores_of,
+)
 from judgetrain.extras.correlate.correlation import correlate, means
 from judgetrain.extras.correlate.report import TITLE, tables
 from judgetrain.extras.correlate.stages import CorrelateSettings
@@ -22,7 +31,6 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.discrepancy import DELTA
-from judgetrain.scorers.finished import Finished, read_finished
 from judgetrain.scorers.respond import answered_dialogues
 
 RESAMPLES = 200

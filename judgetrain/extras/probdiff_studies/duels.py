@@ -15,13 +15,12 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.extras.probdiff_studies.conflicts import Verdicts
-from judgetrain.extras.probdiff_studies.models import groups_of
+from judgetrain.extras.probdiff_studies.models import SelfEvaluated, groups_of
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.discrepancy import DELTA, confidence
-from judgetrain.scorers.finished import SelfEvaluated
 
 OF_SECOND = {"B": 1, "A": -1, "tie": 0}
 """What a verdict says of the second text: better, worse or no better."""

@@ -3,15 +3,74 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from judgetrain.artifacts.integrity import checked
+from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.merge import flat
 from judgetrain.evaluate.report.run_names import run_labels
-from judgetrain.scorers.finished import SelfEvaluated, has_probdiff, read_selfeval
+from judgetrain.scorers.stages import finished_settings, model_of
 
 ALL = "all"
+
+
+@dataclass(frozen=True)
+class SelfEvaluated:
+    """One model over its prompts; every mapping is by prompt id, in the stage's order.
+
+    ``d``: ProbDiff's discrepancy, None where there is none. ``length_ratios``: revised length / length in tokens.
+    ``answers`` and ``revisions`` (only of prompts with a discrepancy): texts.
+    ``categories``: the prompts'. ``settings``: what stage selfeval was made with.
+    """
+
+    model: str
+    d: Mapping[str, float | None]
+    length_ratios: Mapping[str, float | None]
+    answers: Mapping[str, str]
+    revisions: Mapping[str, str]
+    categories: Mapping[str, str | None] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def only(self, ids: Set[str]) -> SelfEvaluated:
+        """The same of some prompts."""
+        by_prompt = {name: part for name, part in vars(self).items() if name not in ("model", "settings")}
+        chosen: dict[str, Any] = {n: {i: v for i, v in part.items() if i in ids} for n, part in by_prompt.items()}
+        return replace(self, **chosen)
+
+
+def has_probdiff(directory: Path) -> bool:
+    """Whether a directory holds a finished stage selfeval with ProbDiff among its methods."""
+    return checked(directory) is not None and any(directory.glob("scores-probdiff-*.jsonl"))
+
+
+def read_selfeval(directory: str | Path) -> SelfEvaluated:
+    """A finished stage selfeval with ProbDiff among its methods.
+
+    Raises:
+        DataError: the directory holds no finished selfeval, or none with ProbDiff.
+    """
+    directory = Path(directory).expanduser()
+    made = finished_settings(directory)
+    scores = list(read_rows(directory, "scores"))
+    if not all("probdiff" in row["scores"] for row in scores):
+        raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
+    ids = [row["id"] for row in scores]
+    revised = list(read_rows(directory, "scores-probdiff"))
+    values = [row["scores"]["probdiff"] for row in scores]
+    d = [None if isinstance(value, str) else float(value) for value in values]
+    return SelfEvaluated(
+        model_of(made),
+        dict(zip(ids, d, strict=True)),
+        {i: row["length_ratio"] for i, row in zip(ids, revised, strict=True)},
+        {row["id"]: row["response"] for row in scores},
+        {i: row["revision"] for i, row in zip(ids, revised, strict=True) if "revision" in row},
+        {row["id"]: row.get("category") for row in scores},
+        made,
+    )
 
 
 def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:

@@ -14,13 +14,14 @@ import numpy as np
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.metrics import correlations
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
+from judgetrain.extras.probdiff_studies import comparing
+from judgetrain.extras.probdiff_studies.comparing import Rank
 from judgetrain.extras.probdiff_studies.conflicts import Verdicts, kappas
 from judgetrain.extras.probdiff_studies.duels import Duel
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
-from judgetrain.extras.probdiff_studies.models import ALL, groups_of
+from judgetrain.extras.probdiff_studies.models import ALL, SelfEvaluated, groups_of
 from judgetrain.scorers import discrepancy
-from judgetrain.scorers.discrepancy import LengthReport, Rank
-from judgetrain.scorers.finished import SelfEvaluated
+from judgetrain.scorers.discrepancy import LengthReport
 
 CURVE = 40
 """Points of a confidence curve."""
@@ -89,9 +90,9 @@ class Studies:
             d=d,
             delta=delta,
             sweep={name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
-            ranking=discrepancy.ranking(d, delta),
+            ranking=comparing.ranking(d, delta),
             outcomes=[
-                {"first": a, "second": b, "threshold": t, **asdict(discrepancy.win_tie_lose(d[a], d[b], t))}
+                {"first": a, "second": b, "threshold": t, **asdict(comparing.win_tie_lose(d[a], d[b], t))}
                 for a, b in combinations(d, 2)
                 for t in thresholds
             ],
@@ -272,7 +273,7 @@ def _given(official: Mapping[str, float]) -> Callable[[Rank], str]:
 def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conflict:
     there = [v for x, v in zip(d, verdicts, strict=True) if x is not None]
     found = sum(v is not None for v in there)
-    return Conflict(discrepancy.conflict_degree(d, verdicts), found, len(there) - found)
+    return Conflict(comparing.conflict_degree(d, verdicts), found, len(there) - found)
 
 
 def charts(found: Studies) -> list[Chart]:

@@ -17,13 +17,12 @@ from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.conflicts import Verdicts, read_verdicts
 from judgetrain.extras.probdiff_studies.duels import judged, won
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
-from judgetrain.extras.probdiff_studies.models import read_models
+from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import Studies, charts
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.discrepancy import DELTA, SWEEP
 from judgetrain.scorers.encode import Messages
-from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues

@@ -19,11 +19,11 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.extras.probdiff_studies import stage
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
+from judgetrain.extras.probdiff_studies.models import read_selfeval
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
-from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import check
 from tests.builders.evaluate import run as run_stage

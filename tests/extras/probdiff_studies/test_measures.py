@@ -1,4 +1,4 @@
-"""The hypothesis studies with scripted answers, and real log-probabilities of sampled ones."""
+"""The hypothesis studies with scripted answers and real log-probabilities; models side by side, by hand."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.extras.probdiff_studies import comparing, measures
+from judgetrain.extras.probdiff_studies.comparing import Outcome, Rank
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
-from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.scorers import tiny_scorer
 
+numbers = st.floats(-3, 3, width=32)
 PROMPTS = [({"role": "user", "content": text},) for text in ("the cat", "list a dog", "mat")]
+
+
+@pytest.fixture(scope="module")
+def scorer() -> TokenScorer:
+    return tiny_scorer()
 
 
 class Forgetful:
@@ -45,24 +55,24 @@ class Forgetful:
 
 def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first() -> None:
     engine = Forgetful()
-    answers = studies.repeated_answers(engine, PROMPTS)
+    answers = measures.repeated_answers(engine, PROMPTS)
     assert answers == [["the cat 1", "the cat 2", "the cat 3"], ["list a dog 0"] * 3, ["mat 0", "", ""]]
     assert [len(requests) for requests in engine.requests] == [3, 3, 2]
     last = engine.requests[2][0].messages
     assert [m["role"] for m in last] == ["user", "assistant", "user", "assistant", "user"]
     assert last[3]["content"] == "the cat 2" and last[4]["content"] == load_scorer_prompts().again
     vectors = {"the cat 1": [2, 0], "the cat 2": [1, 1], "the cat 3": [0, 3], "list a dog 0": [5, 5]}
-    found = studies.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
+    found = measures.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
     assert found == [
         Repetition(1, pytest.approx((math.sqrt(0.5) + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
         Repetition(2, pytest.approx((0 + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
     ]
-    assert studies.repetition_report([], lambda texts: []) == []
+    assert measures.repetition_report([], lambda texts: []) == []
 
 
 def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) -> None:
     sampling = Sampling(max_new_tokens=6)
-    found = studies.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
+    found = measures.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
     requests = [Request(messages=p, sampling=sampling) for p in PROMPTS[:2] for _ in range(5)]
     texts = [c.text.strip() for c in scorer.engine.generate(requests, derive_seed(2, "spread"))]
     for i, spread in enumerate(found):
@@ -74,3 +84,40 @@ def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) ->
 
 def test_answers_without_log_probabilities_have_no_spread() -> None:
     assert math.isnan(Spread(()).deviation)
+
+
+def test_the_higher_discrepancy_wins_beyond_the_threshold() -> None:
+    first, second = [0.3, -0.1, 0.0, None, 0.5], [0.0, 0.0, 0.05, 1.0, None]
+    assert comparing.win_tie_lose(first, second, 0.06) == Outcome(1 / 3, 1 / 3, 1 / 3, 3)
+    assert comparing.win_tie_lose(first, second) == Outcome(1 / 3, 0.0, 2 / 3, 3)
+    with pytest.raises(ValueError, match="no item"):
+        comparing.win_tie_lose([None], [1.0])
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1), st.floats(0, 1))
+def test_exchanging_the_models_exchanges_wins_and_losses(pairs: list[tuple[float, float]], threshold: float) -> None:
+    a, b = [x for x, _ in pairs], [y for _, y in pairs]
+    one, other = comparing.win_tie_lose(a, b, threshold), comparing.win_tie_lose(b, a, threshold)
+    assert (one.win, one.tie, one.lose) == (other.lose, other.tie, other.win)
+    assert one.win + one.tie + one.lose == pytest.approx(1)
+
+
+def test_ranking_by_confidence_and_by_mean() -> None:
+    models = {
+        "weak": [-0.2, -0.3],
+        "lucky": [0.0, -2.0],
+        "strong": [0.0, 0.1, None],
+        "same": [-0.5, 0.0],
+        "none": [None],
+    }
+    by_confidence = comparing.ranking(models)
+    assert [(r.model, r.place) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
+    assert by_confidence[0] == Rank("strong", 1, 1.0, pytest.approx(0.05), 2)  # type: ignore[arg-type]
+    assert [r.model for r in comparing.ranking(models, by="mean")] == ["strong", "same", "weak", "lucky"]
+
+
+def test_conflicts_are_opposite_signs_only() -> None:
+    assert comparing.conflict_degree([0.1, -0.1, 0.1, -0.2, 0.3, None], [-1, 1, 1, 0, None, 1]) == 2 / 4
+    assert comparing.conflict_degree([None], [1]) is None
+    with pytest.raises(ValueError, match="allowed"):
+        comparing.conflict_degree([0.1], [2])

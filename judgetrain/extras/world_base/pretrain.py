@@ -2,7 +2,7 @@
 
 Reproduces ``judgetrain/data/world/base`` in six phases; in an hour and a half on one core:
 
-    python -m judgetrain.data.world.pretrain --output judgetrain/data/world/base
+    python -m judgetrain.extras.world_base.pretrain --output judgetrain/data/world/base
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.data.world.corpus import Corpus
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import pretraining_queries
+from judgetrain.extras.world_base.corpus import Corpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -102,21 +102,10 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
     pool = pretraining_queries(load_language())
     if start is None:
         tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=128,
-                intermediate_size=384,
-                num_hidden_layers=4,
-                num_attention_heads=4,
-                num_key_value_heads=4,
-                max_position_embeddings=512,
-                tie_word_embeddings=True,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-                bos_token_id=None,
-            )
-        )
+        sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "max_position_embeddings": 512}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True}
+        ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
     else:
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
@@ -166,8 +155,8 @@ def _train(
         remove_unused_columns=False,
         seed=seed,
     )
-    collate = DataCollatorForSeq2Seq(tokenizer)
-    Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
+    data = IterableDataset.from_generator(rows)
+    Trainer(model, arguments, data_collator=DataCollatorForSeq2Seq(tokenizer), train_dataset=data).train()
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answer_alone: bool) -> dict[str, list[int]]:
