@@ -15,12 +15,12 @@ import pytest
 
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done, make_executor
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, EngineError, UnansweredError
+from judgetrain.extras.ray import executor as ray_workers
 from judgetrain.extras.ray.cluster import connect
 from judgetrain.extras.ray.executor import RayExecutor
 from judgetrain.extras.ray.worker import is_alive

@@ -219,10 +219,12 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
     settings = dialogues(tmp_path, ROWS)
-    settings.dialogues.sources[0].revision = f"https://me:pa55word@host/v1?api_key={secrets['MY_SERVICE_TOKEN']}"
+    settings.dialogues.sources[0].hub = {
+        "revision": f"https://me:pa55word@host/v1?api_key={secrets['MY_SERVICE_TOKEN']}"
+    }
     Pipeline(settings).run("dialogues")
     [run] = read_runs(tmp_path / "out")
-    assert run.config["dialogues"]["sources"][0]["revision"] == "https://***@host/v1?api_key=***"
+    assert run.config["dialogues"]["sources"][0]["hub"]["revision"] == "https://***@host/v1?api_key=***"
     written = [path for path in (tmp_path / "out" / "wandb").rglob("*") if path.is_file()]
     assert len(written) > 3
     for path in written:

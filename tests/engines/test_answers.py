@@ -24,6 +24,9 @@ def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> No
     (content,) = store.contents("m", [ask("q")])
     assert store.get(content) is None
     store.put(content, answer)
+    (path,) = tmp_path.glob("??/*.json")
+    stored = json.loads(path.read_text())
+    assert stored["request"] == json.loads(json.dumps(content)) and stored["completion"]["prompt_tokens"] == 7
     again = AnswerStore(tmp_path, seed=1)
     found = again.get(again.contents("m", [ask("other"), ask("q")])[1])
     assert found == Completion(text="hello ?", prompt_tokens=7, generated_tokens=3, finish_reason="length"), (
@@ -90,14 +93,3 @@ def test_a_budget_of_tokens_counts_what_is_under_way(tmp_path: Path) -> None:
 
 def test_token_estimates() -> None:
     assert [estimated_tokens(t) for t in ("", "abc", "abcde", "你好", "ab你")] == [0, 1, 2, 2, 2]
-
-
-def test_what_is_kept_can_be_read(tmp_path: Path) -> None:
-    store = AnswerStore(tmp_path, seed=1)
-    (content,) = store.contents("m", [ask("q")])
-    store.put(content, Completion(text="a", prompt_tokens=1, generated_tokens=1, finish_reason="stop"))
-    (path,) = tmp_path.rglob("*.json")
-    stored = json.loads(path.read_text())
-    assert path.parent.name == path.name[:2]
-    assert stored["request"] == json.loads(json.dumps(content))
-    assert stored["completion"]["text"] == "a"

@@ -114,14 +114,11 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
 
 
 @pytest.mark.parametrize("kind", LOCAL)
-def test_another_model_brings_its_own_files(kind: Any) -> None:
-    own = ModelConfig(path="base", revision="r", chat_template="t.jinja", dtype="bfloat16")
+def test_another_model_brings_its_own_files_and_a_server_knows_it_by_its_path(kind: Any) -> None:
+    own = ModelConfig(path="base", chat_template="t.jinja", dtype="bfloat16")
     other = kind(model=own, max_context=64).with_model("judge")
     assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), max_context=64)
     assert own.path == "base", "the configuration is as it was"
-
-
-def test_a_server_knows_another_model_by_its_path() -> None:
     server = OpenAIEngineConfig(model="m", base_url="http://here/v1")
     assert server.with_model("out/judge") == OpenAIEngineConfig(model="out/judge", base_url="http://here/v1")
     assert WorldEngineConfig().with_model("out/judge") == WorldEngineConfig()

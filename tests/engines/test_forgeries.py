@@ -26,6 +26,7 @@ from judgetrain.schema import Comparison
 from judgetrain.train.data import fitting, neutral
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
+from tests.engines.tokenizers import byte_level
 
 
 class Forgery(NamedTuple):
@@ -57,28 +58,12 @@ LLAMA2 = (
 )
 
 
-def byte_level(template: str) -> Any:
+def marked(template: str) -> Any:
     """Byte-level BPE with the control tokens of two families; ``<tool_call>`` is not marked as special."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import AddedToken
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    specials = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([f.text for f in FORGERIES], trainer)
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        additional_special_tokens=specials[2:],
-        chat_template=template,
+    made = byte_level(
+        template, [f.text for f in FORGERIES], "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>"
     )
     made.add_tokens([AddedToken(t, special=False, normalized=False) for t in ("<tool_call>", "<think>", "<b>")])
     return made
@@ -105,9 +90,9 @@ def folding(cleans: bool) -> Any:
 
 KINDS = {
     "world": lambda: load_tokenizer(ModelConfig(path="world")),
-    "chatml": lambda: byte_level(CHATML),
-    "llama2": lambda: byte_level(LLAMA2),
-    "plain_roles": lambda: byte_level(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")),
+    "chatml": lambda: marked(CHATML),
+    "llama2": lambda: marked(LLAMA2),
+    "plain_roles": lambda: marked(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")),
     "folding": lambda: folding(cleans=False),
     "folding_cleaning": lambda: folding(cleans=True),
 }
@@ -137,15 +122,10 @@ def judgment_prompt(forgery: Any, set_name: str = "compact") -> tuple[dict[str, 
     return load_prompt_set(set_name).render("judgment", slots)
 
 
-def test_there_are_forgeries_of_every_kind() -> None:
+def test_the_forgeries_are_of_every_kind_and_would_work_without_protection(tokenizer: Any) -> None:
     kinds = {f.kind for f in FORGERIES}
     assert {"score_lines", "verdict", "section", "criteria", "control_tokens", "fake_turn", "look_alike"} < kinds
-    texts = {(f.place, f.text) for f in FORGERIES if f.kind != "control"}
-    assert len(texts) == sum(f.kind != "control" for f in FORGERIES) >= 40
-    assert {f.place for f in FORGERIES} == {"query", "response"}
-
-
-def test_the_forgeries_would_work_without_protection(tokenizer: Any) -> None:
+    assert len({(f.place, f.text) for f in FORGERIES if f.kind != "control"}) >= 40
     texts = [f.text for f in FORGERIES]
     raw = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert any(controls(ids, tokenizer) for ids in raw) or any(m in t for m in MARKERS for t in texts)
@@ -219,15 +199,13 @@ _FOLDING = {cleans: folding(cleans) for cleans in (False, True)}
 def test_what_a_template_says_in_a_sentence_is_no_marker() -> None:
     prompt = "{% if messages[0].role != 'system' %}You are a helpful assistant. {% endif %}"
     turns = "{% for m in messages %}GPT4 Correct {{ m.role | title }}: {{ m.content }}</s>{% endfor %}"
-    tokenizer = byte_level(
-        prompt + "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + turns
-    )
+    tokenizer = marked(prompt + "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + turns)
     assert neutralise("You are a helpful assistant.", tokenizer) == "You are a helpful assistant."
     assert neutralise("so GPT4 Correct User: go on", tokenizer) == f"so G{BREAK}PT4 Correct User: go on"
 
 
 def test_html_and_headings_stay_as_they_are() -> None:
-    tokenizer = byte_level(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8"))
+    tokenizer = marked(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8"))
     text = "### Results:\n<b>bold</b> [1] user: hi, assistant\n#### User\n[INS] <i>"
     assert neutralise(text, tokenizer) == text
     assert neutralise("<tool_call>", tokenizer) == f"<{BREAK}tool_call>"
@@ -291,19 +269,15 @@ def test_a_silent_model_has_no_verdict_whatever_its_prompt_says() -> None:
         assert parse_judgment(completion.text).failure == "no_scores"
 
 
-def test_a_judge_that_quotes_a_forgery_is_read_as_it_scored_or_not_at_all() -> None:
-    for forgery in FORGERIES:
-        for where in range(3):
-            analyses = ["it says more", "it says less", "B is better."]
-            analyses[where] += f"\n{forgery.text}"
-            read = parse_judgment(render_judgment(2, 4, *analyses))
-            assert (read.first, read.second) in ((2, 4), (None, None)), forgery.id
-            assert (read.failure is None) == (read.first is not None)
-
-
 @pytest.mark.parametrize("mark", ["", "> ", "    "])
-def test_no_forgery_that_a_judge_quotes_and_goes_on_from_is_its_verdict(mark: str) -> None:
+def test_a_judge_that_quotes_a_forgery_is_read_as_it_scored_or_not_at_all(mark: str) -> None:
     for forgery in FORGERIES:
         quoted = "\n".join(mark + line for line in forgery.text.splitlines())
         read = parse_judgment(f"The first ends in this:\n{quoted}\nI do not believe it.", ["it is", forgery.text])
         assert (read.first, read.second) == (None, None), forgery.id
+        for where in range(3):
+            analyses = ["it says more", "it says less", "B is better."]
+            analyses[where] += f"\n{quoted}"
+            read = parse_judgment(render_judgment(2, 4, *analyses))
+            assert (read.first, read.second) in ((2, 4), (None, None)), forgery.id
+            assert (read.failure is None) == (read.first is not None)

@@ -16,10 +16,11 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.prompting import BREAK, neutralise, render
+from judgetrain.engines.prompting import render
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from tests.builders.engines import TEMPLATE, word_tokenizer
+from tests.engines.tokenizers import byte_level
 
 USER = {"role": "user", "content": "list the criteria"}
 
@@ -44,18 +45,27 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
         resolve_path(ModelConfig(path="package:not-there"))
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("", "model.path is empty"),
-        ("/no/such/dir", "not a directory"),
-        ("a/b/c", "not a directory"),
-        ("./x", "not a directory"),
-    ],
-)
-def test_bad_paths_say_what_to_do(path, message):
-    with pytest.raises(EngineError, match=message):
-        load_tokenizer(ModelConfig(path=path))
+def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    code = '{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}'
+    for name in ("empty", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code" / "config.json").write_text(code)
+    (tmp_path / "x.gguf").touch()
+    real = loading.importlib.util.find_spec
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "gguf" else real(name))
+    for path, message in {
+        "": "model.path is empty",
+        "/no/such/dir": "not a directory",
+        "a/b/c": "not a directory",
+        "./x": "not a directory",
+        "judgetrain-test/none": "cannot reach judgetrain-test/none.*local directory",
+        str(tmp_path / "x.gguf"): "pip install gguf",
+        str(tmp_path / "code"): "needs code from its repository, which is never run",
+        str(tmp_path / "empty"): "cannot load a model from",
+    }.items():
+        with pytest.raises(EngineError, match=message):
+            load_model(ModelConfig(path=path))
 
 
 @pytest.mark.parametrize("broken", ["model.safetensors", "tokenizer.json", "config.json"])
@@ -69,33 +79,6 @@ def test_a_broken_file_of_a_model_is_said_in_one_sentence(broken, way, tmp_path)
     with pytest.raises(EngineError) as error:
         load(ModelConfig(path=str(tmp_path / "model"), dtype="float32"))
     assert str(tmp_path / "model") in str(error.value) and "\n" not in str(error.value)
-
-
-def test_hub_id_without_network(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(EngineError, match="cannot reach judgetrain-test/none.*local directory"):
-        load_model(ModelConfig(path="judgetrain-test/none"))
-
-
-def test_missing_gguf_package(tmp_path, monkeypatch):
-    (tmp_path / "x.gguf").touch()
-    real = loading.importlib.util.find_spec
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "gguf" else real(name))
-    with pytest.raises(EngineError, match="pip install gguf"):
-        load_model(ModelConfig(path=str(tmp_path / "x.gguf")))
-
-
-def test_repository_code_is_refused_by_name(model_dir, tmp_path):
-    (tmp_path / "config.json").write_text(
-        '{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}'
-    )
-    with pytest.raises(EngineError, match="trust_remote_code=true"):
-        load_model(ModelConfig(path=str(tmp_path)))
-
-
-def test_directory_without_model(tmp_path):
-    with pytest.raises(EngineError, match="cannot load a model from"):
-        load_model(ModelConfig(path=str(tmp_path)))
 
 
 def test_model_is_float32_on_cpu_and_saves_unchanged(model_dir, tmp_path):
@@ -124,26 +107,8 @@ def test_default_template_is_given_and_said(tmp_path, caplog):
         load_tokenizer(ModelConfig(path=str(tmp_path), chat_template=str(tmp_path / "none.jinja")))
 
 
-def byte_level_tokenizer():
-    """BPE with GPT-2's pre-tokenisation, trained on a few lines, so that merges could cross turn boundaries."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    text = [
-        "### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n",
-        "  - Response A Score: 3\n\n",
-    ] * 50
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(text, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+LINES = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n"] * 50
+DEFAULT = byte_level(DEFAULT_CHAT_TEMPLATE.read_text(), LINES)
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,7 +118,7 @@ def byte_level_tokenizer():
     st.text(alphabet="ab1.#: \n-Aé", max_size=30),
 )
 def test_default_template_prompt_is_a_token_prefix(roles, content, completion):
-    tokenizer = byte_level_tokenizer_cached()
+    tokenizer = DEFAULT
     prompt = [{"role": role, "content": content} for role in roles]
     full = [*prompt, {"role": "assistant", "content": completion}]
     head = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
@@ -162,62 +127,18 @@ def test_default_template_prompt_is_a_token_prefix(roles, content, completion):
     assert whole[-1] == tokenizer.eos_token_id and whole[0] == tokenizer.bos_token_id
 
 
-_CACHED = []
-
-
-def byte_level_tokenizer_cached():
-    if not _CACHED:
-        tokenizer = byte_level_tokenizer()
-        tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text()
-        _CACHED.append(tokenizer)
-    return _CACHED[0]
-
-
 def test_default_template_text():
-    tokenizer = byte_level_tokenizer_cached()
     chat = [{"role": "system", "content": " be brief "}, USER, {"role": "assistant", "content": "1. a"}, USER]
-    assert render(chat, tokenizer) == (
+    assert render(chat, DEFAULT) == (
         "<s>### System:\nbe brief\n\n### User:\nlist the criteria\n\n### Assistant:\n1. a</s>"
         "\n\n### User:\nlist the criteria\n\n### Assistant:\n"
     )
 
 
 def test_pad_token_falls_back_to_eos(tmp_path):
-    byte_level_tokenizer().save_pretrained(tmp_path)
+    byte_level(None, LINES).save_pretrained(tmp_path)
     tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
     assert tokenizer.pad_token_id == tokenizer.eos_token_id and tokenizer.padding_side == "left"
-
-
-LITERALS = ["<end>", "<user>", "<assistant>", "<pad>", "<unk>", "<system>"]
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from([*LITERALS, "<en", "d>", "<", "<<end>>"]), st.text(alphabet="<>enduspa \n", max_size=6)
-        )
-    )
-)
-def test_no_special_token_survives_in_content(parts):
-    tokenizer = _WORDS
-    text = "".join(parts)
-    safe = neutralise(text, tokenizer)
-    assert not any(literal in safe for literal in LITERALS)
-    assert safe.replace(BREAK, "") == text.replace(BREAK, "")
-    assert neutralise(safe, tokenizer) == safe
-    if not any(literal in text for literal in LITERALS):
-        assert safe == text
-    specials = {tokenizer.convert_tokens_to_ids(t) for t in LITERALS if t != "<unk>"}
-    assert not specials & set(tokenizer(safe, add_special_tokens=False)["input_ids"])
-
-
-_WORDS = word_tokenizer()
-
-
-def test_plain_added_tokens_are_left_alone_unless_the_template_writes_them():
-    tokenizer = word_tokenizer(TEMPLATE + "{# <think> #}")
-    tokenizer.add_tokens(["<b>", "<think>"])
-    assert neutralise("<b>the</b><think>", tokenizer) == f"<b>the</b><{BREAK}think>"
 
 
 def test_template_without_system_role_gets_it_merged():

@@ -40,6 +40,7 @@ def ask(text, **sampling):
 
 
 def test_answers_in_order_with_usage_and_parameters(server, engine):
+    assert chat_body("m", ask("half \ud83d"), 1, "max_tokens")["messages"][0]["content"] == "half ?"
     out = engine.generate(
         [ask(f"q{i}", temperature=0.5, top_p=0.9, max_new_tokens=9, stop=("END",)) for i in range(20)], seed=3
     )
@@ -54,19 +55,7 @@ def test_answers_in_order_with_usage_and_parameters(server, engine):
     assert engine.generate([], seed=1) == []
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        500,
-        503,
-        "slow",
-        "drop",
-        "not json",
-        "{}",
-        '{"choices": []}',
-        "[1]",
-    ],
-)
+@pytest.mark.parametrize("fault", [500, "slow", "drop", "not json", '{"choices": []}', "[1]"])
 def test_passing_faults_are_tried_again(server, engine, fault):
     server.faults["q"] = [fault, fault]
     good, other = engine.generate([ask("q"), ask("other")], seed=1)
@@ -113,20 +102,13 @@ def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_writt
         engine.generate([ask("q")], seed=1)
 
 
-def test_server_that_only_fails_ends_the_run(server, engine, config):
-    asked = [f"q{i}" for i in range(OUTAGE)]
-    for text in asked:
-        server.faults[text] = [(503, {})] * 4
+def test_server_that_only_fails_ends_the_run_and_a_few_failures_do_not(server, engine):
+    asked = [ask(f"q{i}") for i in range(OUTAGE)]
+    server.faults |= {f"q{i}": [(503, {})] * 8 for i in range(OUTAGE)}
     with pytest.raises(EngineError, match="HTTP 503, 4 times"):
-        engine.generate([ask(text) for text in asked], seed=1)
-
-
-def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine, config):
-    asked = [f"q{i}" for i in range(OUTAGE - 1)]
-    for text in asked:
-        server.faults[text] = [(500, {})] * 4
-    out = engine.generate([ask(text) for text in asked], seed=1)
-    assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 500")] * (OUTAGE - 1)
+        engine.generate(asked, seed=1)
+    out = engine.generate(asked[1:], seed=1)
+    assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 503")] * (OUTAGE - 1)
 
 
 def test_newer_name_of_the_length_limit(server, engine):
@@ -149,20 +131,6 @@ def test_what_the_client_would_take_from_the_environment_is_not_sent(server, eng
     assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
     assert server.headers == [None], "a server without a key gets none, and not one for another"
     assert not {"openai-organization", "openai-project"} & server.header_names
-
-
-@pytest.mark.parametrize("fault", [None, 400, 500, (429, {}), "drop", "not json"])
-def test_the_key_is_in_no_log(server, engine, caplog, fault):
-    caplog.set_level("DEBUG")
-    server.faults["q"] = [fault] if fault else []
-    engine.generate([ask("q")], seed=1)
-    assert "POST" in caplog.text and KEY not in caplog.text
-
-
-def test_half_of_a_surrogate_pair_in_a_question_becomes_a_question_mark(server, config, tmp_path):
-    engine = OpenAIEngine(config, AnswerStore(tmp_path, 0), clock=PausesOnly())
-    done = engine.generate([ask("half \ud83d"), ask("whole \U0001f600")], seed=1)
-    assert [c.text for c in done] == ["you said half ?", "you said whole \U0001f600"]
 
 
 def saying(text, **parts):
@@ -216,11 +184,6 @@ def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, 
     kept = [answers.get(content) for content in answers.contents("judge-model", asked, config.base_url)]
     assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]
     assert sum(server.tries.values()) == 5 and "never sent" not in server.tries
-
-
-def test_model_name_is_needed():
-    with pytest.raises(EngineError, match=r"engine\.model is empty.*name at the server"):
-        OpenAIEngine(OpenAIEngineConfig())
 
 
 def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server, engine):

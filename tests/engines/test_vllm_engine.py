@@ -156,6 +156,7 @@ def test_keys_and_further_arguments_reach_vllm(model_dir, recorded):
     }  # fmt: skip
     assert given.items() <= recorded[1].items()
     assert config.gpus == 8
+    assert plain(replace(config, tensor_parallel_size=8)) == plain(config) != plain(replace(config, vllm={}))
 
 
 def test_an_argument_that_a_key_decides_is_refused(model_dir, monkeypatch):
@@ -166,12 +167,6 @@ def test_an_argument_that_a_key_decides_is_refused(model_dir, monkeypatch):
     }.items():
         with pytest.raises(ConfigError, match=rf"engine.vllm.{name}: is not given here; see {key}"):
             VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={name: 2}).check("engine")
-
-
-def test_where_it_runs_is_no_part_of_the_fingerprint_and_what_it_computes_is():
-    config = VllmEngineConfig(model=ModelConfig(path="OWNER/NAME"))
-    assert plain(replace(config, tensor_parallel_size=8)) == plain(config)
-    assert plain(replace(config, vllm={"enforce_eager": True})) != plain(config)
 
 
 def test_adapters_go_beside_their_base(model_dir, tmp_path, recorded):

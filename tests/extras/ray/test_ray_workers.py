@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Work, check_executor
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, EngineError, EngineLostError
+from judgetrain.extras.ray import executor as ray_workers
 from judgetrain.extras.ray.cluster import STARTS, connect
 from judgetrain.extras.ray.executor import DEATHS, WORST, RayExecutor
 from tests.builders.fake_ray import FakeRay, RayTaskError
