@@ -17,7 +17,7 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.secrets import without_secrets
 from judgetrain.artifacts.tracker import Run, mode_of, tracked
-from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -139,7 +139,7 @@ def test_durations_read_as_a_reader_wants_them() -> None:
 
 def dialogues(tmp_path: Path, text: str) -> Config:
     (tmp_path / "in.jsonl").write_text(text)
-    source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
+    source = DialogueSourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
     return Config(
         recipe_name="mine",
         output_dir=str(tmp_path / "out"),
