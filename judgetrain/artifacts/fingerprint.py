@@ -80,6 +80,37 @@ def by_key(settings: Any) -> dict[str, Any]:
     return found
 
 
+def parts_of(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The configuration objects in a stage's settings, with where they stand; an outer one before those in it.
+
+    What decides nothing is left out (:func:`counted`).
+    """
+    if isinstance(settings, Mapping):
+        for name, item in settings.items():
+            yield from parts_of(item, f"{key}.{name}")
+    elif isinstance(settings, (list, tuple)):
+        for index, item in enumerate(settings):
+            yield from parts_of(item, f"{key}[{index}]")
+    elif dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        yield key, settings
+        for field, item in counted(settings):
+            yield from parts_of(item, field.metadata.get("key") or f"{key}.{field.name}")
+
+
+def check_parts(settings: Any, key: str, checked: set[str]) -> None:
+    """Have every configuration object in a stage's settings say whether it can be used here: its ``check_here(key)``.
+
+    What is in ``checked`` is left out; everything that was looked at is added to it.
+
+    Raises:
+        ConfigError: an object cannot be used; names its key and the remedy.
+    """
+    for place, part in parts_of(settings, key):
+        if (check := getattr(part, "check_here", None)) and repr(part) not in checked:
+            checked.add(repr(part))
+            check(place)
+
+
 def fingerprint(parts: Mapping[str, Any]) -> str:
     """16 hex digits of the SHA-256 over canonical JSON."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)

@@ -94,7 +94,7 @@ class Stage(Generic[S]):
         format: raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
         check_here: refuses what this machine cannot do, and files with a row that the stage cannot read; asked only of
-            a stage that is about to be made. What single configuration objects need they say themselves (``ready.py``).
+            a stage that is about to be made. What single configuration objects need they say themselves.
         artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
         estimate: ``module:function`` of ``estimate(settings, inputs)``, the lines of a dry run; ``inputs()`` makes the
             stage's inputs and gives their directories.

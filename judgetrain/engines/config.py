@@ -12,8 +12,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
+from judgetrain.artifacts.fingerprint import parts_of
 from judgetrain.artifacts.installed import check_package
-from judgetrain.artifacts.ready import parts_of
 from judgetrain.engines.openai.address import Address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig
@@ -30,7 +29,7 @@ class VllmEngine:
     """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
 
     vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` GPUs, and runs it in
-    processes of its own, which :meth:`close` ends. Adapters that are not merged are given to it beside their base.
+    processes of its own, which :meth:`close` ends.
 
     Raises:
         EngineError: vLLM is not installed, or it cannot load the model.
@@ -44,16 +43,15 @@ class VllmEngine:
         path, gguf_file = resolve_path(config.model)
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = load_tokenizer(config.model)
-        self._adapters, base, lora = _adapters(path)
-        weights = str(Path(path) / gguf_file) if gguf_file else base
+        if (Path(path) / ADAPTERS).is_file():
+            raise EngineError(f"{path} holds adapters, and vLLM is given whole models: train with lora.merge=true")
+        weights = str(Path(path) / gguf_file) if gguf_file else path
         try:
-            self._llm: Any = LLM(
-                model=weights, tokenizer=path, **{**_settings(config, base, gguf_file), **lora, **config.vllm}
-            )
+            self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise EngineError(f"vLLM cannot load {config.model.path}: {_why(error, config)}") from error
         self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.max_context)
-        self._ends = sorted(end_token_ids(config.model.at(base) if lora else config.model, self.tokenizer))
+        self._ends = sorted(end_token_ids(config.model, self.tokenizer))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; each samples with ``seed`` plus its place.
@@ -70,7 +68,6 @@ class VllmEngine:
                     [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
                     sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                     use_tqdm=False,
-                    lora_request=self._adapters,
                 )
             except Exception as error:
                 if type(error).__name__ != "EngineDeadError":  # where it is defined moves with vLLM's versions
@@ -124,8 +121,8 @@ class VllmEngine:
         )
 
 
-def _settings(config: VllmEngineConfig, base: str, gguf_file: str | None) -> dict[str, Any]:
-    """The arguments of ``vllm.LLM`` that a configuration decides; ``base``: the model's directory or Hub id."""
+def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dict[str, Any]:
+    """The arguments of ``vllm.LLM`` that a configuration decides; ``path``: the model's directory or Hub id."""
     model = config.model
     given = {
         "max_model_len": config.max_context,
@@ -140,7 +137,7 @@ def _settings(config: VllmEngineConfig, base: str, gguf_file: str | None) -> dic
         given["dtype"] = str(resolve_dtype(model.dtype)).removeprefix("torch.")
     if _on_cpu() and gguf_file is None:
         # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
-        length = context_length(load_config(model.at(base), base), config.max_context)
+        length = context_length(load_config(model, path), config.max_context)
         given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -149,26 +146,6 @@ def _on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _adapters(path: str) -> tuple[Any, str, dict[str, Any]]:
-    """What vLLM is asked with where a directory holds adapters, their base, and how it is to load them.
-
-    Raises:
-        EngineError: adapters that vLLM cannot put on a base.
-    """
-    if not (file := Path(path) / ADAPTERS).is_file():
-        return None, path, {}
-    from vllm.config.lora import MaxLoRARanks
-    from vllm.lora.request import LoRARequest
-
-    said = json.loads(file.read_text(encoding="utf-8"))
-    rank, ranks = max([said["r"], *said.get("rank_pattern", {}).values()]), get_args(MaxLoRARanks)
-    if rank > max(ranks) or said.get("modules_to_save") or said.get("use_dora"):
-        why = f"rank {rank}, {max(ranks)} at most" if rank > max(ranks) else "DoRA, or whole modules beside them"
-        raise EngineError(f"{path} holds adapters that vLLM cannot take ({why}): train with lora.merge=true")
-    lora = {"enable_lora": True, "max_lora_rank": next(r for r in ranks if r >= rank)}
-    return LoRARequest("adapters", 1, path), said["base_model_name_or_path"], lora
 
 
 def _why(error: Exception, config: VllmEngineConfig) -> str:

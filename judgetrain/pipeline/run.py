@@ -14,11 +14,10 @@ from typing import Any
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.executors.base import check_executor
 from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
-from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
+from judgetrain.artifacts.fingerprint import ContentHashes, by_key, check_parts, fingerprint, plain
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.locks import locked, using
-from judgetrain.artifacts.ready import check_parts
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings

@@ -20,9 +20,6 @@ from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, EngineError, UnansweredError
-from judgetrain.extras.ray import executor as ray_workers
-from judgetrain.extras.ray.cluster import connect
-from judgetrain.extras.ray.executor import RayExecutor
 from judgetrain.extras.ray.worker import is_alive
 from tests.builders.executors import Elsewhere
 from tests.fuzz.effort import effort
@@ -256,31 +253,3 @@ def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
     pids = [int(word) for word in said if word != "closed"]
     assert pids and said.count("closed") == len(pids), "a model is closed before its process ends"
     assert not [pid for pid in pids if is_alive(pid)]
-
-
-@pytest.mark.ray
-def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
-    import ray
-
-    said: list[str] = []
-    connect()
-    cpus = float(int(ray.cluster_resources()["CPU"] * 0.6) + 1)
-    executor = RayExecutor(ExecutorConfig(type="ray", workers=3, cpus_per_worker=cpus), say=said.append)
-    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", executor)
-    fill(here, tmp_path / "log")
-    fill(there, tmp_path / "ray")
-    executor.close()
-    assert kept(there) == kept(here)
-    assert len(said) == 1 and "1 of 3 workers are ready" in said[0] and f"0 GPU, {cpus:g} CPU to spare" in said[0]
-
-
-@pytest.mark.ray
-def test_ray_names_what_was_asked_where_no_worker_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_workers, "PATIENCE", 2.0)
-    config = ExecutorConfig(type="ray", workers=2, cpus_per_worker=4096.0)
-    executor = make_executor(config)
-    with pytest.raises(EngineError, match=r"none of 2 workers .* needs 0 GPU, 4096 CPU .* on one node"):
-        fill(stage(tmp_path, executor), tmp_path / "ray")
-    executor.close()
-    with pytest.raises(EngineError, match="no worker of 0 GPU, 4096 CPU fits on a node"):
-        fill(stage(tmp_path, make_executor(ExecutorConfig(type="ray", cpus_per_worker=4096.0))), tmp_path / "ray")

@@ -44,9 +44,3 @@ def test_no_template_switches_escaping_off_or_brings_a_style_of_its_own(path: Pa
     text = path.read_text(encoding="utf-8")
     assert "safe" not in text.replace("unsafe-inline", "") and "autoescape" not in text
     assert path.suffix == ".css" or text.count("<style") == (path.name == "base.html")
-
-
-def test_pages_have_templates_in_every_room_that_makes_some() -> None:
-    assert {path.parents[1].name for path in TEMPLATES} == {
-        *("artifacts", "clustering", "leaderboard", "report", "stress", "views")
-    }

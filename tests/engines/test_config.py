@@ -10,7 +10,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes, plain
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldEngineConfig
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.config import (
     ENGINES,
@@ -22,37 +22,8 @@ from judgetrain.engines.config import (
     VllmEngineConfig,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.config import Config
-from tests.builders.pipeline import check_stage
 
 LOCAL = (TransformersEngineConfig, VllmEngineConfig)
-
-
-def evaluation(*methods: str, engine: EngineConfig) -> Config:
-    config = Config(stage="evaluate")
-    config.evaluate.benchmarks = [BenchmarkConfig(name="world", source=SourceConfig(type="world"))]
-    config.evaluate.methods = list(methods)
-    config.evaluate.external = config.teacher.engine = engine
-    return config
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "message"),
-    [
-        ("world", "one_step:external", None),
-        ("world", "rating:external", None),
-        ("world", "teacher+expected", r"teacher\.engine\.type=world: gives no probabilities.*'teacher\+expected'"),
-        ("world", "external+expected+constrained", r"evaluate\.external\.type=world: gives no probabilities"),
-        ("world", "teacher+parsed", None),
-    ],
-)
-def test_methods_that_an_engine_cannot_do_are_refused(kind: str, method: str, message: str | None) -> None:
-    config = evaluation(method, engine=ENGINES[kind]())
-    if message is None:
-        check_stage("evaluate", config)
-        return
-    with pytest.raises(ConfigError, match=message):
-        check_stage("evaluate", config)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from judgetrain.engines.openai.refusals import SAID, is_empty_account, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
-from tests.builders.paid import stage, started
+from tests.builders.paid import stage
 
 SECRETS = {"TEST_KEY": KEY}
 
@@ -201,24 +201,6 @@ def test_the_key_of_a_kept_answer_holds_the_server_but_no_secret(server: FaultyS
     assert len(server.billed) == 16, "another server of a model of this name"
     stored = [json.loads(p.read_text())["request"]["server"] for p in (tmp_path / "answers").rglob("*.json")]
     assert {*stored} == {address(server), address(server).replace("127.0.0.1", "localhost")}
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_two_processes_that_ask_the_same_pay_once(killed: bool, server: FaultyServer, tmp_path: Path) -> None:
-    server.reply = lambda text: time.sleep(0.3) or f"you said {text}"
-    options = {"base_url": address(server), "concurrency": 2, "retries": 1}
-    both = [started(tmp_path, name, 16, **options) for name in ("a", "b")]
-    if killed:
-        while len(server.billed) < 5:
-            time.sleep(0.01)
-        both[0].kill()
-    said = [process.communicate(timeout=120) for process in both]
-    assert both[1].returncode == 0, said[1][1]
-    lost = 2 if killed else 0  # at most those that the killed process had under way
-    assert 16 <= len(server.billed) <= 16 + lost
-    names = "b" if killed else "ab"
-    rows = [[row["text"] for row in read_rows(tmp_path / "artifacts" / "stage" / n, "rows")] for n in names]
-    assert all(row == [f"you said question {i}" for i in range(16)] for row in rows)
 
 
 WORDS = [

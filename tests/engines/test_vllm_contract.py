@@ -5,12 +5,10 @@ It has an environment of its own (docs/scale.md); elsewhere these tests are skip
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -149,32 +147,12 @@ def test_prompts_beyond_the_context_are_not_asked(vllm: VllmEngine, requests: li
     assert [c.finish_reason == "too_long" for c in done] == [False, True] and done[1].generated_tokens == 0
 
 
-def test_adapters_beside_their_base_and_memory_given_back(tmp_path: Path, requests: list[Request]) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    from judgetrain.engines.config import WORLD_BASE
-    from judgetrain.engines.loading import load_model, load_tokenizer
-
-    base, torch_seed = ModelConfig(path=str(WORLD_BASE)), 3
-    torch.manual_seed(torch_seed)
-    model = get_peft_model(
-        load_model(base), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    )
-    model.save_pretrained(tmp_path)
-    load_tokenizer(base).save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "adapter_config.json").read_text())
-    (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(WORLD_BASE)}))
-    merged = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(tmp_path))))
-    plain = TransformersEngine(TransformersEngineConfig(model=base))
+def test_the_processes_that_hold_the_model_are_gone_when_it_is_closed() -> None:
     before = children()
-    engine = of_vllm(str(tmp_path))
+    engine = of_vllm("world")
     started = children() - before
-    try:
-        assert same(requests[:20], engine, merged) >= 0.9
-        assert same(requests[:20], engine, plain) < 0.9
-    finally:
-        engine.close()
-    assert started and not {pid for pid in started if alive(pid)}, "the processes that hold the model are gone"
+    engine.close()
+    assert started and not {pid for pid in started if alive(pid)}
 
 
 def children() -> set[int]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pytest
 
@@ -44,7 +43,7 @@ class Recorded:
         core = SimpleNamespace(shutdown=lambda: self.ended.append(True))
         self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config), engine_core=core)
 
-    def generate(self, prompts, sampling_params, use_tqdm, lora_request):
+    def generate(self, prompts, sampling_params, use_tqdm):
         self.asked.append((prompts, sampling_params))
         return [SimpleNamespace(outputs=[output]) for output in self.outputs]
 
@@ -54,10 +53,7 @@ def recorded(monkeypatch):
     fake, params = ModuleType("vllm"), ModuleType("vllm.sampling_params")
     fake.LLM, fake.SamplingParams = Recorded, lambda **settings: settings
     params.StructuredOutputsParams = lambda regex: ("regex", regex)
-    lora, request = ModuleType("vllm.config.lora"), ModuleType("vllm.lora.request")
-    lora.MaxLoRARanks = Literal[1, 8, 16]
-    request.LoRARequest = lambda name, number, path: (name, number, path)
-    for module in (fake, params, lora, request):
+    for module in (fake, params):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for name in ("made", "asked", "outputs"):
         monkeypatch.setattr(Recorded, name, [])
@@ -169,20 +165,12 @@ def test_an_argument_that_a_key_decides_is_refused(model_dir, monkeypatch):
             VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={name: 2}).check("engine")
 
 
-def test_adapters_go_beside_their_base(model_dir, tmp_path, recorded):
-    for each in model_dir.iterdir():
-        if "model.safetensors" not in each.name:
-            (tmp_path / each.name).write_bytes(each.read_bytes())
-    said = {"r": 4, "rank_pattern": {"q_proj": 12}, "base_model_name_or_path": str(model_dir)}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(said))
-    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
-    expected = {"model": str(model_dir), "tokenizer": str(tmp_path), "enable_lora": True, "max_lora_rank": 16}
-    assert expected.items() <= recorded[0].items()
-    assert engine._adapters == ("adapters", 1, str(tmp_path))
-    for wrong in ({"r": 32}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}):
-        (tmp_path / "adapter_config.json").write_text(json.dumps(said | wrong))
-        with pytest.raises(EngineError, match=r"lora.merge=true"):
-            make_engine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
+def test_adapters_are_to_be_merged(model_dir, tmp_path, recorded):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((model_dir / name).read_bytes())
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(EngineError, match=r"lora.merge=true"):
+        make_engine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
 
 
 def test_closing_ends_its_processes_once(model_dir, recorded):

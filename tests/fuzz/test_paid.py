@@ -1,6 +1,6 @@
 """A server that fails at random, over many requests: nothing answered is paid twice, no limit is passed, none told.
 
-By hand in full: ``JUDGETRAIN_FUZZ=full python -m pytest -s tests/fuzz/test_paid.py``; every attack is drawn from its
+By hand in full: ``JUDGETRAIN_FUZZ=full python -m pytest tests/fuzz/test_paid.py``; every attack is drawn from its
 number, which a failure names.
 """
 
@@ -104,15 +104,14 @@ def check_money(found: Attacked, lost: int = 0) -> None:
     assert max(broken.values(), default=0) <= BROKEN + lost
 
 
-def check_rows(found: Attacked) -> Counter[str]:
-    """Every request has its own answer, or says why there is none; the reasons, counted."""
+def check_rows(found: Attacked) -> None:
+    """Every request has its own answer, or says why there is none."""
     rows = list(read_rows(found.home / "artifacts" / "stage" / "a", "rows"))
     assert [row["content"] for row in rows] == [f"question {i}" for i in range(REQUESTS)]
     for row in rows:
         answered = row["finish_reason"] in ("stop", "length")
         assert row["text"] == (said(row["content"]) if answered else "")
         assert answered or row["error"]
-    return Counter(row["finish_reason"] for row in rows)
 
 
 def check_secrets(found: Attacked, *printed: str) -> None:
@@ -120,6 +119,13 @@ def check_secrets(found: Attacked, *printed: str) -> None:
     texts = [*printed, *found.said]
     texts += [p.read_bytes().decode("utf-8", "replace") for p in found.home.rglob("*") if p.is_file()]
     assert not [secret for secret in SECRETS for text in texts if secret in text]
+
+
+def check(found: Attacked, lost: int = 0, *printed: str) -> None:
+    """All three."""
+    check_money(found, lost)
+    check_rows(found)
+    check_secrets(found, *printed)
 
 
 def finish(found: Attacked) -> None:
@@ -131,40 +137,22 @@ def finish(found: Attacked) -> None:
     raise AssertionError(f"not finished after {RUNS} runs: {found.said[-1]}")
 
 
-def report(name: str, all_: list[Attacked]) -> None:
-    """What was attacked, for those who run this by hand."""
-    faults = sum((each.attack.given for each in all_), Counter[str]())
-    tries = sum(len(each.server.log) for each in all_)
-    runs, ended = sum(each.server.run for each in all_), sum(len(each.said) for each in all_)
-    print(
-        f"\n{name}: {len(all_)} attacks, {runs} runs ({ended} ended with a sentence), {tries} tries, "
-        f"{faults.total()} faults of {len(faults)} kinds: {dict(faults.most_common())}"
-    )
-
-
 def test_nothing_is_paid_twice_whatever_the_server_does(
     observed: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    done = []
     caplog.set_level("INFO")
     for number in range(effort(3, 80)):
         with serving() as server:
             found = observed(number, server)
             finish(found)
-            check_money(found)
-            check_rows(found)
             printed = capsys.readouterr()
-            check_secrets(found, printed.out, printed.err, caplog.text)
+            check(found, 0, printed.out, printed.err, caplog.text)
             caplog.clear()
             before = len(found.server.log)
             assert found.once() and len(found.server.log) == before, "a finished stage asks nothing"
-            done.append(found)
-    with capsys.disabled():
-        report("server", done)
 
 
-def test_budgets_hold_whatever_the_server_does(observed: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    done = []
+def test_budgets_hold_whatever_the_server_does(observed: Any) -> None:
     for number in range(1000, 1000 + effort(2, 40)):
         rng = random.Random(number)
         with serving() as server:
@@ -183,18 +171,10 @@ def test_budgets_hold_whatever_the_server_does(observed: Any, capsys: pytest.Cap
                 else:
                     found.attack.share *= 0.8
             finish(found)
-            check_money(found)
-            check_rows(found)
-            check_secrets(found)
-            done.append(found)
-    with capsys.disabled():
-        report("budget", done)
+            check(found)
 
 
-def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(
-    observed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = []
+def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(observed: Any) -> None:
     for number in range(2000, 2000 + effort(1, 15)):
         rng = random.Random(number)
         with serving() as server:
@@ -221,8 +201,4 @@ def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(
                 if [process.returncode for process in running] == [0, 0]:
                     break
                 found.attack.share *= 0.7
-            check_money(found, lost)
-            check_rows(found)
-            done.append(found)
-    with capsys.disabled():
-        report("kills and second processes", done)
+            check(found, lost)

@@ -11,8 +11,6 @@ from judgetrain.errors import EngineError
 
 PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
 """Beginnings of the environment variables that workers get as they are here; never one that holds a secret."""
-STARTS = 3
-"""Tries to start a cluster on this machine: on a busy one Ray's processes may miss the 15 s that they have."""
 SAID = 8
 """Nodes that a message names; of more, how many there are of each size."""
 
@@ -84,17 +82,12 @@ def connect() -> None:
         return
     logging.getLogger("ray").setLevel(logging.ERROR)  # what it warns of before ray.init comes to logging_level
     address = os.environ.get("RAY_ADDRESS") or "local"
-    for left in reversed(range(STARTS if address == "local" else 1)):
-        try:
-            _join(address)
-            return
-        except Exception as error:  # Ray raises plain ones too, as where a node does not start in time
-            if not left:
-                said = " ".join(str(error).split())[:300]
-                raise EngineError(
-                    f"RAY_ADDRESS={address}: no Ray cluster is reached there: {said}"
-                    + ("" if address == "local" else " (one that asks for a token: set RAY_AUTH_MODE=token)")
-                ) from error
+    try:
+        _join(address)
+    except Exception as error:  # Ray raises plain ones too, as where a node does not start in time
+        said = " ".join(str(error).split())[:300]
+        told = "" if address == "local" else " (one that asks for a token: set RAY_AUTH_MODE=token)"
+        raise EngineError(f"RAY_ADDRESS={address}: no Ray cluster is reached there: {said}{told}") from error
 
 
 def _join(address: str) -> None:

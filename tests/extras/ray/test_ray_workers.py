@@ -17,7 +17,7 @@ from judgetrain.artifacts.executors.base import Work, check_executor
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, EngineError, EngineLostError
 from judgetrain.extras.ray import executor as ray_workers
-from judgetrain.extras.ray.cluster import STARTS, connect
+from judgetrain.extras.ray.cluster import connect
 from judgetrain.extras.ray.executor import DEATHS, WORST, RayExecutor
 from tests.builders.fake_ray import FakeRay, RayTaskError
 
@@ -342,25 +342,6 @@ def test_secrets_do_not_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"HF_HOME", "TOKENIZERS_PARALLELISM"} <= {*passed}
     assert not {"HF_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY"} & {*passed}
     assert told["address"] == "auto"
-
-
-@pytest.mark.parametrize(("address", "tries"), [("local", STARTS), ("auto", 1)])
-def test_a_cluster_of_ones_own_that_does_not_start_in_time_is_started_again(
-    address: str, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray, began = FakeRay(), []
-
-    def init(**settings: Any) -> None:
-        began.append(settings["address"])
-        raise RuntimeError("The current node timed out during startup.")
-
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
-    monkeypatch.setattr(ray, "init", init, raising=False)
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(EngineError, match=rf"RAY_ADDRESS={address}: .* timed out during startup"):
-        connect()
-    assert began == [address] * tries
 
 
 @pytest.mark.parametrize("gpus", [None, 0.0, 0.5, 1.0, 4.0])
