@@ -45,10 +45,13 @@ class StageSettings:
     def of(cls, config: Any) -> Self:
         """The settings that a stage reads of the whole configuration, each field from its own key."""
         values: dict[str, Any] = {field.name: _read(config, field.metadata) for field in dataclasses.fields(cls)}
-        whole = cls(**values)
-        conditions = {field.name: field.metadata["use_if"] for field in dataclasses.fields(cls)}
-        idle: dict[str, Any] = {name: None for name, use_if in conditions.items() if use_if and not use_if(whole)}
-        return dataclasses.replace(whole, **idle) if idle else whole
+        return cls(**values).active()
+
+    def active(self) -> Self:
+        """These settings with None for every value that they have no use for."""
+        conditions = {field.name: field.metadata["use_if"] for field in dataclasses.fields(self)}
+        idle: dict[str, Any] = {name: None for name, use_if in conditions.items() if use_if and not use_if(self)}
+        return dataclasses.replace(self, **idle) if idle else self
 
 
 def value_at(config: Any, key: str) -> Any:

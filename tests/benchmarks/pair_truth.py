@@ -1,35 +1,23 @@
-"""Of the preference pairs of a quickstart run, how many prefer what is better by the world's truth, at each level.
+"""Of preference pairs of the quickstart, how many prefer what is better by the world's truth, at each level.
 
-    python -m tests.benchmarks.pair_truth outputs
-
-Reads the newest finished artifacts of stages ``tree`` and ``label`` under OUTPUTS/artifacts. A side is right when
+A side is right when
 
 - judgment: its verdict on its criterion is the true one;
 - guideline: it names the evidence to look for, as a sound guideline of that criterion does;
 - criteria: (compared) the criteria that decide for this kind of query stand earlier than on the other side.
-
-Prints, by level, pairs whose chosen side is better, worse or no different, and the share of better among all pairs and
-among those that differ, with 95% Wilson intervals; then the same of the labels.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.data.world import true_verdict
 from judgetrain.data.world.annotator import Annotator, criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
-from tests.benchmarks.common import parser_of
 
 Fates = Counter[str]
 
@@ -56,14 +44,6 @@ def earliness(query: str, criteria: Sequence[str]) -> float:
     kind, names = load_language().kinds[load_language().kind_of(query)], [criterion_name(line) for line in criteria]
     weights = {kind.primary: 2.0, kind.secondary: 1.0}
     return -sum(weight * names.index(name) for name, weight in weights.items() if name in names)
-
-
-def newest(outputs: Path, stage: str) -> Path:
-    """The directory of the stage's newest finished artifact."""
-    found = sorted((outputs / "artifacts" / stage).glob(f"*/{MANIFEST}"), key=lambda p: p.stat().st_mtime)
-    if not found:
-        sys.exit(f"{outputs}/artifacts/{stage} holds no finished artifact: run python -m judgetrain stage=label")
-    return found[-1].parent
 
 
 def compare(chosen: float, rejected: float) -> str:
@@ -97,41 +77,3 @@ def fates(pairs: Iterator[dict[str, Any]], trees: dict[str, EvaluationTree]) -> 
             continue
         found.setdefault(level, Counter())[compare(*map(float, values))] += 1
     return found
-
-
-def line(name: str, count: Fates) -> str:
-    """A row of the table."""
-    from scipy.stats import binomtest
-
-    better, different, total = count["better"], count["better"] + count["worse"], count.total()
-    shares = []
-    for n in (total, different):
-        low, high = binomtest(better, n).proportion_ci(method="wilson") if n else (0.0, 1.0)
-        shares.append(f"{100 * better / max(n, 1):.1f} ({100 * low:.1f}–{100 * high:.1f})")
-    return f"| {name} | {total} | {better} | {count['same']} | {count['worse']} | {' | '.join(shares)} |"
-
-
-def main() -> None:
-    """Print the table."""
-    parser = parser_of(__doc__)
-    parser.add_argument("outputs", nargs="?", type=Path, default=Path("outputs"))
-    outputs = parser.parse_args().outputs
-    label = newest(outputs, "label")
-    upstream = json.loads((label / MANIFEST).read_text())["upstream"]["tree"]
-    rows = read_rows(outputs / "artifacts" / "tree" / upstream, "trees")
-    trees = {tree.comparison.id: tree for tree in map(EvaluationTree.from_row, rows)}
-    print("| level | pairs | better | same | worse | better, % of all | better, % of those that differ |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for level, count in sorted(fates(read_rows(label, "pairs-train"), trees).items()):
-        print(line(level, count))
-    labels: Fates = Counter()
-    for row in read_rows(label, "labels"):
-        if row["verdict"] is not None:
-            comparison = trees[row["comparison_id"]].comparison
-            truth = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
-            labels["same" if truth == "tie" else "better" if row["verdict"] == truth else "worse"] += 1
-    print(line("labels (same: truth is a tie)", labels))
-
-
-if __name__ == "__main__":
-    main()

@@ -23,8 +23,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
-from judgetrain.extras.judge_reward.groups import Group, scalars
-from judgetrain.extras.judge_reward.modes import MODES
+from judgetrain.extras.judge_reward.groups import MODES, Group, scalars
 from judgetrain.judges import Judge, OneStepJudge, SingleRatingJudge, load_judge
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison

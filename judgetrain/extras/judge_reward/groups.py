@@ -1,20 +1,35 @@
-"""Groups of responses to one prompt, judged by a mode: the one driver of every reward."""
+"""Groups of responses to one prompt: which pairs of them a judge is asked about, and what that makes each one worth."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
 
 from judgetrain.errors import ConfigError
-from judgetrain.extras.judge_reward.modes import MODES, Members, Scalar, Share
 from judgetrain.judges.base import SHARES, Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 
 Ask = Callable[[Sequence[Comparison]], Sequence[Prediction]]
 """Judges comparisons: a prediction each, in their order. A judge's ``compare_all`` is one."""
+
+Share = float | None
+"""The part of a comparison that its first response won: 1, 0, 0.5 for a tie, or between; None: it cannot be read."""
+
+Scalar = float | None
+"""What a response is worth within its group; None: nothing readable was said of it."""
+
+MODES = ("round_robin", "anchor")
+"""``round_robin`` asks about every pair: a scalar is the mean share over the group's other responses, in [0, 1].
+
+``anchor`` asks about each response against one answer: a scalar is its share of that comparison. The answer is the
+reference, where there is one; else the median of three responses, found by judging these three among each other first,
+which costs n pairs for n responses in place of n(n - 1)/2. It has 0.5 itself.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,17 +61,13 @@ def soft_share(prediction: Prediction) -> Share:
     return (SHARES[prediction.verdict_ab] + SHARES[prediction.verdict_ba]) / 2
 
 
-READINGS = {"round_robin": hard_share, "anchor": soft_share, "bradley_terry": soft_share}
-"""How each mode reads a prediction. With one comparison a member, degrees are worth more than what errs least often."""
-
-
 def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> list[list[Scalar]]:
     """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
 
-    All pairs of a round, of all groups, are asked in one call; ``round_robin`` and ``bradley_terry`` have one round,
-    ``anchor`` one with references and else two. The same texts are asked about once, and in an order that depends on
-    them alone. Nothing is asked about equal responses, which are equally good, nor about one without text, which loses
-    to every one that has some.
+    All pairs of a round, of all groups, are asked in one call; ``round_robin`` has one round, ``anchor`` one with
+    references and else two. The same texts are asked about once, and in an order that depends on them alone. Nothing is
+    asked about equal responses, which are equally good, nor about one without text, which loses to every one that has
+    some.
 
     Raises:
         ConfigError: no such mode.
@@ -64,56 +75,74 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
-    running, found = [_rounds(group, mode) for group in groups], list[list[Scalar]]([] for _ in groups)
-    waiting: dict[int, list[Comparison]] = {}
-
-    def go_on(number: int, said: Mapping[str, Share] | None) -> None:
-        try:
-            waiting[number] = running[number].send(said)
-        except StopIteration as done:
-            found[number] = done.value
-            waiting.pop(number, None)
-
-    for number in range(len(groups)):
-        go_on(number, None)
-    while waiting:
-        asked = sorted({c.id: c for part in waiting.values() for c in part}.values(), key=lambda c: c.id)
-        said = {c.id: READINGS[mode](p) for c, p in zip(asked, ask(asked), strict=True)}
-        for number in list(waiting):
-            go_on(number, said)
-    return found
+    tables = [_Table(group) for group in groups]
+    if mode == "round_robin":
+        _ask_about(((t, *pair) for t in tables for pair in combinations(t.members, 2)), ask, hard_share)
+        return [[t.mean_share(response) for response in t.group.responses] for t in tables]
+    _ask_about(((t, *pair) for t in tables for pair in t.first_pairs()), ask, soft_share)
+    anchors = [t.anchor() for t in tables]
+    own = [(t, anchor) for t, anchor in zip(tables, anchors, strict=True) if t.group.reference is None]
+    _ask_about(((t, anchor, other) for t, anchor in own for other in t.members[3:]), ask, soft_share)
+    return [
+        [t.against(anchor, response) for response in t.group.responses]
+        for t, anchor in zip(tables, anchors, strict=True)
+    ]
 
 
-def _rounds(group: Group, mode: str) -> Generator[list[Comparison], Mapping[str, Share] | None, list[Scalar]]:
-    """A group under way: yields what it asks about, is sent the shares by the comparisons' ids, gives its scalars.
+class _Table:
+    """The different responses of a group, in an order that their texts decide, and the shares of their pairs."""
 
-    Rounds in which there is nothing to ask are over at once.
-    """
-    counts = Counter(group.responses)
-    members = sorted(counts, key=lambda text: hashlib.sha256(text.encode()).digest())
-    if not members:
-        return []
-    rounds = MODES[mode](Members(tuple(counts[text] for text in members), group.reference is not None))
-    texts = [*members, group.reference or ""]
-    try:
-        pairs = next(rounds)
-        while True:
-            shares = [_known(texts[i], texts[j]) for i, j in pairs]
-            unknown = [pair for pair, share in zip(pairs, shares, strict=True) if share is None]
-            asked = {(i, j): Comparison.of(group.prompt, texts[i], texts[j]) for i, j in unknown}
-            if asked:
-                said = (yield list(asked.values())) or {}
-                shares = [said[asked[p].id] if p in asked else s for p, s in zip(pairs, shares, strict=True)]
-            pairs = rounds.send(shares)
-    except StopIteration as done:
-        worth = dict(zip(members, done.value, strict=True))
-    return [worth[response] for response in group.responses]
+    def __init__(self, group: Group) -> None:
+        self.group, self.counts = group, Counter(group.responses)
+        self.members = sorted(self.counts, key=lambda text: hashlib.sha256(text.encode()).digest())
+        self.shares: dict[tuple[str, str], Share] = {}
+
+    def note(self, one: str, other: str, share: Share) -> None:
+        self.shares[one, other], self.shares[other, one] = share, None if share is None else 1 - share
+
+    def mean_share(self, member: str) -> Scalar:
+        """The mean over the group's other responses; one that stands there several times ties with itself, unasked."""
+        others = [(self.shares[member, other], self.counts[other]) for other in self.members if other != member]
+        read = [(share, weight) for share, weight in others if share is not None]
+        read += [(0.5, self.counts[member] - 1)] if read or not others else []
+        weight = sum(each for _, each in read)
+        return sum(share * each for share, each in read) / weight if weight else None
+
+    def first_pairs(self) -> Iterable[tuple[str, str]]:
+        """All responses with the reference, or the three of which one becomes the anchor, among each other."""
+        reference = self.group.reference
+        return combinations(self.members[:3], 2) if reference is None else ((m, reference) for m in self.members)
+
+    def anchor(self) -> str:
+        """What responses are compared with: the reference, or of three the one nearest to winning half."""
+        if self.group.reference is not None:
+            return self.group.reference
+
+        def off_middle(one: str) -> float:
+            shares = [self.shares[one, other] for other in self.members[:3] if other != one]
+            read = [share for share in shares if share is not None]
+            return abs(fmean(read) - 0.5) if read else 1.0
+
+        return min(self.members[:3], key=off_middle, default="")
+
+    def against(self, anchor: str, response: str) -> Scalar:
+        if self.group.reference is not None or response != anchor:
+            return self.shares.get((response, anchor))
+        compared = [self.shares.get((m, anchor)) is not None for m in self.members]
+        return 0.5 if any(compared) or len(compared) == 1 < self.counts[anchor] else None
 
 
-def _known(one: str, other: str) -> Share:
-    """What the first of two texts wins, where nobody has to be asked; else None."""
-    if one == other:
-        return 0.5
-    if one.strip() and other.strip():
-        return None
-    return (bool(one.strip()) - bool(other.strip()) + 1) / 2
+def _ask_about(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, read: Callable[[Prediction], Share]) -> None:
+    """Note the shares of pairs, of which those that nobody has to be asked about are not asked."""
+    waiting = []
+    for table, one, other in pairs:
+        if one == other:
+            table.note(one, other, 0.5)
+        elif one.strip() and other.strip():
+            waiting.append((table, one, other, Comparison.of(table.group.prompt, one, other)))
+        else:
+            table.note(one, other, (bool(one.strip()) - bool(other.strip()) + 1) / 2)
+    asked = sorted({c.id: c for *_, c in waiting}.values(), key=lambda c: c.id)
+    said = {c.id: read(p) for c, p in zip(asked, ask(asked) if asked else (), strict=True)}
+    for table, one, other, comparison in waiting:
+        table.note(one, other, said[comparison.id])

@@ -11,8 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.judge_reward.groups import Group, scalars
-from judgetrain.extras.judge_reward.modes import MODES, Scalar
+from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, text_of
@@ -33,8 +32,8 @@ class JudgeReward:
 
     Args:
         judge: a judge, or its name: it is then loaded at the first call.
-        mode: how pairs become scalars: ``round_robin``, ``anchor`` or ``bradley_terry``
-            (:mod:`judgetrain.extras.judge_reward.modes`).
+        mode: how pairs become scalars: ``round_robin`` or ``anchor``
+            (:data:`~judgetrain.extras.judge_reward.groups.MODES`).
         reference: of mode ``anchor``, the column with the answer that completions are compared with, as text or
             messages, None for no reward; by default one of the completions is chosen.
         num_generations: the trainer's. Without it all completions of a prompt in a call are one group, also when the

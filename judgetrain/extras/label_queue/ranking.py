@@ -1,18 +1,42 @@
-"""Which rows of verdicts come first."""
+"""Rows of verdicts: read from files, and which of them come first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.rows import RowError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
-from judgetrain.extras.label_queue.information import Information
+from judgetrain.extras.label_queue.information import PARTS, Information
+from judgetrain.judging.rows import read_verdicts
 
 Row = Mapping[str, Any]
+SHOWN = ("id", "messages", "response_a", "response_b", "model_a", "model_b", "group", "verdict")
+NEEDED = ("id", "messages", "response_a", "response_b", "verdict_ab", "verdict_ba")
 INFORMATION, CHANCE = "information", "chance"
 """How a comparison came to be in the queue."""
+
+
+def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of stage judge in files, globs and directories, each id once.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def take(row: Any, place: str) -> None:
+        if not isinstance(row, Mapping) or any(name not in row for name in NEEDED):
+            raise RowError("no_verdict", f"expected a row of stage judge, with {', '.join(NEEDED)}")
+        known = found.setdefault(row["id"], dict(row))
+        if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
+            raise RowError("other_id", f"id {row['id']!r} is another comparison's in a file before it; make ids differ")
+
+    for _ in read_verdicts(files, "label_queue.files", take):
+        pass
+    return list(found.values())
 
 
 def left_out(row: Row, relabel: bool = False) -> str | None:
@@ -36,10 +60,10 @@ def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dic
     drawn = sorted(rows, key=lambda r: lot[r["id"]])
     kept = []
     for row, how in _taken(telling, drawn, config):
-        facts = asdict(found[row["id"]]) | {"information": found[row["id"]].total(config.by)}
+        known = found[row["id"]]
+        facts = {f"of_{part}": getattr(known, part) for part in PARTS} | {"information": known.total(config.by)}
         facts = {name: None if value is None else round(value, 6) for name, value in facts.items()}
-        kept.append({**_shown(row), **{f"of_{n}": facts.pop(n) for n in ("branches", "orders", "margin")}, **facts})
-        kept[-1] |= {"chosen_by": how, "rank": len(kept)}
+        kept.append({n: row.get(n) for n in SHOWN} | facts | {"chosen_by": how, "rank": len(kept) + 1})
     return kept
 
 
@@ -59,8 +83,3 @@ def _taken(telling: Sequence[Row], drawn: Sequence[Row], config: LabelQueueConfi
             yield chance[given - 1], CHANCE
         else:
             yield rest[place - 1 - given], INFORMATION
-
-
-def _shown(row: Row) -> dict[str, Any]:
-    names = ("id", "messages", "response_a", "response_b", "model_a", "model_b", "group", "verdict")
-    return {name: row.get(name) for name in names}

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.rows import RowError
 from judgetrain.errors import DataError
 from judgetrain.extras.label_queue.formats import INTERFACE, argilla, label_studio
-from judgetrain.extras.label_queue.ranking import CHANCE, left_out, ranked
+from judgetrain.extras.label_queue.ranking import CHANCE, left_out, ranked, read_rows_of
 from judgetrain.extras.label_queue.stages import LabelQueueSettings
-from judgetrain.judging.rows import read_verdicts
-
-KEY = "label_queue.files"
-NEEDED = ("id", "messages", "response_a", "response_b", "verdict_ab", "verdict_ba")
 
 
 def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -46,27 +42,6 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
         out.log(f"label_queue: {out.path(name)}")
 
 
-def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of stage judge in files, globs and directories, each id once.
-
-    Raises:
-        ConfigError: no such file.
-        DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
-    """
-    found: dict[str, dict[str, Any]] = {}
-
-    def take(row: Any, place: str) -> None:
-        if not isinstance(row, Mapping) or any(name not in row for name in NEEDED):
-            raise RowError("no_verdict", f"expected a row of stage judge, with {', '.join(NEEDED)}")
-        known = found.setdefault(row["id"], dict(row))
-        if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
-            raise RowError("other_id", f"id {row['id']!r} is another comparison's in a file before it; make ids differ")
-
-    for _ in read_verdicts(files, KEY, take):
-        pass
-    return list(found.values())
-
-
 def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many are to be labelled, and what a label of them would tell; for the manifest, and reports."""
     first = queue[: max(1, len(queue) // 10)]
@@ -75,13 +50,9 @@ def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
         "verdicts": len(rows),
         "to_label": len(queue),
         "by_chance": sum(row["chosen_by"] == CHANCE for row in queue),
-        "information": _mean(queue),
-        "information_of_first_tenth": _mean(first),
+        "information": round(fmean(row["information"] for row in queue), 6),
+        "information_of_first_tenth": round(fmean(row["information"] for row in first), 6),
     }
-
-
-def _mean(rows: Sequence[Mapping[str, Any]]) -> float:
-    return round(sum(float(row["information"]) for row in rows) / len(rows), 6)
 
 
 def _told(facts: Mapping[str, Any], gone: Mapping[str, int]) -> Iterator[str]:

@@ -58,7 +58,7 @@ class Pair:
     """Two systems of one part, the better one first: rating points between them, and the first one's win rate.
 
     ``decided``: the interval of the difference is above :data:`~judgetrain.extras.leaderboard.standings.APART`.
-    ``rate`` is None where they were never compared; ``expected`` is what the ratings say.
+    ``rate`` is None where they were never compared.
     """
 
     first: str
@@ -66,7 +66,6 @@ class Pair:
     difference: float
     interval: Interval
     decided: bool
-    expected: float
     rate: Rate | None
 
 
@@ -92,4 +91,3 @@ class Leaderboard:
     by_group: dict[str, dict[str, Rate]]
     baseline: str | None
     scores: str
-    resamples: int

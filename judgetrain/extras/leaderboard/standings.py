@@ -54,7 +54,6 @@ def leaderboard(
         by_group={g: _of_group(g, kept, names, resamples, seed) for g in (groups if len(groups) > 1 else ())},
         baseline=config.baseline,
         scores=config.scores,
-        resamples=resamples,
     )
 
 
@@ -126,7 +125,6 @@ def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
                 difference=float(apart[0]),
                 interval=(low, high),
                 decided=low > APART,
-                expected=1.0 / (1.0 + 10.0 ** (-float(apart[0]) / 400.0)),
                 rate=rate_between(found.games, found.won, i, [j]),
             )
 

@@ -6,17 +6,11 @@ import base64
 import binascii
 import hmac
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from judgetrain.extras.server.service import Service
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = ("/health", "/openapi.json", "/docs")
 """Paths that need no token."""
@@ -39,12 +33,12 @@ class Admission:
         token: what clients must send; None: nothing.
     """
 
-    def __init__(self, app: App, service: Service, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
         self._app, self._service = app, service
         self._token = None if token is None else token.encode()
         self._longest = service.limits.body
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one connection of another kind, which passes."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -65,15 +59,15 @@ class Admission:
             metrics.requests.labels(endpoint, str(status)).inc()
             metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
 
-    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
-        refusal = self._refusal(scope, headers.get(b"authorization", b""))
-        if refusal is None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, body = dict(scope["headers"]), None
+        if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
+            wanted = "a token is needed: Authorization: Bearer TOKEN"
+            refusal: Response | None = error(401, wanted, headers={"www-authenticate": "Bearer"})
+        elif (refusal := self._late(scope)) is None:
             body = await self._body(headers, receive)
-            if body is None:
-                refusal = error(413, f"the request is longer than {self._longest} bytes")
-            else:
-                refusal = self._late(scope)
+            too_long = error(413, f"the request is longer than {self._longest} bytes")
+            refusal = too_long if body is None else self._late(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -89,13 +83,7 @@ class Admission:
         finally:
             self._service.open_requests -= 1
 
-    def _refusal(self, scope: MutableMapping[str, Any], authorization: bytes) -> Response | None:
-        """Why a request is not read at all."""
-        if scope["path"] in OPEN or self._admits(authorization):
-            return self._late(scope)
-        return error(401, "a token is needed: Authorization: Bearer TOKEN", headers={"www-authenticate": "Bearer"})
-
-    def _late(self, scope: MutableMapping[str, Any]) -> Response | None:
+    def _late(self, scope: Scope) -> Response | None:
         """What a request is told that comes after the signal to end."""
         if not self._service.draining or scope["method"] != "POST":
             return None

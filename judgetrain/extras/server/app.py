@@ -14,13 +14,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.extras.judge_reward.groups import Group, scalars
-from judgetrain.extras.judge_reward.modes import Scalar
+from judgetrain.extras.judge_reward.groups import Group, Scalar, scalars
 from judgetrain.extras.server import schema
 from judgetrain.extras.server.admission import Admission, error
-from judgetrain.extras.server.batches import ClosedError, QueueFullError
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
-from judgetrain.extras.server.service import Service
+from judgetrain.extras.server.service import ClosedError, QueueFullError, Service
 
 EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
@@ -42,7 +40,7 @@ GROUPS = 64
 def create_app(service: Service, token: str | None = None) -> FastAPI:
     """The application that answers for a service; ``token``: what clients must send."""
     app = FastAPI(title="judgetrain", version=version("judgetrain"), redoc_url=None, responses=ERRORS)
-    app.add_middleware(Admission, service=service, token=token)  # type: ignore[arg-type]
+    app.add_middleware(Admission, service=service, token=token)
     _handle_errors(app)
     _add_judge(app, service)
     _add_reward(app, service)

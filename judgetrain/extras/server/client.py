@@ -93,7 +93,8 @@ class RemoteJudge(Judge):
                 if response.status_code not in AGAIN:
                     break
                 said = f"status {response.status_code}"
-                wait = max(wait, min(LONGEST_PAUSE, _seconds(response.headers.get("retry-after"))))
+                told = response.headers.get("retry-after", "")
+                wait = max(wait, min(LONGEST_PAUSE, float(told) if told.isdigit() else 0.0))
             except httpx2.TransportError as error:
                 said = str(error) or type(error).__name__
             if time.monotonic() + wait > until:
@@ -106,15 +107,8 @@ class RemoteJudge(Judge):
 
 
 def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
-    return {
-        "id": comparison.id,
-        "messages": [asdict(message) for message in comparison.dialogue.messages],
-        "response_a": comparison.response_a,
-        "response_b": comparison.response_b,
-        "model_a": comparison.model_a,
-        "model_b": comparison.model_b,
-        "seed": seed,
-    }
+    texts = {name: getattr(comparison, name) for name in ("id", "response_a", "response_b", "model_a", "model_b")}
+    return texts | {"messages": [asdict(message) for message in comparison.dialogue.messages], "seed": seed}
 
 
 def _prediction(row: Mapping[str, Any]) -> Prediction:
@@ -122,10 +116,6 @@ def _prediction(row: Mapping[str, Any]) -> Prediction:
     cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
     made = {"cost": Cost(**cost), "reasons": tuple(Reason(**reason) for reason in row["reasons"])}
     return Prediction(comparison_id=row["id"], method=row["judge"], **known | made)
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdigit() else 0.0
 
 
 def _message(response: httpx2.Response) -> str:

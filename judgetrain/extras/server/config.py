@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
 
-MODES = ("round_robin", "anchor", "bradley_terry")
-"""The modes of rewards (``judge_reward/modes.py``)."""
+MODES = ("round_robin", "anchor")
+"""The modes of rewards (``judge_reward/groups.py``)."""
 
 
 @dataclass

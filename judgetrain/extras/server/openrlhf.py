@@ -13,8 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from judgetrain.extras.judge_reward.groups import Group
-from judgetrain.extras.judge_reward.modes import Scalar
+from judgetrain.extras.judge_reward.groups import Group, Scalar
 from judgetrain.extras.server.schema import RewardIn
 from judgetrain.schema import Message, Prompt
 

@@ -68,7 +68,7 @@ def scores_of(method: Method, models: Models, settings: StressSettings) -> Itera
 
 
 def _compared(cases: Sequence[Case], judge: Judge, seed: int) -> tuple[Rows, Counter[str]]:
-    """The scalars that :data:`MODE` makes of comparisons within each case (``judge_reward/modes.py``).
+    """The scalars that :data:`MODE` makes of comparisons within each case (``judge_reward/groups.py``).
 
     Responses that hold nothing are not shown to the judge and have no score.
     """

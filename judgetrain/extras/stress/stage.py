@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
@@ -26,8 +25,7 @@ from judgetrain.extras.stress.result import result_of
 from judgetrain.extras.stress.stages import StressSettings, shown
 from judgetrain.extras.stress.text import console, page
 from judgetrain.judges.factory import Models
-from judgetrain.judges.method import BASELINE, BRANCHING, Method
-from judgetrain.judges.settings import EXTERNAL
+from judgetrain.judges.method import BASELINE, Method
 from judgetrain.schema import Dialogue
 
 RESPONSES = "responses"
@@ -50,11 +48,8 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
         mark = _write(dialogues, settings, budget, out)
         rows = read_rows(out.directory, RESPONSES)
         cases = [Case(d, row["responses"]) for d, row in zip(dialogues, rows, strict=True)]
-        found = {shown(m): _scored(m, cases, mark, models, settings) for m in map(Method.parse, config.methods)}
-        if config.gold == TRUTH:
-            gold = truth(cases)
-        else:
-            gold = _scored(Method.parse(config.gold), cases, mark, models, settings)
+        found = {shown(Method.parse(m)): _scored(m, cases, mark, models, settings) for m in config.methods}
+        gold = truth(cases) if config.gold == TRUTH else _scored(config.gold, cases, mark, models, settings)
     result = result_of(config, gold, found, out.seed)
     out.write_json("stress", asdict(result))
     out.note("stress", [asdict(row) for row in result.summary])
@@ -109,41 +104,18 @@ def _request(dialogue: Dialogue) -> Request:
     )
 
 
-def _scored(method: Method, cases: Sequence[Case], mark: str, models: Models, settings: StressSettings) -> Rows:
+def _scored(text: str, cases: Sequence[Case], mark: str, models: Models, settings: StressSettings) -> Rows:
     """What a method makes of the responses, out of its shards, which are filled where they are not there."""
-    out, name = models.out, f"scores-{method.file_name}" + (f"@{method.most or 1}" if method.has_branches else "")
-    hashes = ContentHashes.of_run(out.home)
-    asked = hashes.identity(_asked(method, models, settings))
-    judge = models.identity(method, hashes)
-    parts = {"format": FORMAT, "responses": mark, "method": shown(method), "judge": judge, "asked": asked}
-    adopt(name, fingerprint(parts), out)
+    out, method, hashes = models.out, Method.parse(text), ContentHashes.of_run(models.out.home)
+    name = f"scores-{method.file_name}" + (f"@{method.most or 1}" if method.has_branches else "")
+    # Other methods, the prompts and the writer decide nothing here.
+    asked = hashes.identity(replace(settings, stress=StressConfig(methods=[text])).active())
+    adopt(name, fingerprint({"responses": mark, "judge": models.identity(method, hashes), "asked": asked}), out)
     gpus = settings.scorer.gpus if method.kind == "scorer" and settings.scorer else models.gpus(method)
     with scores_of(method, models, settings) as scores:
         spread = models.budget is None and method.kind != BASELINE  # no model: a worker would take longer to ask
         out.sharded(name, cases, SHARD, _shard_of(scores), "prompts", spread=spread, gpus=gpus)
     return [row["scores"] for row in read_rows(out.directory, name)]
-
-
-_ASKING = {
-    BRANCHING: ("judge", "criteria"),
-    "one_step": ("one_step",),
-    "at_once": ("at_once",),
-    "rating": ("rating",),
-    "scorer": ("scorer", "base"),
-    BASELINE: (),
-}
-"""By kind of method, the settings that decide how it is asked."""
-
-
-def _asked(method: Method, models: Models, settings: StressSettings) -> StressSettings:
-    """The settings without what concerns other methods, the prompts and the responses."""
-    kept = {"seed", *_ASKING[method.kind]}
-    if method.names_model and models.own_engine(method) is not None:
-        kept.add("engine")
-    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):  # others bring their prompts
-        kept.add("prompts")
-    changes: dict[str, Any] = {field.name: None for field in fields(settings) if field.name not in kept}
-    return replace(settings, **changes | {"stress": StressConfig(methods=[])})
 
 
 def _shard_of(scores: Scores) -> Callable[[int, Sequence[Case]], ShardResult]:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import judgetrain.judges
-from judgetrain import rewards
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward import compute_score, compute_scores, verl
 from judgetrain.judges import LongerJudge, Prediction
@@ -79,7 +78,7 @@ def test_what_is_missing_is_named(loads: list[Any]) -> None:
 
 def test_verl_loads_the_module_by_its_file(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As ``custom_reward_function.path`` and ``name`` do."""
-    spec = importlib.util.spec_from_file_location("custom_module", Path(rewards.__file__))
+    spec = importlib.util.spec_from_file_location("custom_module", Path(str(verl.__file__)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "custom_module", module)

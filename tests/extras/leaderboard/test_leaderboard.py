@@ -99,8 +99,6 @@ def test_ratings_and_win_rates_are_evalicas_to_a_millionth(many: list[Battle]) -
     sides = [b.system_a for b in many], [b.system_b for b in many], [WINNERS[b.outcome] for b in many]
     shares = evalica.average_win_rate(*sides).scores
     assert {s.system: s.win_rate.share for s in board.systems if s.win_rate} == pytest.approx(shares.to_dict())
-    expected = evalica.pairwise_frame(evalica.bradley_terry(*sides, tolerance=1e-12, limit=10_000).scores)
-    assert [p.expected for p in board.pairs] == pytest.approx([expected.loc[p.first, p.second] for p in board.pairs])
 
 
 def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle]) -> None:
@@ -121,7 +119,7 @@ def test_two_systems_differ_by_their_odds() -> None:
     [pair] = board.pairs
     assert (pair.first, pair.second) == ("x", "y")
     assert pair.difference == pytest.approx(apart)
-    assert pair.expected == pytest.approx(0.7) and pair.rate and pair.rate.share == pytest.approx(0.7)
+    assert pair.rate and pair.rate.share == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +159,10 @@ def test_a_system_that_always_wins_has_a_finite_rating_which_is_said_to_be_bound
     assert rated(board)["y"] == pytest.approx(1000, abs=1e-6) == rated(board)["z"], "it moves no other one"
     assert top.win_rate and top.win_rate.share == 1.0
     assert top.win_rate.interval == pytest.approx((0.025 ** (1 / 20), 1.0))
-    json.dumps(asdict(board), allow_nan=False)
-
-
-def test_one_comparison_is_enough_for_a_leaderboard() -> None:
-    board = leaderboard([battle("x", "y", "A")], FEW, 0)
-    assert rated(board)["x"] - rated(board)["y"] == pytest.approx(400 * math.log10(1.5 / 0.5), abs=1e-6)
-    json.dumps(asdict(board), allow_nan=False)
+    one = leaderboard([battle("x", "y", "A")], FEW, 0)
+    assert rated(one)["x"] - rated(one)["y"] == pytest.approx(400 * math.log10(1.5 / 0.5), abs=1e-6)
+    for each in (board, one):
+        json.dumps(asdict(each), allow_nan=False)
 
 
 def test_systems_that_no_comparison_links_are_ranked_apart() -> None:
@@ -201,6 +196,7 @@ def test_the_baselines_win_rates_and_groups() -> None:
 
 def test_pairs_are_told_apart_where_the_interval_of_the_difference_excludes_nothing_else(many: list[Battle]) -> None:
     board = leaderboard(many, FEW, 0)
+    assert board == leaderboard(many, FEW, 0) and board.pairs != leaderboard(many, FEW, 5).pairs, "a seed's own"
     assert board.separability == sum(p.interval[0] > APART for p in board.pairs) / 10
     for s in board.systems:
         assert s.ranks and s.rating
@@ -223,11 +219,6 @@ def test_intervals_take_prompts_whole() -> None:
     assert width["apart"] == pytest.approx(width["once"] / math.sqrt(8), rel=0.1)
     # The normal interval of a log odds: 1.96 / sqrt(n p q), in rating points.
     assert width["once"] == pytest.approx(2 * 1.96 / math.sqrt(60 * 2 / 9) * 400 / math.log(10), rel=0.1)
-
-
-def test_the_same_seed_gives_the_same_leaderboard(many: list[Battle]) -> None:
-    assert leaderboard(many, FEW, 4) == leaderboard(many, FEW, 4)
-    assert leaderboard(many, FEW, 4).pairs != leaderboard(many, FEW, 5).pairs
 
 
 def test_nothing_that_can_be_counted_is_an_error_that_says_what_there_is() -> None:
@@ -304,9 +295,5 @@ def test_what_style_is_worth_does_not_hang_on_which_system_a_row_names_first() -
     one, other = leaderboard(rows, FEW, 0), leaderboard(turned, FEW, 0)
     assert other.style["length"][0] == pytest.approx(one.style["length"][0], abs=0.05), "the longer one always first"
     assert rated(other) == pytest.approx(rated(one), abs=0.01)
-
-
-def test_style_is_left_out_where_a_response_is_not_known() -> None:
-    rows, _ = _styled(30)
-    board = leaderboard([*rows, *battles("x>good good>x")], FEW, 0)
-    assert board.style == {} and all(s.styled is None for s in board.systems)
+    unknown = leaderboard([*rows, *battles("x>good good>x")], FEW, 0)
+    assert unknown.style == {} and all(s.styled is None for s in unknown.systems), "a response is not known"

@@ -17,13 +17,12 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import EngineError
-from judgetrain.extras.judge_reward.modes import MODES
+from judgetrain.extras.judge_reward.groups import MODES
 from judgetrain.extras.server import config, service
 from judgetrain.extras.server.app import create_app
-from judgetrain.extras.server.batches import QueueFullError
 from judgetrain.extras.server.config import Limits, ServeConfig
 from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
-from judgetrain.extras.server.service import Service
+from judgetrain.extras.server.service import QueueFullError, Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost
 from judgetrain.judges.config import JudgeOptions
@@ -130,19 +129,20 @@ def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str, me
     assert message in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"{", b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', b"\xff", b""])
-def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post("/v1/judge", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code in (400, 422) and answer.json()["error"]["message"]
-    assert client.post("/v1/judge", json=ROW).status_code == 200
-
-
-def test_json_without_its_header_is_told_to_have_one(client: TestClient) -> None:
-    """As curl sends what follows -d."""
-    form = {"content-type": "application/x-www-form-urlencoded"}
-    answer = client.post("/v1/judge", content=json.dumps(ROW), headers=form)
-    assert answer.status_code == 422
-    assert answer.json()["error"]["message"] == "expected the header Content-Type: application/json (curl -H)"
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (b"{", "application/json", "no JSON"),
+        (b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', "application/json", "surrogate"),
+        (b"\xff", "application/json", "parsing the body"),
+        (b"", "application/json", "Field required"),
+        # As curl sends what follows -d.
+        (json.dumps(ROW), "application/x-www-form-urlencoded", "expected the header Content-Type: application/json"),
+    ],
+)
+def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes, kind: str, message: str) -> None:
+    answer = client.post("/v1/judge", content=body, headers={"content-type": kind})
+    assert answer.status_code in (400, 422) and message in answer.json()["error"]["message"]
 
 
 def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording) -> None:
@@ -230,6 +230,10 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
     found = RewardOut.model_validate_json(answer.content)
     assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
     assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
+    assert MODES == config.MODES
+    with client_of(LongerJudge(), reward="anchor") as anchored:
+        body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
+        assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
     short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
     assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
 
@@ -283,10 +287,3 @@ def test_what_is_not_known_is_null_and_tokens_are_counted_as_often_as_orders_are
     assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
     assert found["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
     assert 'judgetrain_tokens_total{kind="generated"} 6.0' in lines, "once: no order is shown"
-
-
-def test_mode_anchor_compares_with_the_label() -> None:
-    assert (*MODES,) == config.MODES
-    with client_of(LongerJudge(), reward="anchor") as client:
-        body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
-        assert client.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0]
