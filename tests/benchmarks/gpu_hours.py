@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
+from judgetrain.extras.probdiff_studies.stage import SAMPLES, TIMES
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.ensembles import PASSES
 from tests.benchmarks.common import parser_of
@@ -140,7 +141,7 @@ def self_evaluation(config: Config, billions: float) -> Iterator[Part]:
 def studied(config: Config, billions: float) -> Part:
     """What ``studies`` takes of one model: answers to some prompts a few times, to others many times, read again."""
     settings = config.studies
-    written = settings.prompts * settings.times + settings.spread_prompts * settings.samples
+    written = settings.prompts * TIMES + settings.spread_prompts * SAMPLES
     tokens = written * ASSUMED["response tokens"]
     hours = sampling(written, tokens, billions) + sampling(written, 0, billions)
     return Part(stage=f"studies of a {billions:g}B model", calls=2 * written, tokens=tokens, hours=hours)

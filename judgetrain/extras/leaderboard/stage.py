@@ -1,17 +1,24 @@
-"""Stage ``leaderboard``: ranks, intervals and a page from verdicts."""
+"""Stage ``leaderboard``: ranks and intervals from verdicts, on the console, as a table and as a self-contained page."""
 
 from __future__ import annotations
 
+import csv
+import datetime
+import io
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.extras.leaderboard import text
 from judgetrain.extras.leaderboard.battles import read_battles
+from judgetrain.extras.leaderboard.records import Leaderboard, Pair, Rate, Rating, Standing
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
 from judgetrain.extras.leaderboard.standings import leaderboard
+
+TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -21,7 +28,113 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
-    write_text_atomic(out.path("leaderboard.csv"), text.csv_of(board))
-    write_text_atomic(out.path("leaderboard.html"), text.page(board, f"Leaderboard of {len(board.systems)} systems"))
-    out.tell(text.console(board))
+    write_text_atomic(out.path("leaderboard.csv"), csv_of(board))
+    write_text_atomic(out.path("leaderboard.html"), page(board, f"Leaderboard of {len(board.systems)} systems"))
+    out.tell(console(board))
     out.log(f"leaderboard: page: {out.path('leaderboard.html')}")
+
+
+def csv_of(board: Leaderboard) -> str:
+    """A row for each system as CSV; what is not known is empty."""
+    rows = [_row(s) for s in board.systems]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _row(s: Standing) -> dict[str, Any]:
+    best, worst = s.ranks or (None, None)
+    return {
+        "part": s.part,
+        "rank": s.rating.rank if s.rating else None,
+        "system": s.system,
+        **_columns("rating", s.rating),
+        "best_rank": best,
+        "worst_rank": worst,
+        "bounded": s.bounded,
+        "styled_rank": s.styled.rank if s.styled else None,
+        **_columns("styled_rating", s.styled),
+        **_columns("win_rate", s.win_rate),
+        **_columns("against", s.against),
+        "games": s.win_rate.games if s.win_rate else 0,
+        **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing", "length")},
+    }
+
+
+def _columns(name: str, found: Rate | Rating | None) -> dict[str, float | None]:
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    value = found.share if isinstance(found, Rate) else found.points
+    return {name: value, f"{name}_low": found.interval[0], f"{name}_high": found.interval[1]}
+
+
+def console(board: Leaderboard) -> list[Any]:
+    """What is printed: a table, narrow enough for 80 columns, and what must be known beside it."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    headers = ["rank", "system", "rating", "95%", "between", *(["styled"] if board.style else []), "win %"]
+    headers += [*(["base %"] if board.baseline else []), "n", "unread"]
+    for header in headers:
+        table.add_column(header, justify="left" if header == "system" else "right", overflow="fold")
+    for s in board.systems:
+        cells = ["–" if s.rating is None else str(s.rating.rank), s.system, *_rating(s)]
+        cells += [f"{s.styled.points:.0f}" if s.styled else "–"] if board.style else []
+        cells += [_percent(s.win_rate), *([_percent(s.against)] if board.baseline else [])]
+        cells += [str(s.win_rate.games if s.win_rate else 0), str(s.unreadable + s.missing)]
+        table.add_row(*map(Text, cells))
+    return [table, *map(Text, remarks(board))]
+
+
+def _rating(s: Standing) -> list[str]:
+    if s.rating is None or s.ranks is None:
+        return ["–", "–", "–"]
+    (low, high), (best, worst) = s.rating.interval, s.ranks
+    return [f"{s.rating.points:.0f}", f"{low:.0f}..{high:.0f}", str(best) if best == worst else f"{best}-{worst}"]
+
+
+def _percent(rate: Rate | None) -> str:
+    return f"{100 * rate.share:.1f}" if rate else "–"
+
+
+def remarks(board: Leaderboard) -> list[str]:
+    """Sentences on what a reader of the ranks must know."""
+    outcomes = ", ".join(f"{n} {outcome}" for outcome, n in board.outcomes.items())
+    said = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
+    if board.separability is not None:
+        said.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
+    if len(board.parts) > 1:
+        parts = "; ".join(", ".join(part) for part in board.parts)
+        said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
+    if bounded := [s.system for s in board.systems if s.bounded]:
+        said.append(
+            f"Won or lost every comparison with others: {', '.join(bounded)}. No finite rating fits that, so half of "
+            "one more prompt is taken to have gone the other way; the interval takes as many as chance may have hidden."
+        )
+    return said
+
+
+def page(board: Leaderboard, title: str) -> str:
+    """The page: ranks with intervals, the matrix of pairs, groups of prompts."""
+    return render(
+        TEMPLATE,
+        title=title,
+        board=board,
+        remarks=remarks(board),
+        parts=[[s for s in board.systems if s.part == k] for k in range(len(board.parts))],
+        pairs={key: cell for p in board.pairs for key, cell in _cells(p).items()},
+        day=datetime.date.today().isoformat(),
+    )
+
+
+def _cells(pair: Pair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
+    """The two fields of a pair in the matrix: the row's win rate against the column, and whether it is decided."""
+    if pair.rate is None:
+        return {}
+    (low, high), rate = pair.rate.interval, pair.rate
+    turned = Rate(share=1.0 - rate.share, interval=(1.0 - high, 1.0 - low), games=rate.games)
+    return {(pair.first, pair.second): (rate, pair.decided), (pair.second, pair.first): (turned, pair.decided)}

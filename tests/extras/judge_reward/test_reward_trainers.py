@@ -52,10 +52,10 @@ def writer() -> tuple[Any, Any]:
     )
 
 
-def data(conversational: bool) -> Any:
+def data() -> Any:
     from datasets import Dataset
 
-    prompts = [[{"role": "user", "content": query}] if conversational else query for query in QUERIES]
+    prompts = [[{"role": "user", "content": query}] for query in QUERIES]
     return Dataset.from_list([{"prompt": prompt, "reference": "yes ."} for prompt in prompts])
 
 
@@ -63,8 +63,7 @@ def logged(trainer: Any, name: str) -> list[float]:
     return [float(row[name]) for row in trainer.state.log_history if name in row]
 
 
-@pytest.mark.parametrize("conversational", [True, False])
-def test_grpo_runs_two_steps(tmp_path: Path, conversational: bool) -> None:
+def test_grpo_runs_two_steps(tmp_path: Path) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     model, tokenizer = writer()
@@ -74,7 +73,7 @@ def test_grpo_runs_two_steps(tmp_path: Path, conversational: bool) -> None:
         model,
         reward_funcs=JudgeReward(judge, num_generations=4),
         args=GRPOConfig(output_dir=str(tmp_path), max_steps=2, **COMMON),
-        train_dataset=data(conversational),
+        train_dataset=data(),
         processing_class=tokenizer,
     )
     trainer.train()
@@ -99,7 +98,7 @@ def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot
         model,
         reward_funcs=JudgeReward(judge, "anchor", reference="reference"),
         args=RLOOConfig(output_dir=str(tmp_path), max_steps=1, **COMMON),
-        train_dataset=data(True),
+        train_dataset=data(),
         processing_class=tokenizer,
     )
     trainer.train()
