@@ -39,7 +39,7 @@ class JudgeReward:
         num_generations: the trainer's. Without it all completions of a prompt in a call are one group, also when the
             prompt stands there twice.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
-        asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="ranked"``.
+        asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="clear"``.
 
     Raises:
         ConfigError: no such mode, or a reference for another one than ``anchor``.

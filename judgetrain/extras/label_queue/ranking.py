@@ -58,7 +58,7 @@ def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dic
     lot = {row["id"]: derive_seed(seed, "queue", row["id"]) for row in rows}
     telling = sorted(rows, key=lambda r: (-round(found[r["id"]].total(config.by), 9), lot[r["id"]]))
     drawn = sorted(rows, key=lambda r: lot[r["id"]])
-    kept = []
+    kept: list[dict[str, Any]] = []
     for row, how in _taken(telling, drawn, config):
         known = found[row["id"]]
         facts = {f"of_{part}": getattr(known, part) for part in PARTS} | {"information": known.total(config.by)}
