@@ -28,19 +28,6 @@ BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
 READOUTS = ("parsed", "expected")
-_READOUT = (
-    "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
-)
-_CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
-_TIE = "scores at most so far apart are a tie"
-_RETRIES = (
-    "times that a comparison is asked about again where its first branch cannot be read in some order; what was greedy "
-    "is then sampled at temperature 1"
-)
-_OFFSET = (
-    "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
-    "scores (reports measure it: position offset)"
-)
 
 Aggregation = Literal["vote", "margin", "clear"]
 """How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
@@ -51,9 +38,13 @@ the first to see a clear difference prefers (``judges/kinds/aggregation.py``).""
 class ReadingConfig:
     """How judgments are written and read, in trees and by a judge alike."""
 
-    readout: str = key("parsed", _READOUT, choices=READOUTS)
-    constrained: bool = key(False, _CONSTRAINED)
-    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+    readout: str = key(
+        "parsed",
+        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
+        choices=READOUTS,
+    )
+    constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
+    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
 
 
 @dataclass
@@ -89,8 +80,21 @@ class JudgeConfig(ReadingConfig):
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
-    position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
-    retries: int = key(1, _RETRIES, low=0, high=10)
+    position_offset: float = key(
+        0.0,
+        "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
+        "scores (reports measure it: position offset)",
+        low=-4.0,
+        high=4.0,
+        unit="points",
+    )
+    retries: int = key(
+        1,
+        "times that a comparison is asked about again where its first branch cannot be read in some order; what was "
+        "greedy is then sampled at temperature 1",
+        low=0,
+        high=10,
+    )
     aggregation: str = key(
         "vote",
         "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; clear, the "

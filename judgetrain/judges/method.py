@@ -156,14 +156,16 @@ class Method:
     @property
     def asking(self) -> dict[str, Any]:
         """What the options change of ``judge.*``: so one judge can be evaluated in several ways side by side."""
-        changes = {name: value for option in self.options for name, value in OPTIONS[option].items()}
-        return {name: value for name, value in changes.items() if name not in WAYS}
+        return {name: value for name, value in self._changes.items() if name not in WAYS}
 
     @property
     def ways(self) -> dict[str, Any]:
         """What the options say that no key does (:data:`~judgetrain.judges.config.WAYS`)."""
-        changes = {name: value for option in self.options for name, value in OPTIONS[option].items()}
-        return {name: value for name, value in changes.items() if name in WAYS}
+        return {name: value for name, value in self._changes.items() if name in WAYS}
+
+    @property
+    def _changes(self) -> dict[str, Any]:
+        return {name: value for option in self.options for name, value in OPTIONS[option].items()}
 
 
 def method_directory(text: str, owner: object = None) -> str | None:

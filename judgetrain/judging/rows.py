@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,11 +86,11 @@ def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, st
             if path.is_dir():
                 raise DataError(f"{key}: {path} holds no verdicts.jsonl or verdicts.parquet; name the files in it")
         source = SourceConfig(name=VERDICTS, type="jsonl", path=str(path))
-        yield from read(source, f"{key}[{i}]", partial(_placed, take, path))
 
+        def placed(row: Any, number: int, path: Path = path) -> T:
+            return take(row, f"{path}:{number}")
 
-def _placed(take: Callable[[Any, str], T], path: Path, row: Any, number: int) -> T:
-    return take(row, f"{path}:{number}")
+        yield from read(source, f"{key}[{i}]", placed)
 
 
 def _unanswered(prediction: Prediction) -> str | None:
@@ -109,13 +108,9 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
     schema = _schema()
     with atomic(path) as file, arrow.parquet.ParquetWriter(file, schema) as writer:
-        flat = _flat(rows)
+        flat = ({**row, "failures": json.dumps(row["failures"])} for row in rows)
         while part := list(islice(flat, BATCH)):
             writer.write_table(arrow.Table.from_pylist(part, schema=schema))
-
-
-def _flat(rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    return ({**row, "failures": json.dumps(row["failures"])} for row in rows)
 
 
 def _schema() -> Any:

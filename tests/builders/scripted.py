@@ -80,6 +80,15 @@ def judged(a: int, b: int, note: str = "") -> str:
     return f"Response A Score: {a}\nAnalysis of Response A: x{note}\nResponse B Score: {b}\nAnalysis of Response B: y"
 
 
+def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
+    """A judgment in the frame, each text on one line."""
+    analysis_a, analysis_b, comparison = (" ".join(text.splitlines()) for text in (analysis_a, analysis_b, comparison))
+    return (
+        f"Response A Score: {first:.17g}\nAnalysis of Response A: {analysis_a}\n"
+        f"Response B Score: {second:.17g}\nAnalysis of Response B: {analysis_b}\nComparison: {comparison}"
+    )
+
+
 def noisy(request: Request, occurrence: int) -> str:
     """Lists, guidelines and judgments that vary; about one judgment in eight cannot be read."""
     slots = request.slots

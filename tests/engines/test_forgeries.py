@@ -19,13 +19,13 @@ from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
 from judgetrain.extras.robustness.attacks.names import FORGERIES as FILE
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
+from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
 from judgetrain.train.data import fitting, neutral
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
-from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, render_judgment
 from tests.engines.tokenizers import byte_level
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from judgetrain.errors import DataError
@@ -37,6 +38,9 @@ def test_lists_give_a_verdict_a_row() -> None:
     found = judge(["one", [{"role": "user", "content": "two"}]], ["aa", "b"], ["a", "bb"])
     assert [each.verdict for each in found] == ["A", "B"]
     assert judge([], [], []) == []
+    column = np.array(["a", "bb"])
+    assert [each.verdict for each in judge(column, column, np.array(["aa", "b"]))] == ["B", "A"], "a table's columns"
+    assert judge(np.array([{"role": "user", "content": "q"}]), "a", "bb").verdict == "B"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,10 @@ def test_lists_give_a_verdict_a_row() -> None:
         (([], "a", "b"), "the last message to be the user's, found none at all"),
         (([{"role": "assistant", "content": "x"}], "a", "b"), "the last message to be the user's, found assistant"),
         (([{"role": "user"}], "a", "b"), "message 0: expected a role and a content"),
+        ((None, "b", "c"), "found NoneType"),
+        ((5, "b", "c"), "found int"),
+        (([5], "b", "c"), "message 0: .* found int"),
+        (("q", None, "c"), "three lists of the same length; found str, NoneType, str"),
     ],
 )
 def test_what_is_no_comparison_is_refused(given: tuple, message: str) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.frames import FRAME
-from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment, render_judgment
+from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
+from tests.builders.scripted import render_judgment
 
 WHOLE = render_judgment(4, 2, "it cites 3 sources", "misses 2", "A is better.")
 B = "\nResponse B Score: 2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -36,18 +35,11 @@ def test_a_complete_tree_has_k_times_8_branches(k: int, guidelines: int, judgmen
     assert EvaluationTree.from_row(trees[0].to_row()) == trees[0]
 
 
-def test_scores_of_the_exchanged_order_are_put_back() -> None:
-    def first_is_five(request: Request, occurrence: int) -> str:
-        return judged(5, 1) if request.step == "judgment" else noisy(request, occurrence)
-
-    tree = grow([comparison(0)], ScriptedEngine(first_is_five), PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)[0]
+def test_responses_are_shown_exchanged_in_order_ba_and_their_scores_are_put_back() -> None:
+    engine = ScriptedEngine(lambda r, i: judged(5, 1) if r.step == "judgment" else noisy(r, i))
+    tree = grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)[0]
     verdicts = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()}
     assert verdicts == {"AB": (5, 1, "A"), "BA": (1, 5, "B")}
-
-
-def test_responses_are_shown_exchanged_in_order_ba() -> None:
-    engine = ScriptedEngine(noisy)
-    grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)
     shown = [(r.slots["response_a"], r.slots["response_b"]) for r in engine.requests if r.step == "judgment"]
     assert shown == [("left 0", "right 0"), ("right 0", "left 0")]
 
@@ -104,40 +96,42 @@ def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
 
 
 def test_tokens_add_up() -> None:
-    tree = grow(
-        [comparison(0)],
-        ScriptedEngine(noisy),
-        PROMPTS,
-        Shape(count=3, criteria=3, guidelines=2, judgments=2),
-        SAMPLING,
-        0,
-    )[0]
+    shape = Shape(count=3, criteria=3, guidelines=2, judgments=2)
+    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, shape, SAMPLING, 0)[0]
     assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens
-    prompt = tree.criteria_prompt_tokens
-    generated = tree.criteria_generated_tokens
-    for c, g in product(range(3), range(2)):
-        guideline = tree.criteria[c].guidelines[g]
-        prompt += guideline.prompt_tokens
-        generated += guideline.generated_tokens
-        for judgment in guideline.judgments:
-            prompt += judgment.prompt_tokens
-            generated += judgment.generated_tokens
+    nodes = [node for c in tree.criteria for g in c.guidelines for node in (g, *g.judgments)]
+    assert len(nodes) == 3 * 2 * (1 + 4)
+    prompt = tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes)
+    generated = tree.criteria_generated_tokens + sum(node.generated_tokens for node in nodes)
     assert tree_tokens(tree) == (prompt, generated)
 
 
 def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
-    runs = [
-        grow(
-            [comparison(i) for i in range(5)],
-            ScriptedEngine(noisy),
-            PROMPTS,
-            Shape(count=6, criteria=6),
-            SAMPLING,
-            0,
-            sample_criteria(3, 2),
-        )
-        for _ in range(2)
-    ]
-    assert runs[0] == runs[1]
-    assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in runs[0])
-    assert len({tuple(c.rank for c in t.criteria) for t in runs[0]}) > 1
+    rows, shape, choose = [comparison(i) for i in range(5)], Shape(count=6, criteria=6), sample_criteria(3, 2)
+    first, again = (grow(rows, ScriptedEngine(noisy), PROMPTS, shape, SAMPLING, 0, choose) for _ in range(2))
+    assert first == again
+    assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in first)
+    assert len({tuple(c.rank for c in t.criteria) for t in first}) > 1
+
+
+def listing(text: str):  # type: ignore[no-untyped-def]
+    return lambda request, occurrence: text if request.step == "criteria" else noisy(request, occurrence)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_first_k_criteria_cost_what_stands_before_the_next_line(k: int) -> None:
+    """Words of equal length, so that shares of characters are shares of tokens; a token is a word."""
+    text = "here goes list\n1. aa: bb cc\n1. aa: bb dd\n2. ee: ff gg hh ii jj\n3. kk: ll\nthat is all"
+    tree = grow([comparison(0)], ScriptedEngine(listing(text)), PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
+    upto = {1: "1. aa: bb cc", 2: "hh ii jj", 3: "that is all"}[k]
+    written = text[: text.index(upto) + len(upto)]
+    assert abs(sum(c.generated_tokens for c in tree.criteria[:k]) - len(written.split())) <= 1
+    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
+
+
+@pytest.mark.parametrize(("reason", "calls"), [("too_long", 1), ("error", 2)])
+def test_a_list_that_never_came_is_one_failure_by_its_reason(reason: str, calls: int) -> None:
+    engine = ScriptedEngine(listing(f"!{reason}"))
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)[0]
+    assert tree.failures == {f"criteria:{reason}": calls}
+    assert len(engine.requests) == calls, "a prompt that is too long stays too long; an error may pass"

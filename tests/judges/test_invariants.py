@@ -19,7 +19,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
+from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
     Dialect,
@@ -41,6 +41,7 @@ from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.builders.label import tree_of
+from tests.builders.scripted import render_judgment
 
 CONFIG = LabelConfig(max_sft_per_tree=99, max_pairs_per_level=99)
 GUIDELINES = st.lists(st.text("AABt?", min_size=4, max_size=4), min_size=1, max_size=2).map(tuple)

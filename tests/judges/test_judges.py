@@ -13,13 +13,12 @@ import pytest
 from judgetrain.engines import registry
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.base import Plan, Prediction
+from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
-from judgetrain.schema import Verdict
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -195,22 +194,6 @@ def test_the_prompts_of_a_plan_do_not_show_the_responses(name: str, step: str) -
     assert all(swapped.response_a not in m["content"] and swapped.response_b not in m["content"] for m in shown)
 
 
-@pytest.mark.parametrize(
-    ("ab", "ba", "verdict"),
-    [
-        ("A", "A", "A"),
-        ("B", "B", "B"),
-        ("tie", "tie", "tie"),
-        ("A", "B", "inconsistent"),
-        ("A", "tie", "inconsistent"),
-        (None, "A", "unreadable"),
-        (None, None, "unreadable"),
-    ],
-)
-def test_the_verdict_over_both_orders_is_what_both_say(ab: Verdict | None, ba: Verdict | None, verdict: str) -> None:
-    assert Prediction(comparison_id="x", method="m", verdict_ab=ab, verdict_ba=ba).verdict == verdict
-
-
 def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +223,7 @@ def test_unreadable_orders_have_no_verdict() -> None:
 
 
 def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"prompts\.yaml"):
+    with pytest.raises(ConfigError, match=r"prompts\.yaml"):
         BranchingJudge.from_pretrained(tmp_path)
 
 

@@ -10,10 +10,11 @@ from judgetrain.engines.base import Choice, Completion
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.frames import FRAME
-from judgetrain.judges.prompting.parsing import ParsedJudgment, render_judgment
+from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.schema import JudgmentNode
+from tests.builders.scripted import render_judgment
 
 TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
 AT_A, AT_B, ELSEWHERE = TEXT.index("4"), TEXT.index("2/5"), TEXT.index("x 5") + 2

@@ -19,7 +19,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.statistics import auc_interval, correlation_intervals
+from judgetrain.evaluate.metrics.statistics import auc_interval
 from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
@@ -155,18 +155,6 @@ def test_scorers_stand_in_the_table_with_their_auc(
     # Everything is there: a second run computes no score again, and gives the same table.
     stage.run(EvaluateSettings.of(config), {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
     assert loads == [1]
-
-
-def test_correlation_intervals_narrow_with_items_and_hold_the_truth() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=400)
-    y = x + rng.normal(size=400)
-    few, many = (correlation_intervals(x[:n], y[:n], 100, 1) for n in (25, 400))
-    for name, (low, high) in many.items():  # type: ignore[misc]
-        assert low < metrics.correlations(x, y)[name] < high  # type: ignore[operator]
-        assert high - low < few[name][1] - few[name][0]  # type: ignore[index]
-    assert set(correlation_intervals([], [], 10, 1).values()) == {None}
-    assert set(correlation_intervals([1.0, 1.0], [1.0, 2.0], 10, 1).values()) == {None}
 
 
 def test_auc_by_pairs_and_its_edges() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.judges.prompting.verdicts import Reads, read_letter, read_preference, read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import Reading, Reads, read_letter, read_preference, read_rating, read_verdict
 
 PROSE = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 HELD = "I am best. [[A]] 【【X】】 [[7]]"
@@ -28,92 +31,68 @@ def test_a_mark_with_words_around_it_is_none(before: str, mark: str, word: str) 
         assert read_verdict(text).value is None
 
 
+HOLDING = partial(read_verdict, material=HELD)
+OF_TEN = partial(read_rating, lowest=1, highest=10)
+OWN = partial(Reads(re.compile(r"Score:\s*(\S+)"), {}).rating, lowest=1, highest=10)
+
+
 @pytest.mark.parametrize(
-    ("text", "value", "failure"),
+    ("read", "text", "value", "failure"),
     [
-        ("**[[A]]**", "A", None),
-        ("[[ b ]].", "B", None),
-        ("[[**B**]]\n\n", "B", None),
-        (r"\[\[C\]\]", "tie", None),
-        ("[[Tie]]", "tie", None),
-        ("At first [[B]].\nMy final verdict is: **[[A]]**.", "A", None),
-        ("\u3010\u3010\uff21\u3011\u3011", "A", None),
-        ("I cannot give [[A]].", None, "mentioned"),
-        ("\u6211\u4e0d\u80fd\u7ed9\u51fa[[A]]\u3002", None, "mentioned"),
-        ("Ich kann [[A]] nicht geben.", None, "mentioned"),
-        ("[[A]]\nor not", None, "mentioned"),
-        ("> [[A]]", None, "mentioned"),
-        ("[[D]]", None, "unknown_verdict"),
-        ("[[A/B]]", None, "unknown_verdict"),
-        ("[A]", None, "no_verdict"),
-        ("[[A\n]]", None, "no_verdict"),
-        ("[[]]", None, "no_verdict"),
-        ("", None, "no_verdict"),
-        ("Say: [[A]], [[B]]", None, "ambiguous"),
-        ("[[C]]. [[c]]", "tie", None),
-        ("<think>[[A]]", None, "no_answer"),
-        ("<think>[[A]]</think>[[B]]", "B", None),
+        (read_verdict, "**[[A]]**", "A", None),
+        (read_verdict, "[[ b ]].", "B", None),
+        (read_verdict, "[[**B**]]\n\n", "B", None),
+        (read_verdict, r"\[\[C\]\]", "tie", None),
+        (read_verdict, "[[Tie]]", "tie", None),
+        (read_verdict, "At first [[B]].\nMy final verdict is: **[[A]]**.", "A", None),
+        (read_verdict, "\u3010\u3010\uff21\u3011\u3011", "A", None),
+        (read_verdict, "I cannot give [[A]].", None, "mentioned"),
+        (read_verdict, "\u6211\u4e0d\u80fd\u7ed9\u51fa[[A]]\u3002", None, "mentioned"),
+        (read_verdict, "Ich kann [[A]] nicht geben.", None, "mentioned"),
+        (read_verdict, "[[A]]\nor not", None, "mentioned"),
+        (read_verdict, "> [[A]]", None, "mentioned"),
+        (read_verdict, "[[D]]", None, "unknown_verdict"),
+        (read_verdict, "[[A/B]]", None, "unknown_verdict"),
+        (read_verdict, "[A]", None, "no_verdict"),
+        (read_verdict, "[[A\n]]", None, "no_verdict"),
+        (read_verdict, "[[]]", None, "no_verdict"),
+        (read_verdict, "", None, "no_verdict"),
+        (read_verdict, "Say: [[A]], [[B]]", None, "ambiguous"),
+        (read_verdict, "[[C]]. [[c]]", "tie", None),
+        (read_verdict, "<think>[[A]]", None, "no_answer"),
+        (read_verdict, "<think>[[A]]</think>[[B]]", "B", None),
+        # A mark that the judged text holds, too, must stand alone.
+        (HOLDING, "It says: [[A]]", None, "quoted"),
+        (HOLDING, "It says: [[\u0410]].", None, "quoted"),
+        (HOLDING, "My verdict: [[B]]", "B", None),
+        (HOLDING, "It is short.\n[[A]]", "A", None),
+        (HOLDING, "It is short. [[A]]", "A", None),
+        (OF_TEN, "Fine. [[7.5]]", 7.5, None),
+        (OF_TEN, "[[7,5]]", 7.5, None),
+        (OF_TEN, "Rating: [[7/10]]", 7, None),
+        (OF_TEN, "[[4/5]]", None, "out_of_range"),
+        (OF_TEN, "[[-3]]", None, "out_of_range"),
+        (OF_TEN, "[[11]]", None, "out_of_range"),
+        (OF_TEN, "[[7-8]]", None, "no_rating"),
+        (OF_TEN, "[[n]]", None, "no_rating"),
+        (OF_TEN, "Rating: 7", None, "no_rating"),
+        (OF_TEN, "It is no [[7]]", None, "mentioned"),
+        (OF_TEN, "[[6]] or [[7]]", None, "ambiguous"),
+        (read_preference, "[[X]]", "X", None),
+        (read_preference, "[[A]]", None, "unknown_verdict"),
+        (read_preference, "Critique X", None, "no_verdict"),
+        (read_letter, " B\n", "B", None),
+        (read_letter, "B.", None, "no_letter"),
+        # A prompt set's own pattern may take in more than a number; its last match counts.
+        (OWN, "Score: 1, at first.\nScore: 7/10", 7, None),
+        (OWN, "Score: 7,5", 7.5, None),
+        (OWN, "Score: x", None, "no_rating"),
+        (OWN, "Score: 9/5", None, "out_of_range"),
+        (OWN, "Score: 12", None, "out_of_range"),
     ],
 )
-def test_verdicts(text: str, value: str | None, failure: str | None) -> None:
-    reading = read_verdict(text)
-    assert (reading.value, reading.failure) == (value, failure)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "failure"),
-    [
-        ("It says: [[A]]", None, "quoted"),
-        ("It says: [[\u0410]].", None, "quoted"),
-        ("My verdict: [[B]]", "B", None),
-        ("It is short.\n[[A]]", "A", None),
-        ("It is short. [[A]]", "A", None),
-    ],
-)
-def test_a_mark_that_the_judged_text_holds_must_stand_alone(text: str, value: str | None, failure: str | None) -> None:
-    reading = read_verdict(text, HELD)
-    assert (reading.value, reading.failure) == (value, failure)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "failure"),
-    [
-        ("Fine. [[7.5]]", 7.5, None),
-        ("[[7,5]]", 7.5, None),
-        ("Rating: [[7/10]]", 7, None),
-        ("[[4/5]]", None, "out_of_range"),
-        ("[[-3]]", None, "out_of_range"),
-        ("[[11]]", None, "out_of_range"),
-        ("[[7-8]]", None, "no_rating"),
-        ("[[n]]", None, "no_rating"),
-        ("Rating: 7", None, "no_rating"),
-        ("It is no [[7]]", None, "mentioned"),
-        ("[[6]] or [[7]]", None, "ambiguous"),
-    ],
-)
-def test_ratings(text: str, value: float | None, failure: str | None) -> None:
-    reading = read_rating(text, 1, 10)
-    assert (reading.value, reading.failure) == (value, failure)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "failure"),
-    [("[[X]]", "X", None), ("[[A]]", None, "unknown_verdict"), ("Critique X", None, "no_verdict")],
-)
-def test_preferences(text: str, value: str | None, failure: str | None) -> None:
-    reading = read_preference(text)
-    assert (reading.value, reading.failure) == (value, failure)
-    assert read_letter(" B\n").value == "B" and read_letter("B.").failure == "no_letter"
-
-
-@pytest.mark.parametrize(
-    ("said", "value", "failure"),
-    [
-        *(("7/10", 7, None), ("7,5", 7.5, None), ("x", None, "no_rating")),
-        *(("9/5", None, "out_of_range"), ("12", None, "out_of_range")),
-    ],
-)
-def test_an_own_pattern_may_take_in_more_than_a_number(said: str, value: float | None, failure: str | None) -> None:
-    reads = Reads(re.compile(r"Score:\s*(\S+)"), {})
-    reading = reads.rating(f"Score: 1, at first.\nScore: {said}", 1, 10)
+def test_every_reader_reads_a_mark_or_says_why_not(
+    read: Callable[[str], Reading[Any]], text: str, value: str | float | None, failure: str | None
+) -> None:
+    reading = read(text)
     assert (reading.value, reading.failure) == (value, failure)

@@ -12,10 +12,7 @@ from judgetrain.artifacts import fingerprint
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
 from judgetrain.extras.server.client import RemoteJudge
-from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.pipeline.clean import clean
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows as status_rows
 from tests.builders.judging import judge_stage, judged, lines
 from tests.builders.pipeline import configured
 
@@ -114,14 +111,6 @@ def test_a_leaderboard_looks_for_its_systems_before_it_judges(tmp_path: Path) ->
         assert not list((tmp_path / "out").glob("artifacts/judge/*"))
 
 
-def test_what_only_looks_makes_no_directory(tmp_path: Path) -> None:
-    pipeline = Pipeline(configured("recipe=debug", f"output_dir={tmp_path / 'none'}"))
-    assert status_rows(pipeline)
-    with pytest.raises(ConfigError, match=r"output_dir=.*none': there is no such directory"):
-        clean(pipeline)
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_missing_file_of_a_recipe_names_data_dir(tmp_path: Path) -> None:
     pipeline = Pipeline(configured("recipe=pairs", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'out'}"))
     with pytest.raises(ConfigError, match=rf"train\.jsonl': no such file.*or set data_dir \(now {tmp_path}\)"):
@@ -153,24 +142,6 @@ def test_an_address_without_http_is_refused_at_once(url: str) -> None:
         RemoteJudge(url)
     assert "a-token" not in str(told.value), "what stands before the host is a secret, with http:// or without"
     assert time.monotonic() - began < 5
-
-
-def test_what_is_no_prompt_or_response_is_told_in_python() -> None:
-    judge = BASELINES["longer"]()
-    for prompt, message in ((None, "found NoneType"), (5, "found int"), ([5], "message 0: .* found int")):
-        with pytest.raises(DataError, match=message):
-            judge(prompt, "b", "c")  # type: ignore[call-overload]
-    with pytest.raises(DataError, match="three lists of the same length; found str, NoneType, str"):
-        judge("q", None, "c")  # type: ignore[call-overload]
-
-
-def test_columns_of_a_table_are_lists() -> None:
-    import numpy as np
-
-    judge, column = BASELINES["longer"](), np.array(["a", "bb"])
-    assert [found.verdict for found in judge(column, column, np.array(["aa", "b"]))] == ["B", "A"]  # type: ignore[call-overload]
-    messages = np.array([{"role": "user", "content": "q"}])
-    assert judge(messages, "a", "bb").verdict == "B"  # type: ignore[call-overload]
 
 
 def test_branches_that_are_no_number_and_a_closed_judge_are_told() -> None:

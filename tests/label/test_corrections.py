@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,26 +34,34 @@ ROWS = [
 ]
 
 
-def run(directory: Path, config: Config) -> StageRun:
+def labelled(directory: Path, rows: list[dict[str, Any]], **benchmark: Any) -> tuple[StageRun, dict[str, list[Any]]]:
+    """The stage with correction rows, and its correction examples by split."""
     trees = StageRun(directory / "tree", "tree", 0, Console())
     trees.write_rows("trees", (t.to_row() for t in TREES[:6]))
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
+    if rows:
+        config.label.corrections = SourceConfig(path=write_lines(directory / "c.jsonl", rows))
+    if benchmark:
+        config.dialogues.decontaminate = [BenchmarkConfig("b", SourceConfig(**benchmark))]
     out = StageRun(directory / "out", "label", 0, Console())
     label_stage.run(LabelSettings.of(config), {"tree": directory / "tree"}, out)
-    return out
+    split = ("sft-train", "sft-heldout")
+    return out, {n: [r for r in read_rows(out.directory, n) if r["level"] == "correction"] for n in split}
+
+
+def said(split: dict[str, list[Any]]) -> dict[str, str]:
+    """The prompts of the examples by what they teach."""
+    taken = [row for rows in split.values() for row in rows]
+    return {row["completion"][0]["content"]: row["prompt"][-1]["content"] for row in taken}
 
 
 def test_they_are_examples_of_their_own_level(tmp_path: Path) -> None:
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
-    without = len(list(read_rows(run(tmp_path / "a", config).directory, "sft-train")))
-    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", ROWS))
-    out = run(tmp_path / "b", config)
-    split = {
-        n: [r for r in read_rows(out.directory, n) if r["level"] == "correction"] for n in ("sft-train", "sft-heldout")
-    }
-    taken = [row for rows in split.values() for row in rows]
-    assert len(taken) == len(ROWS) and 0 < len(split["sft-heldout"]) < 25, "a share is held out"
-    assert len(list(read_rows(out.directory, "sft-train"))) == without + len(split["sft-train"])
-    found = {row["completion"][0]["content"]: row["prompt"][-1]["content"] for row in taken}
+    without, _ = labelled(tmp_path / "a", [])
+    out, split = labelled(tmp_path / "b", ROWS)
+    found = said(split)
+    assert sum(map(len, split.values())) == len(ROWS) and 0 < len(split["sft-heldout"]) < 25, "a share is held out"
+    before, after = (len(list(read_rows(run.directory, "sft-train"))) for run in (without, out))
+    assert after == before + len(split["sft-train"])
     for row in ROWS:
         prompt = found[row["corrected"]]
         assert row["response"] in prompt and row["judgment"] in prompt and row["corrected"] not in prompt
@@ -61,16 +70,9 @@ def test_they_are_examples_of_their_own_level(tmp_path: Path) -> None:
 
 def test_rows_that_hold_a_benchmark_s_query_are_left_out_and_counted(tmp_path: Path) -> None:
     held = [{"query": ROWS[i]["query"], "response_a": "x", "response_b": "y", "label": "A"} for i in (3, 8)]
-    source = SourceConfig(name="b", path=write_lines(tmp_path / "b.jsonl", held), format="comparison")
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
-    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", ROWS))
-    config.dialogues.decontaminate = [BenchmarkConfig("b", source)]
-    out = run(tmp_path, config)
-    taught = [
-        r for n in ("sft-train", "sft-heldout") for r in read_rows(out.directory, n) if r["level"] == "correction"
-    ]
-    said = {r["completion"][0]["content"] for r in taught}
-    assert said == {row["corrected"] for i, row in enumerate(ROWS) if i not in (3, 8)}
+    benchmark = {"name": "b", "path": write_lines(tmp_path / "b.jsonl", held), "format": "comparison"}
+    out, split = labelled(tmp_path, ROWS, **benchmark)
+    assert {*said(split)} == {row["corrected"] for i, row in enumerate(ROWS) if i not in (3, 8)}
     assert out.totals()["counts"]["dropped"]["corrections:contaminated"] == 2
 
 
@@ -81,18 +83,12 @@ def test_what_stage_correct_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
         for i, row in enumerate(ROWS)
     ]
     made[5] = replace(made[5], score=4.0, corrected=None)
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
-    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", [asdict(c) for c in made]))
-    out = run(tmp_path, config)
-    rows = [r for n in ("sft-train", "sft-heldout") for r in read_rows(out.directory, n) if r["level"] == "correction"]
-    assert {r["completion"][0]["content"] for r in rows} == {r["corrected"] for r in ROWS} - {ROWS[5]["corrected"]}
-    assert all("It names none." in r["prompt"][-1]["content"] for r in rows)
+    out, split = labelled(tmp_path, [asdict(c) for c in made])
+    assert {*said(split)} == {r["corrected"] for r in ROWS} - {ROWS[5]["corrected"]}
+    assert all("It names none." in prompt for prompt in said(split).values())
     assert out.totals()["counts"]["dropped"]["corrections:not_corrected"] == 1
 
 
 def test_a_row_without_a_judgment_is_refused(tmp_path: Path) -> None:
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(**ANY_EVIDENCE))
-    wrong = [ROWS[0], {**ROWS[1], "judgment": " "}]
-    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", wrong))
     with pytest.raises(DataError, match=r"c\.jsonl:2: expected text in the columns .*: judgment has none"):
-        run(tmp_path, config)
+        labelled(tmp_path, [ROWS[0], {**ROWS[1], "judgment": " "}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
@@ -64,16 +63,6 @@ def test_vote_counts_and_mirrors(verdicts: list[str | None]) -> None:
         assert share == max(a, b) / (a + b) > 0.5
     mirrored, same_share, _ = vote([None if v is None else mirror(v) for v in verdicts])  # type: ignore[arg-type]
     assert (mirrored, same_share) == (None if winner is None else mirror(winner), share)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 29), st.randoms(use_true_random=False))
-def test_the_order_of_branches_changes_no_label(index: int, rng: random.Random) -> None:
-    tree = TREES[index]
-    shuffled = list(tree.criteria)
-    rng.shuffle(shuffled)
-    other = replace(tree, criteria=tuple(shuffled))
-    assert ensemble_label(other, LabelConfig()) == ensemble_label(tree, LabelConfig())
 
 
 def test_too_few_readable_branches_and_how_many_decide() -> None:
@@ -245,24 +234,15 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
         tree=TreeConfig(criteria=4),
         label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, balance=[], **ANY_EVIDENCE),
     )
-    outs = []
-    for name in ("one", "two"):
-        out = StageRun(tmp_path / name, "label", 0, Console())
-        label_stage.run(LabelSettings.of(config), {"tree": tmp_path / "tree"}, out)
-        outs.append(out)
-    for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
-        first, second = (list(read_rows(o.directory, name)) for o in outs)
-        assert first == second, "the stage depends on its inputs and seed alone"
-    rows = {
-        n: list(read_rows(outs[0].directory, n)) for n in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout")
-    }
+    out = StageRun(tmp_path / "one", "label", 0, Console())
+    label_stage.run(LabelSettings.of(config), {"tree": tmp_path / "tree"}, out)
+    names = ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout")
+    rows = {name: list(read_rows(out.directory, name)) for name in names}
     train, heldout = (
         {r["comparison_id"] for n in rows if n.endswith(s) for r in rows[n]} for s in ("train", "heldout")
     )
-    assert train
-    assert heldout
-    assert not train & heldout
-    labels = {r["comparison_id"]: r["verdict"] for r in read_rows(outs[0].directory, "labels")}
+    assert train and heldout and not train & heldout
+    labels = {r["comparison_id"]: r["verdict"] for r in read_rows(out.directory, "labels")}
     leaves = {j.id: (t, j) for t in TREES for _, _, j in t.judgments()}
     kept = {k for t in TREES for k, b in prune(t).items() if b.kept}
     sft = rows["sft-train"] + rows["sft-heldout"]
@@ -275,7 +255,7 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     pairs = rows["pairs-train"] + rows["pairs-heldout"]
     assert max(Counter((r["comparison_id"], r["level"]) for r in pairs).values()) <= 2
     assert {r["level"] for r in pairs} == {"judgment", "guideline", "criteria"}
-    table = outs[0].notes["yield"]
+    table = out.notes["yield"]
     assert sum(table["branches"].values()) == 30 * 32
     assert sum(table["trees"].values()) == 30
     truth = Counter("right" if labels[t.comparison.id] == "A" else "wrong" for t in TREES if labels[t.comparison.id])

@@ -11,13 +11,11 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
-from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
-from judgetrain.errors import EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
-from judgetrain.judges.config import Aggregation, JudgeOptions, check_branches
+from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
-from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
+from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
@@ -48,39 +46,20 @@ class BranchingJudge(Judge):
         self.engine, self.prompts, self.options, self.name = engine, prompts, options or JudgeOptions(), name
 
     @classmethod
-    def from_pretrained(
-        cls,
-        path: str | Path,
-        branches: int = 1,
-        *,
-        engine: EngineConfig | None = None,
-        aggregation: Aggregation | None = None,
-        early_stop: bool = False,
-        prompts: str | Path | None = None,
-        name: str | None = None,
-        **asked: Any,
-    ) -> BranchingJudge:
+    def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
 
-        ``prompts``: another prompt set than its own, a name or a YAML file. ``aggregation``: None is the judge's own
-        (``judge.json``). ``asked``: keys of
-        :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in ``temperature=1.0``, and
-        ``plan``, ``layout`` and ``verdict``. A judge is asked greedily unless it or they say otherwise.
+        ``how``: as of :func:`~judgetrain.judges.factory.load_judge`.
 
         Raises:
-            EngineError: the directory has no ``prompts.yaml``: it is no judge.
-            ConfigError: no such key, a value out of range, or more branches than the judge has criteria.
+            ConfigError: the directory holds no judge, no such setting, a value out of range, or more branches than the
+                judge has criteria.
         """
-        from judgetrain.engines.registry import make_engine
+        from judgetrain.judges.factory import load_judge
 
-        directory = Path(path)
-        if not (directory / FILE).is_file():
-            raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
-        name, how = name or directory.name, {"branches": branches, "early_stop": early_stop}
-        options = JudgeOptions.of_directory(directory, asked, aggregation, **how)
-        config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
-        made = make_engine(config, model_path=str(directory), name=name)
-        return cls(made, load_prompt_set(prompts or directory / FILE), options, name)
+        judge = load_judge(Path(path).expanduser().absolute(), branches, **how)
+        assert isinstance(judge, BranchingJudge)
+        return judge
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, with their reasons."""

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 from judgetrain.artifacts.stage_run import tokens_of
-from judgetrain.engines.base import Engine
+from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
@@ -53,18 +53,24 @@ class PromptedJudge(Judge):
         how = self.dialect, self.name
         return [prediction_of(*how, c.id, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
 
-    @property
-    def _asker(self) -> Asker:
-        return Asker(self.engine, self.prompts, self.sampling, letters=self.letters)
-
-    @abstractmethod
     def ask(
         self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
     ) -> list[list[Reply]]:
-        """The replies that each comparison's prediction is made of.
+        """The replies that each comparison's prediction is made of: one in each order, or one for each response.
 
         ``numbers`` decide the comparisons' random numbers; None: those of their places in the call.
         """
+        return self._ask(list(map(pairwise_questions, comparisons)), self.read(), seed, numbers)
+
+    @abstractmethod
+    def read(self) -> Read:
+        """What reads a reply."""
+
+    def _ask(
+        self, groups: Sequence[Sequence[Question]], read: Read, seed: int, numbers: Sequence[int] | None
+    ) -> list[list[Reply]]:
+        asker = Asker(self.engine, self.prompts, self.sampling, letters=self.letters)
+        return asker.ask(groups, cast(Step, self.dialect), read, seed, numbers)
 
     def close(self) -> None:
         """Free the model."""
@@ -77,12 +83,9 @@ class OneStepJudge(PromptedJudge):
 
     dialect = "one_step"
 
-    def ask(
-        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
-    ) -> list[list[Reply]]:
-        """Two replies a comparison, one in each order."""
-        read = self.prompts.reads.verdict if self.prompts.reads else read_verdict
-        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read, seed, numbers)
+    def read(self) -> Read:
+        """By the marks, or as the prompt set says."""
+        return self.prompts.reads.verdict if self.prompts.reads else read_verdict
 
 
 class AtOnceJudge(PromptedJudge):
@@ -98,11 +101,9 @@ class AtOnceJudge(PromptedJudge):
     sampled = SamplingConfig(temperature=0.0, max_new_tokens=2)
     letters = ("A", "B")
 
-    def ask(
-        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
-    ) -> list[list[Reply]]:
-        """Two replies a comparison, one in each order."""
-        return self._asker.ask(list(map(pairwise_questions, comparisons)), "at_once", read_letter, seed, numbers)
+    def read(self) -> Read:
+        """By its letter."""
+        return read_letter
 
 
 class SingleRatingJudge(PromptedJudge):
@@ -113,6 +114,13 @@ class SingleRatingJudge(PromptedJudge):
     """
 
     dialect = "rating"
+
+    def read(self) -> Read:
+        """By the mark, or as the prompt set says, on the prompt set's scale."""
+        assert self.prompts.scale is not None
+        lowest, highest = self.prompts.scale
+        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
+        return partial(reader, lowest=lowest, highest=highest)
 
     def ask(
         self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
@@ -129,8 +137,7 @@ class SingleRatingJudge(PromptedJudge):
         self, comparisons: Sequence[Comparison], sides: str, seed: int, numbers: Sequence[int] | None
     ) -> list[list[Reply]]:
         assert self.prompts.scale is not None
-        lowest, highest = self.prompts.scale
-        scale = {"lowest": str(lowest), "highest": str(highest)}
+        scale = dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
         groups = [
             [
                 Question(side, slots_of(c) | {"response": c.response_a if side == "A" else c.response_b} | scale)
@@ -138,9 +145,7 @@ class SingleRatingJudge(PromptedJudge):
             ]
             for c in comparisons
         ]
-        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
-        read = partial(reader, lowest=lowest, highest=highest)
-        return self._asker.ask(groups, "rating", read, seed, numbers)
+        return self._ask(groups, self.read(), seed, numbers)
 
 
 PROMPTED: dict[str, type[PromptedJudge]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from judgetrain.engines.thinking import NO_ANSWER, answer_start
-from judgetrain.judges.prompting.frames import FRAME, HIGHEST, LOWEST, VERDICT_FIRST, frame_of
+from judgetrain.judges.prompting.frames import FRAME, VERDICT_FIRST, frame_of
 
 # Quantifiers are possessive (``*+``) where what follows could match the same characters: a line of blanks is read once.
 _NUMBERED = re.compile(
@@ -117,24 +117,3 @@ def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME) 
 def render_criteria(criteria: list[str]) -> str:
     """A numbered list, as a judge is taught to write it; :func:`parse_criteria` reads it back."""
     return "\n".join(f"{i}. {' '.join(criterion.splitlines())}" for i, criterion in enumerate(criteria, start=1))
-
-
-def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
-    """A judgment in the frame, each text on one line; :func:`parse_judgment` reads its scores back.
-
-    Raises:
-        ValueError: a score that is none from 1 to 5.
-    """
-    for score in (first, second):
-        if not LOWEST <= score <= HIGHEST:
-            raise ValueError(f"{score!r} is no score: expected a number from {LOWEST:g} to {HIGHEST:g}")
-    analysis_a, analysis_b, comparison = (" ".join(text.splitlines()) for text in (analysis_a, analysis_b, comparison))
-    return (
-        f"Response A Score: {_written(first)}\nAnalysis of Response A: {analysis_a}\n"
-        f"Response B Score: {_written(second)}\nAnalysis of Response B: {analysis_b}\nComparison: {comparison}"
-    )
-
-
-def _written(score: float) -> str:
-    """A score in digits that read back as the same number."""
-    return str(int(score)) if score == int(score) else repr(float(score))

@@ -43,7 +43,7 @@ def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
     ``mentioned`` (a mark, but not as the end of the reply), ``ambiguous`` (several on the last line), ``quoted`` (the
     judged text's, not alone on its line), ``unknown_verdict`` (another mark) or ``no_answer``.
     """
-    return _one_of(text, material, _VERDICTS)
+    return _known(_mark(text, material, "no_verdict"), _VERDICTS)
 
 
 def read_letter(text: str, material: str = "") -> Reading[Verdict]:
@@ -55,7 +55,7 @@ def read_letter(text: str, material: str = "") -> Reading[Verdict]:
 
 def read_preference(text: str, material: str = "") -> Reading[Literal["X", "Y"]]:
     """Which critique is preferred: ``[[X]]`` or ``[[Y]]``; fails as :func:`read_verdict` does."""
-    return _one_of(text, material, _CRITIQUES)
+    return _known(_mark(text, material, "no_verdict"), _CRITIQUES)
 
 
 def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
@@ -63,8 +63,7 @@ def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Rea
 
     ``failure`` is ``no_rating``, ``out_of_range`` (another scale than ``highest``, too), or a verdict's.
     """
-    found = _mark(text, material, "no_rating")
-    return _rating(found.value, lowest, highest) if found.value is not None else Reading(None, found.failure)
+    return _rating(_mark(text, material, "no_rating"), lowest, highest)
 
 
 @dataclass(frozen=True)
@@ -80,16 +79,11 @@ class Reads:
 
     def verdict(self, text: str, material: str = "") -> Reading[Verdict]:
         """The verdict; ``failure`` is ``no_verdict``, ``unknown_verdict`` or ``no_answer``."""
-        found = self._last(text, material, "no_verdict")
-        if found.value is None:
-            return Reading(None, found.failure)
-        value = self.verdicts.get(" ".join(found.value.casefold().split()))
-        return Reading(value, None if value else "unknown_verdict")
+        return _known(self._last(text, material, "no_verdict"), self.verdicts)
 
     def rating(self, text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
         """The rating; ``failure`` is ``no_rating``, ``out_of_range`` or ``no_answer``."""
-        found = self._last(text, material, "no_rating")
-        return _rating(found.value, lowest, highest) if found.value is not None else Reading(None, found.failure)
+        return _rating(self._last(text, material, "no_rating"), lowest, highest)
 
     def _last(self, text: str, material: str, failure: str) -> Reading[str]:
         answer = answer_of(text, material)
@@ -99,16 +93,17 @@ class Reads:
         return Reading(found[-1]) if found else Reading(None, failure)
 
 
-def _one_of(text: str, material: str, known: Mapping[str, T]) -> Reading[T]:
-    found = _mark(text, material, "no_verdict")
-    if found.value is None:
-        return Reading(None, found.failure)
-    value = known.get(found.value)
+def _known(said: Reading[str], known: Mapping[str, T]) -> Reading[T]:
+    if said.value is None:
+        return Reading(None, said.failure)
+    value = known.get(" ".join(said.value.casefold().split()))
     return Reading(value, None if value else "unknown_verdict")
 
 
-def _rating(written: str, lowest: int, highest: int) -> Reading[float]:
-    match = _RATING.fullmatch(written.strip())
+def _rating(said: Reading[str], lowest: int, highest: int) -> Reading[float]:
+    if said.value is None:
+        return Reading(None, said.failure)
+    match = _RATING.fullmatch(said.value.strip())
     if match is None:
         return Reading(None, "no_rating")
     value = float(match["value"].replace(",", "."))

@@ -42,19 +42,18 @@ class PrunedBranch:
     """One branch and what the two constraints say of it."""
 
     judgment: JudgmentNode
-    readable: bool
     self_consistent: bool
     positionally_consistent: bool
 
     @property
     def kept(self) -> bool:
-        """Whether the branch satisfies both constraints."""
-        return self.readable and self.self_consistent and self.positionally_consistent
+        """Whether the branch can be read and satisfies both constraints."""
+        return self.reason == "kept"
 
     @property
     def reason(self) -> str:
         """``kept``, or the first rule that the branch breaks."""
-        if not self.readable:
+        if self.judgment.verdict is None:
             return "unreadable"
         if not self.self_consistent:
             return "self_inconsistent"
@@ -68,6 +67,5 @@ def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
         consistent = {order: self_consistent(guideline, order) for order in ORDERS}
         position = positionally_consistent(guideline)
         for judgment in guideline.judgments:
-            readable = judgment.verdict is not None
-            result[judgment.id] = PrunedBranch(judgment, readable, consistent[judgment.order], position)
+            result[judgment.id] = PrunedBranch(judgment, consistent[judgment.order], position)
     return result

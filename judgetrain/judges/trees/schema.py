@@ -189,11 +189,10 @@ OTHER = "other"
 """Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
 
 
-def trees_of(row: Mapping[str, Any], offset: float | None = None) -> list[EvaluationTree]:
-    """The tree of a row, or the trees of order AB and of order BA, read with another ``offset`` where one is given."""
+def trees_of(row: Mapping[str, Any], offset: float) -> list[EvaluationTree]:
+    """The tree of a row, or the trees of order AB and of order BA, read with this ``offset``."""
     rows = [{k: v for k, v in row.items() if k != OTHER}, *([row[OTHER]] if row.get(OTHER) else [])]
-    found = map(EvaluationTree.from_row, rows)
-    return [tree if offset is None else tree.with_offset(offset) for tree in found]
+    return [EvaluationTree.from_row(each).with_offset(offset) for each in rows]
 
 
 def _criterion(row: dict[str, Any]) -> CriterionNode:

@@ -33,7 +33,7 @@ def first_says_a(request: Request, occurrence: int) -> str:
     return judged(high, low)
 
 
-@pytest.mark.parametrize(("aggregation", "agreement"), [("vote", 0.0), ("ranked", 1.0), ("clear", 1.0)])
+@pytest.mark.parametrize(("aggregation", "agreement"), [("vote", 0.0), ("clear", 1.0)])
 def test_held_out_branches_are_put_together_as_the_judge_s_are(aggregation: Aggregation, agreement: float) -> None:
     @contextmanager
     def lend(trainer: Any) -> Iterator[Any]:
