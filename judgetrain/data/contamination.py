@@ -100,8 +100,8 @@ def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
     Raises:
         ConfigError, DataError: as :func:`benchmark_queries`.
     """
-    found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
-    return BenchmarkQueries(found) if found else None
+    found = benchmark_queries(settings.decontaminate).items()
+    return BenchmarkQueries((name, q) for name, queries in found for q in queries) if any(q for _, q in found) else None
 
 
 def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:

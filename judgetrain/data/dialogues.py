@@ -52,8 +52,9 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         for index, source in enumerate(config.sources):
             counts = table[source.name] = Counter()
             before = Counter(rejects.counts)
-            given = Flat(_rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log))
-            for (dialogue, comparison), outcome, match in sieve(given, out.executor):
+            told = facts[source.name] = {"read": 0}
+            given = _rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log)
+            for (dialogue, comparison), outcome, match in sieve(_flat(given, told), out.executor):
                 counts[outcome] += 1
                 if outcome == "kept":
                     keep(dialogue.to_row())
@@ -62,11 +63,11 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
                 elif match:
                     contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
             rejected = rejects.counts - before
-            facts[source.name] = {"read": given.rows + rejected.total()}
+            told["read"] += rejected.total()
             if source.turns == "every":
-                facts[source.name]["dialogues"] = counts.total()
+                told["dialogues"] = counts.total()
             counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
-            facts[source.name] |= counts
+            told |= counts
             out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
     total = sum(table.values(), Counter[str]())
     out.note("sources", facts)
@@ -133,16 +134,11 @@ def _compared(item: Item) -> str:
     return "\n".join([*parts, *((comparison.response_a, comparison.response_b) if comparison else ())])
 
 
-class Flat:
-    """The items of rows one after another, counting the rows."""
-
-    def __init__(self, rows: Iterable[Sequence[Item]]) -> None:
-        self._given, self.rows = rows, 0
-
-    def __iter__(self) -> Iterator[Item]:
-        for items in self._given:
-            self.rows += 1
-            yield from items
+def _flat(rows: Iterable[Sequence[Item]], facts: dict[str, int]) -> Iterator[Item]:
+    """The items of rows one after another; the rows are counted."""
+    for items in rows:
+        facts["read"] += 1
+        yield from items
 
 
 def _rows(

@@ -184,7 +184,7 @@ class RowReader:
         first = next(iter(self.unknown))
         more = ", ..." if len(self.unknown) > SHOWN else ""
         say(
-            f"{self._source.name}: {number} labels are none of {', '.join(self._labels or ('A', 'B', 'tie'))} and are "
+            f"{self._source.name}: {number} labels are none of {', '.join(self._labels or VERDICTS)} and are "
             f"not used: {written}{more}; say what they mean with '{self._key}.labels={{{first}: A, ...}}'"
         )
 
@@ -203,8 +203,8 @@ class RowReader:
         value = self._get(row, "label")
         text = label_text(value)
         verdict = self._labels.get(text, text if not self._labels else None)
-        if verdict not in ("A", "B", "tie"):
-            known = ", ".join(self._labels or ("A", "B", "tie"))
+        if verdict not in VERDICTS:
+            known = ", ".join(self._labels or VERDICTS)
             raise RowError("unknown_label", f"label {value!r} is not one of {known}: set labels to say what it means")
         return cast(Verdict, verdict)
 

@@ -112,17 +112,11 @@ def _check_responses(settings: ResponsesSettings) -> None:
 
 
 DIALOGUES = Stage(
-    name="dialogues",
-    settings=DialoguesSettings,
-    code="judgetrain.data.dialogues:run",
-    check=_check_dialogues,
+    name="dialogues", settings=DialoguesSettings, code="judgetrain.data.dialogues:run", check=_check_dialogues
 )
 
 CLUSTER = Stage(
-    name="cluster",
-    settings=ClusterSettings,
-    code="judgetrain.data.clustering.stage:run",
-    inputs=needs("dialogues"),
+    name="cluster", settings=ClusterSettings, code="judgetrain.data.clustering.stage:run", inputs=needs("dialogues")
 )
 
 RESPONSES = Stage(

@@ -76,44 +76,33 @@ def encode_samples(
     No token spans the boundary of prompt and response (:func:`~judgetrain.engines.prompting.continuation`), and no
     end token is added.
     """
-    prompts: dict[str, _Prompt | Unscored] = {}
+    prompts: dict[str, tuple[str, tuple[int, ...]] | Unscored] = {}
     result: list[Tokens | Unscored] = []
     for sample in samples:
-        key = repr(sample.prompt)
+        key, plain = repr(sample.prompt), isinstance(sample.prompt, str)
         if key not in prompts:
-            prompts[key] = _Prompt.of(sample.prompt, tokenizer)
+            prompts[key] = _prompt(sample.prompt, tokenizer)
         prompt = prompts[key]
         if isinstance(prompt, Unscored):
             result.append(prompt)
         elif not sample.response.strip():
             result.append(Unscored("empty_response"))
         else:
-            tokens = prompt.before(neutralise(sample.response, tokenizer), tokenizer)
+            (text, ids), response = prompt, neutralise(sample.response, tokenizer)
+            tokens = Tokens(ids, continuation(tokenizer, text, ids, response, plain))
             result.append(_checked(tokens, vocabulary, max_context))
     return result
 
 
-@dataclass(frozen=True)
-class _Prompt:
-    """A prompt's text and ids; ``special``: the tokenizer adds its special tokens (a chat template writes its own)."""
-
-    text: str
-    special: bool
-    ids: tuple[int, ...]
-
-    @classmethod
-    def of(cls, prompt: str | Messages, tokenizer: PreTrainedTokenizerBase) -> _Prompt | Unscored:
-        if not prompt and not isinstance(prompt, str):
-            return Unscored("empty_prompt")
-        special = isinstance(prompt, str)
-        try:
-            text = prompt if isinstance(prompt, str) else render(prompt, tokenizer)
-        except EngineError:
-            return Unscored("refused_prompt")
-        return cls(text, special, token_ids(tokenizer, text, special))
-
-    def before(self, response: str, tokenizer: PreTrainedTokenizerBase) -> Tokens:
-        return Tokens(self.ids, continuation(tokenizer, self.text, self.ids, response, self.special))
+def _prompt(prompt: str | Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[int, ...]] | Unscored:
+    """A prompt's text and ids; the tokenizer adds its special tokens to plain text (a chat template writes its own)."""
+    if not prompt and not isinstance(prompt, str):
+        return Unscored("empty_prompt")
+    try:
+        text = prompt if isinstance(prompt, str) else render(prompt, tokenizer)
+    except EngineError:
+        return Unscored("refused_prompt")
+    return text, token_ids(tokenizer, text, isinstance(prompt, str))
 
 
 def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unscored:

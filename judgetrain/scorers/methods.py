@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 SINGLE_PASS = SinglePass()
 """Scores of a response that follow from the response alone, by one reading of it."""
-ESTIMATORS: tuple[Estimator, ...] = (
-    SINGLE_PASS,
-    DecodingEnsemble(),
-    PromptEnsemble(),
-    SelfGeneration(),
-    ProbDiff(),
-)
+ESTIMATORS: tuple[Estimator, ...] = (SINGLE_PASS, DecodingEnsemble(), PromptEnsemble(), SelfGeneration(), ProbDiff())
 """Every way to compute scores."""
 COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 """Scores that are the normalised sum of others, over all items together (:func:`combine`); higher is better."""

@@ -103,10 +103,15 @@ def revise(
     scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ScorerConfig, seed: int
 ) -> list[Revision]:
     """K revisions of every response, one after the other."""
-    temperatures = [sample.temperature for sample in samples]
-    if settings.revision_temperature is not None:
-        temperatures = [settings.revision_temperature] * len(samples)
-    sampling = [_sampling(temperature, settings) for temperature in temperatures]
+    fixed, sampling = settings.revision_temperature, list[Sampling]()
+    for sample in samples:
+        temperature = sample.temperature if fixed is None else fixed
+        if temperature is None:
+            raise ConfigError(
+                "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known; "
+                "give one, or use stage=selfeval"
+            )
+        sampling.append(Sampling(temperature=temperature, max_new_tokens=settings.max_new_tokens))
     chain = [Revision(sample.response) for sample in samples]
     for step in range(settings.revisions):
         going = [i for i, revision in enumerate(chain) if revision.text]
@@ -117,15 +122,6 @@ def revise(
         for i, completion in zip(going, done, strict=True):
             chain[i] = Revision(completion.text.strip(), chain[i].cut + (completion.finish_reason == "length"))
     return chain
-
-
-def _sampling(temperature: float | None, settings: ScorerConfig) -> Sampling:
-    if temperature is None:
-        raise ConfigError(
-            "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known; "
-            "give one, or use stage=selfeval"
-        )
-    return Sampling(temperature=temperature, max_new_tokens=settings.max_new_tokens)
 
 
 def _discrepancy(

@@ -11,14 +11,7 @@ from typing import Any
 from tests.builders.faulty_server import KEY, Fault
 
 PASSWORD, TOKEN = "hunter2-secret", "tok-3-secret"
-WORDS = [
-    "",
-    "no",
-    "max_tokens too large",
-    f"bad key {KEY} of {PASSWORD}",
-    "<h1>502</h1>",
-    "caf\u00e9 \ud83d",
-]
+WORDS = ["", "no", "max_tokens too large", f"bad key {KEY} of {PASSWORD}", "<h1>502</h1>", "caf\u00e9 \ud83d"]
 ABSURD: list[Any] = [None, -1, 0, 10**12, 1e12, "7", True, [], {}, float("nan"), float("inf"), 0.5]
 USAGES: list[Any] = [None, {}, [], "many", 7]
 
@@ -48,16 +41,8 @@ def _error_inside(rng: random.Random, prompt: str) -> Fault:
 
 
 def _limited(rng: random.Random, prompt: str) -> Fault:
-    headers: dict[str, str] = rng.choice(
-        [
-            {},
-            {"Retry-After": "1"},
-            {"Retry-After": "soon"},
-            {"retry-after-ms": "30"},
-            {"x-ratelimit-reset-x": "2s"},
-        ]
-    )
-    return Fault("HTTP 429", 429, _words(rng), headers)
+    waits = [{"Retry-After": "1"}, {"Retry-After": "soon"}, {"retry-after-ms": "30"}, {"x-ratelimit-reset-x": "2s"}]
+    return Fault("HTTP 429", 429, _words(rng), rng.choice([{}, *waits]))
 
 
 def _fatal(rng: random.Random, prompt: str) -> Fault:
@@ -156,25 +141,14 @@ class Attack(dict):  # type: ignore[type-arg]
 
     def __init__(self, seed: int, share: float, timeout: float) -> None:
         self.rng, self.share, self.given = random.Random(seed), share, Counter[str]()
-        self._kinds = [
-            _refused,
-            _error_inside,
-            _limited,
-            _no_content,
-            _usage,
-            _odd,
-            _broken,
-            _reset,
-            _fatal,
-            slow(timeout),
-        ]
-        self._weights = [4, 1, 3, 3, 5, 5, 4, 3, 1, 0.5]
+        valid = {_no_content: 3, _usage: 5, _odd: 5, _broken: 4, _reset: 3, slow(timeout): 0.5}
+        self._kinds: dict[Draw, float] = {_refused: 4, _error_inside: 1, _limited: 3, _fatal: 1, **valid}
 
     def get(self, text: str, default: Any = None) -> list[Fault]:
         """The fault of one try, if it gets one."""
         if self.rng.random() >= self.share:
             return []
-        (draw,) = self.rng.choices(self._kinds, self._weights)
+        (draw,) = self.rng.choices([*self._kinds], [*self._kinds.values()])
         fault = draw(self.rng, text)
         self.given[fault.name] += 1
         return [fault]

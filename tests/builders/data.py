@@ -31,6 +31,7 @@ def independent_grade(response: str, name: str) -> int:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     """Write a row a line; returns the path, as configurations have it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor
@@ -18,18 +17,14 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import Comparison, Dialogue, Message
+from tests.builders.data import write_lines as write_rows
 from tests.builders.pipeline import check_stage
+
+__all__ = ["write_rows"]
 
 LABELS = ("A", "B", "tie")
 UNATTACKED = RobustnessConfig(sample=0)
 """For tests that count what is asked."""
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write a JSONL file; its path as a configuration has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def judge(directory: Path) -> Path:

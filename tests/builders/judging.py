@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.data import write_lines
 from tests.builders.pipeline import configured
 
 
@@ -26,9 +27,7 @@ def judged(home: Path, *overrides: str, judge: str = "longer") -> list[dict[str,
 
 def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """A file of JSON lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return Path(write_lines(path, rows))
 
 
 def mt_bench(directory: Path) -> tuple[Path, Path]:
@@ -75,10 +74,7 @@ def arena_hard(directory: Path) -> tuple[Path, Path]:
                 "uid": uid,
                 "ans_id": f"{model}-{uid}",
                 "model": model,
-                "messages": [
-                    {"role": "user", "content": text},
-                    {"role": "assistant", "content": {"answer": answer}},
-                ],
+                "messages": [{"role": "user", "content": text}, {"role": "assistant", "content": {"answer": answer}}],
                 "tstamp": 1745000000.1,
                 "metadata": {"token_len": 5, "header_count": {"h1": 0}, "list_count": {"ordered": 0}},
             }

@@ -29,10 +29,7 @@ LONGEST = 40
 def requests(number: int) -> list[Request]:
     """So many questions."""
     return [
-        Request(
-            messages=({"role": "user", "content": f"question {i}"},),
-            sampling=Sampling(max_new_tokens=LONGEST),
-        )
+        Request(messages=({"role": "user", "content": f"question {i}"},), sampling=Sampling(max_new_tokens=LONGEST))
         for i in range(number)
     ]
 

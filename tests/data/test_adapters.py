@@ -233,11 +233,7 @@ def test_ppe_reads_votes_and_pairs_of_right_and_wrong_responses(tmp_path: Path) 
         ("eval_p", {"response 1": None}, r"jsonl:2: expected the column 'response 1' or 'response_1'"),
         ("mt_bench_human", {"winner": "tie (inconsistent)"}, r"jsonl:2: label 'tie \(inconsistent\)' is not one of"),
         ("mt_bench_human", {"turn": 3}, r"jsonl:2: turn 3: vicuna has 2 answers"),
-        (
-            "mt_bench_human",
-            {"conversation_a": OTHER},
-            r"jsonl:2: two votes on .* are about different texts",
-        ),
+        ("mt_bench_human", {"conversation_a": OTHER}, r"jsonl:2: two votes on .* are about different texts"),
         ("pandalm", {"annotator2": 5}, r"pandalm\.jsonl:2: annotator2 5 is not one of 0, 1, 2"),
         ("llmbar", {"label": 0}, r"llmbar\.jsonl:2: label 0 is not one of 1, 2"),
         ("faireval", {"label": None}, r"faireval\.jsonl:2: expected the column 'label'"),

@@ -59,11 +59,6 @@ def test_separated_blobs_are_found_and_inertia_is_the_sum_of_squares() -> None:
     assert found.inertia == pytest.approx(inertia, rel=1e-3)
 
 
-def test_more_clusters_than_rows_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cluster\.n_clusters=5: there are only 3"):
-        kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=5), 0)
-
-
 def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     blobs = np.concatenate([rng.normal(size=(40, 6)) + 30 * i for i in range(3)]).astype(np.float16)
@@ -228,24 +223,3 @@ def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
     assert len(list(read_rows(out.directory, "sample"))) == 7
     with pytest.raises(ConfigError, match=r"cluster\.n_clusters=13: there are only 12 dialogues"):
         run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
-
-
-def test_past_a_size_batches_are_used_with_a_like_inertia(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sklearn.cluster
-
-    rng = np.random.default_rng(0)
-    rows = (np.repeat(rng.normal(size=(6, 8)), 100, axis=0) + 0.1 * rng.normal(size=(600, 8))).astype(np.float16)
-    plain = kmeans(rows, ClusterConfig(n_clusters=6), 2)
-    used = []
-    batched = sklearn.cluster.MiniBatchKMeans
-
-    def recording(*arguments: Any, **options: Any) -> Any:
-        used.append(options["random_state"])
-        return batched(*arguments, **options)
-
-    monkeypatch.setattr(sklearn.cluster, "MiniBatchKMeans", recording)
-    monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 500)
-    found = kmeans(rows, ClusterConfig(n_clusters=6), 2)
-    assert used == [2]
-    assert found.inertia == pytest.approx(plain.inertia, rel=0.5)
-    assert np.array_equal(found.labels, kmeans(rows, ClusterConfig(n_clusters=6), 2).labels), "the seed decides"

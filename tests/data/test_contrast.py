@@ -147,9 +147,7 @@ def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
     assert others == {"s:002": ("left", None), "s:005": ("Bad.", "B")}, "the data's own pairs, and what has a label"
 
 
-def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(
-    tmp_path: Path,
-) -> None:
+def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(tmp_path: Path) -> None:
     labels = ["A", "B", "tie", None]
     dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
     rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from tests.builders.data import run_dialogues
 from tests.builders.pipeline import check_stage
-from tests.builders.recipes import composed
+from tests.builders.pipeline import configured as composed
 
 Rows = list[dict[str, Any]]
 
@@ -110,9 +110,6 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
     "blog_writing": ("test.json", as_lines, ROWS["BLOG"], ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
     "blog_writing_train": ("train.json", as_lines, ROWS["BLOG_TRAIN"], ("0", "写100字", 0, "标题：好", None)),
 }  # fmt: skip
-IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name].get("hub", {}).get("path") == "json"]
-"""Data sets that are read by the address of a file."""
-OF_THE_HUB = [name for name in PUBLISHED if name not in (*IN_ONE_FILE, "convai2_human_bot")]
 
 
 def run(tmp_path: Path, source: DialogueSourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
@@ -139,57 +136,40 @@ def test_a_published_file_is_read_alone(name: str, tmp_path: Path) -> None:
     assert out.notes["sources"]["src"] == {"read": len(rows), "kept": len(rows)}
 
 
-@pytest.mark.parametrize("name", OF_THE_HUB)
-def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``datasets`` reads a directory as it reads a repository of the Hub: the files that the catalogue names."""
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "convai2_human_bot"])
+def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``datasets`` reads a directory as a repository of the Hub, and a file as an address."""
     import datasets
 
     file, write, rows, expected = PUBLISHED[name]
-    repository = tmp_path / "repository"
+    repository, place = tmp_path / "repository", catalogue()[name]["hub"]
     (repository / file).parent.mkdir(parents=True)
     write(repository / file, rows)
-    place = catalogue()[name]["hub"]
+    files = place.get("data_files", [""])
+    asked, load, changed = [], datasets.load_dataset, dict[str, Any]()
+    if place["path"] == "json":
+        assert len(files) == 1 and files[0].startswith("https://") and files[0].endswith(file)
+        opened, changed = "json", {"data_files": [str(repository / file)]}
+    else:
+        opened = str(repository)
+        for other in files[1:]:
+            write(repository / other, [rows[0] | {"inputs": "Another question?"}])
     if "name" in place:  # a repository's card lists its subsets and splits
         splits = f"[{{split: {place['split']}, path: {file}}}]"
         card = f"---\nconfigs: [{{config_name: {place['name']}, data_files: {splits}}}]\n---\n"
         (repository / "README.md").write_text(card)
-    for other in place.get("data_files", [])[1:]:
-        write(repository / other, [rows[0] | {"inputs": "Another question?"}])
+
+    def local(path: str, *arguments: Any, **options: Any) -> Any:
+        asked.append((path, options["streaming"], options.get("data_files")))
+        return load(opened, *arguments, **options | changed)
+
+    monkeypatch.setattr(datasets, "load_dataset", local)
     source = described(DialogueSourceConfig(name="src", dataset=name), "key")
     assert (source.type, source.path) == ("hub", place["path"])
-    asked = []
-    load = datasets.load_dataset
-
-    def local(path: str, *arguments: Any, **options: Any) -> Any:
-        asked.append((path, options["streaming"]))
-        return load(str(repository), *arguments, **options)
-
-    monkeypatch.setattr(datasets, "load_dataset", local)
     _, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name))
     assert summary(dialogues[0]) == expected
-    assert asked == [(place["path"], True)]
-    assert len(dialogues) == len(rows) + len(place.get("data_files", [""])[1:])
-
-
-@pytest.mark.parametrize("name", IN_ONE_FILE)
-def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address stands for the file; its rows come through ``datasets``."""
-    import datasets
-
-    file, write, rows, expected = PUBLISHED[name]
-    write(tmp_path / file, rows)
-    (address,) = catalogue()[name]["hub"]["data_files"]
-    assert address.startswith("https://") and address.endswith(file)
-    load = datasets.load_dataset
-
-    def local(path: str, *arguments: Any, **options: Any) -> Any:
-        assert (path, options["data_files"]) == ("json", [address])
-        return load(path, *arguments, **options | {"data_files": [str(tmp_path / file)]})
-
-    monkeypatch.setattr(datasets, "load_dataset", local)
-    _, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name))
-    assert summary(dialogues[0]) == expected
-    assert len(dialogues) == len(rows)
+    assert asked == [(place["path"], True, place.get("data_files"))]
+    assert len(dialogues) == len(rows) + len(files[1:])
 
 
 def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(tmp_path: Path) -> None:

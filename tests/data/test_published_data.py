@@ -20,7 +20,7 @@ from judgetrain.evaluate import stage
 from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.extras.correlate import stage as correlate_stage
 from judgetrain.extras.correlate.stages import CorrelateSettings
-from tests.builders.recipes import composed
+from tests.builders.pipeline import configured as composed
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("JUDGETRAIN_DATA", ROOT.parent / "shared" / "data"))

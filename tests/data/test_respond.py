@@ -131,19 +131,6 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
     assert again.totals() == out.totals()
 
 
-def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
-    with serving() as server:
-        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
-        config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)])
-        server.reply = lambda text: f"{len(server.bodies)}"
-        for attempt in ("first", "second"):
-            run_responses(tmp_path / attempt, config, prepare(tmp_path), tmp_path / "outputs")
-            assert len(server.billed) == 80, "one model answers 40 dialogues twice"
-            assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
-    texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
-    assert texts[0] == texts[1]
-
-
 def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +154,7 @@ def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
     assert shared == {"responses-api": False, "responses-here": True}
 
 
-def test_external_models_keep_to_a_budget(tmp_path: Path) -> None:
+def test_external_models_keep_to_a_budget_and_are_paid_for_once(tmp_path: Path) -> None:
     with serving() as server:
         api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
         config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)], max_requests=50)
@@ -176,5 +163,9 @@ def test_external_models_keep_to_a_budget(tmp_path: Path) -> None:
             run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
         config.max_requests = 80
         out = run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
-        assert len(server.billed) == 80
         assert out.notes["spent"]["requests"] == 80
+        run_responses(tmp_path / "b", config, prepare(tmp_path), tmp_path / "outputs")
+        assert len(server.billed) == 80, "one model answers 40 dialogues twice"
+        assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
+    texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in "ab"]
+    assert texts[0] == texts[1]

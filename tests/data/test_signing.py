@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 from collections import Counter
@@ -51,17 +50,6 @@ def test_no_more_is_read_than_a_chunk_ahead() -> None:
         if item == 20:
             break
     assert next(numbers) == 21
-
-
-def late_chunk(monkeypatch: pytest.MonkeyPatch, executor: Executor, items: int = 700) -> int:
-    """Sign so many items, the first chunk last of all that may be read; gives the most that were held."""
-    read, most, came = count(), 0, []
-    monkeypatch.setattr(dedup, "AHEAD", 5)
-    for item, _ in signed((next(read) for _ in range(items)), lambda i: [str(i)], executor):
-        most = max(most, int(repr(read)[6:-1]) - item)
-        came.append(item)
-    assert came == list(range(items))
-    return most
 
 
 def configured(root: Path) -> DialoguesConfig:
@@ -115,23 +103,6 @@ def test_the_same_dialogues_are_left_wherever_they_are_signed(tmp_path: Path) ->
 @pytest.mark.ray
 def test_ray_workers_leave_the_same_dialogues(tmp_path: Path, ray: Executor) -> None:
     check(ray, tmp_path)
-
-
-@pytest.mark.ray
-def test_a_late_chunk_of_ray_s_workers_has_no_more_read_than_may_be_held(
-    tmp_path: Path, ray: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deaths = tmp_path / "deaths"
-
-    def sign(index: int, texts: list[str]) -> list[str]:
-        if index == 0 and (died := deaths.read_text() if deaths.exists() else "") != "ddd":
-            deaths.write_text(f"{died}d")
-            os._exit(1)
-        return texts
-
-    monkeypatch.setattr(dedup, "_sign", sign)
-    assert late_chunk(monkeypatch, ray) <= 5 * 7
-    assert deaths.read_text() == "ddd"
 
 
 def test_nobody_is_asked_where_no_signature_is_looked_at(tmp_path: Path) -> None:

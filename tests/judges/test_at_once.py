@@ -19,7 +19,7 @@ from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.recipes import composed
+from tests.builders.pipeline import configured as composed
 from tests.builders.scripted import ScriptedEngine, comparison, number
 
 BASE = ModelConfig(path="world")

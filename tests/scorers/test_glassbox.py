@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers import ensembles, methods
 from judgetrain.scorers.config import ScorerConfig
@@ -42,6 +43,21 @@ def score(
     scorer: TokenScorer, samples: list[Sample], names: tuple[str, ...], seed: int = 0, **settings: Any
 ) -> dict[str, Scores]:
     return methods.score(scorer, samples, names, ScorerConfig(**settings), seed)
+
+
+TOO_LONG = Completion(prompt_tokens=9999, finish_reason="too_long")
+
+
+def done(text: str) -> Completion:
+    return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop")
+
+
+def writes(scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch, *completions: Completion) -> list[Request]:
+    """Have the scorer's model write these; gives what it is asked."""
+    asked: list[Request] = []
+    engine = SimpleNamespace(generate=lambda requests, seed: asked.extend(requests) or [*completions])
+    monkeypatch.setitem(vars(scorer), "engine", engine)
+    return asked
 
 
 def by_equation(scorer: TokenScorer, sample: Sample) -> dict[str, Numbers]:
@@ -206,17 +222,7 @@ def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenSc
 
 
 def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenScorer, monkeypatch: Any) -> None:
-    from judgetrain.engines.base import Completion
-
-    asked: list[Request] = []
-
-    class Rater:
-        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
-            asked.extend(requests)
-            texts = ["fine. Rating: [[8]]", "I like [[3]] no, [[4.5]]", "nothing"]
-            return [Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for text in texts]
-
-    monkeypatch.setitem(vars(scorer), "engine", Rater())
+    asked = writes(scorer, monkeypatch, *map(done, ["fine. Rating: [[8]]", "I like [[3]] no, [[4.5]]", "nothing"]))
     found = score(scorer, SAMPLES, ("self_generation",))["self_generation"]
     assert found.values == [8.0, 4.5, Unscored("unreadable_rating")]
     assert found.better == 1
@@ -226,41 +232,17 @@ def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenSco
 
 
 def test_what_cannot_be_rated_has_the_reason_of_that(scorer: TokenScorer, monkeypatch: Any) -> None:
-    from judgetrain.engines.base import Completion
-
     samples = [SAMPLES[0], Sample(chat("the cat"), " "), SAMPLES[1]]
-    written = [
-        Completion(prompt_tokens=9999, finish_reason="too_long"),
-        Completion(text="[[Rating: 7/10]]", prompt_tokens=1, generated_tokens=1, finish_reason="stop"),
-    ]
-
-    class Rater:
-        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
-            assert len(requests) == 2, "nobody is asked about an empty response"
-            return written
-
-    monkeypatch.setitem(vars(scorer), "engine", Rater())
+    asked = writes(scorer, monkeypatch, TOO_LONG, done("[[Rating: 7/10]]"))
     found = score(scorer, samples, ("self_generation",))["self_generation"]
+    assert len(asked) == 2, "nobody is asked about an empty response"
     assert found.values == [Unscored("too_long"), Unscored("empty_response"), 7.0]
 
 
 def test_passes_that_fail_are_logged_and_give_their_reason(
     scorer: TokenScorer, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from judgetrain.engines.base import Completion
-
-    class Writer:
-        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
-            done = [Completion(prompt_tokens=9999, finish_reason="too_long")] * 3
-            return [
-                *done,
-                *(
-                    Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop")
-                    for text in ("the dog", "", "the dog")
-                ),
-            ]
-
-    monkeypatch.setitem(vars(scorer), "engine", Writer())
+    writes(scorer, monkeypatch, *[TOO_LONG] * 3, *map(done, ["the dog", "", "the dog"]))
     monkeypatch.setattr(ensembles, "PASSES", {"paper": 3})
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"))
     assert found["decensem_exp"].values[0] == Unscored("too_long")

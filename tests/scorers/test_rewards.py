@@ -1,15 +1,11 @@
-"""Scores as TRL rewards: alone, and in a real GRPO run on the shipped base."""
+"""Scores as TRL rewards, called as its trainers call them (a real GRPO run: tests/extras/judge_reward)."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from judgetrain.data import world
-from judgetrain.data.config import WorldConfig
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
@@ -26,7 +22,9 @@ def said(text: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("method", ["sentprob_mean", "softmax_ent", "softmax_combo"])
 def test_rewards_are_the_scores_turned_so_that_higher_is_better(scorer: TokenScorer, method: str) -> None:
     texts = ["the dog sat", "fast", "a mat and a cat"]
-    found = ScorerReward(method, scorer)([CHAT] * 3, [said(t) for t in texts], trainer_state=None)
+    reward = ScorerReward(method, scorer)
+    assert reward.__name__ == f"scorer_{method}", "the name of its column in TRL's log"
+    found = reward(prompts=[CHAT] * 3, completions=[said(t) for t in texts], completion_ids=[[1]] * 3, kind=[0] * 3)
     scores = score(scorer, [Sample(tuple(CHAT), t) for t in texts], (method,))[method]
     assert found == pytest.approx(scores.oriented)
     plain = ScorerReward(method, scorer)(["the cat"] * 3, texts)
@@ -58,42 +56,3 @@ def test_references_come_from_a_column(scorer: TokenScorer) -> None:
 def test_a_scorer_of_prompts_is_no_reward(scorer: TokenScorer) -> None:
     with pytest.raises(ConfigError, match="decensem_var"):
         ScorerReward("decensem_var", scorer)
-
-
-def test_grpo_trains_on_two_scorers_of_the_shipped_base(tmp_path: Path) -> None:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    queries = [d.query for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)]
-    data = Dataset.from_list([{"prompt": [{"role": "user", "content": q}], "kind": i} for i, q in enumerate(queries)])
-    seen: list[dict[str, Any]] = []
-    fixed = ScorerReward("sentprob_mean", "world")
-
-    def watched(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        rewards = fixed(prompts, completions, **columns)
-        seen.append({"rewards": rewards, "columns": columns})
-        return rewards
-
-    settings = GRPOConfig(
-        output_dir=str(tmp_path),
-        max_steps=2,
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=12,
-        learning_rate=1e-3,
-        logging_steps=1,
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        seed=1,
-    )
-    reward_funcs = [watched, ScorerReward("softmax_combo", fixed.scorer)]
-    trainer = GRPOTrainer(model=str(world.BASE), reward_funcs=reward_funcs, args=settings, train_dataset=data)
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    trainer.train()
-    assert len(seen) == 2 and all(len(call["rewards"]) == 4 and "kind" in call["columns"] for call in seen)
-    logs = [entry for entry in trainer.state.log_history if "rewards/watched/mean" in entry]
-    for call, entry in zip(seen, logs, strict=True):
-        assert entry["rewards/watched/mean"] == pytest.approx(sum(call["rewards"]) / 4, abs=1e-3)
-        assert entry["rewards/scorer_softmax_combo/mean"] == pytest.approx(0.0, abs=1e-3)
-    assert any((p != before[name]).any() for name, p in trainer.model.named_parameters())

@@ -27,7 +27,7 @@ from judgetrain.scorers.methods import score
 from judgetrain.scorers.stages import SelfEvalSettings, finished_settings, model_of
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.pipeline import check_stage
-from tests.builders.recipes import composed
+from tests.builders.pipeline import configured as composed
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
@@ -152,10 +152,7 @@ def test_limit_temperatures_and_answers_without_a_score(
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [
-        ({"methods": []}, r"selfeval\.methods is empty"),
-        ({"methods": ["entropy"]}, "'entropy' is no scorer"),
-    ],
+    [({"methods": []}, r"selfeval\.methods is empty"), ({"methods": ["entropy"]}, "'entropy' is no scorer")],
 )
 def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) -> None:
     config = Config(selfeval=SelfEvalConfig(**settings))  # type: ignore[arg-type]

@@ -160,20 +160,14 @@ def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any) 
         Tokens(*(tuple(rng.integers(3, SIZE, size=n).tolist()) for n in pair)) for pair in [(5, 4), (2, 9), (8, 1)]
     ]
     tested = TokenScorer(model, TOKENIZER, chunk=3)
+    matrix = type(model).__name__ not in ("Gemma2ForCausalLM", "CohereForCausalLM")
+    assert (tested.head.linear is not None) == matrix, "other heads are not read in tiles"
     for attention in (False, True):
         for tokens, found in zip(batch, tested.of_tokens(batch, attention), strict=True):
             check(found, plain.statistics(model, tokens), 2e-5)
             assert isinstance(found, TokenStatistics)
             heads = [len(layer) for layer in found.attention_entropy or ()]
             assert heads == ([4, 4] if attention else [])
-
-
-def test_batch_composition_changes_nothing_beyond_rounding() -> None:
-    rng = np.random.default_rng(2)
-    batch = [Tokens((5, 6, 7), tuple(rng.integers(3, SIZE, size=n).tolist())) for n in (3, 11, 6, 8)]
-    together, alone = scorer(batch_size=4), scorer(batch_size=1)
-    for one, other in zip(together.of_tokens(batch), alone.of_tokens(batch), strict=True):
-        check(one, other.steps, 1e-4)  # type: ignore[union-attr]
 
 
 def test_the_model_is_switched_to_eager_for_that_pass_only_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -280,12 +274,6 @@ def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytes
     np.testing.assert_allclose(found, reduce_logits(states @ weight.T, targets), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", architectures(), ids=lambda model: type(model).__name__)
-def test_only_heads_that_are_a_matrix_are_read_in_tiles(model: Any) -> None:
-    linear = TokenScorer(model, TOKENIZER).head.linear is not None
-    assert linear == (type(model).__name__ not in ("Gemma2ForCausalLM", "CohereForCausalLM"))
-
-
 def test_a_model_without_a_decoder_of_its_own_is_refused() -> None:
     with pytest.raises(EngineError, match="LlamaModel cannot be scored"):
         TokenScorer(MODEL.model, TOKENIZER)
@@ -303,16 +291,18 @@ def test_a_head_with_a_bias_in_any_type(kind: torch.dtype) -> None:
     np.testing.assert_allclose(found, reduce_logits(logits, targets), rtol=near, atol=near)
 
 
-def test_a_model_that_has_no_attention_says_so_and_is_scored_without() -> None:
+def test_a_model_without_attention_says_so_and_reads_every_prompt() -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     torch.manual_seed(1)
-    model = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
-    tested, tokens = scorer(model, batch_size=1), Tokens((5, 6, 7), (8, 9))
-    (found,) = tested.of_tokens([tokens])
-    check(found, plain.statistics(model, tokens))
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
+    tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+    assert not tested.head.shares, "it cannot go on from a cache"
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(mamba, tokens))
+    assert tested.usage.prompt_tokens == 42 + 41
     with pytest.raises(EngineError, match="leave out attnent"):
-        tested.of_tokens([tokens], attention=True)
+        tested.of_tokens(batch, attention=True)
 
 
 def of_the_cohort() -> list[Any]:
@@ -342,18 +332,6 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(model: A
     every = tested.of_tokens(batch, attention=True)
     for one, other in zip(every, tested.of_tokens(batch), strict=True):
         check(one, other.steps, 1e-4)  # type: ignore[union-attr]
-
-
-def test_a_model_that_cannot_go_on_from_a_cache_reads_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import MambaConfig, MambaForCausalLM
-
-    torch.manual_seed(1)
-    mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
-    tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
-    assert not tested.head.shares
-    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
-        check(found, plain.statistics(mamba, tokens))
-    assert tested.usage.prompt_tokens == 42 + 41
 
 
 def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,11 @@ from typing import Any, cast
 import yaml
 
 from judgetrain.data.config import ADAPTERS, adapter_file
-from judgetrain.data.rows import RowError, label_text
+from judgetrain.data.rows import VERDICTS, RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
 KINDS = ("pair", "votes", "chosen_rejected", "scored")
-_VERDICTS = ("A", "B", "tie")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +169,7 @@ def _checked(path: Path, raw: Any) -> Adapter:
     if raw["kind"] == "votes" and not raw.get("key"):
         raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
     labels = {str(k): v for k, v in (raw.get("labels") or {}).items()}
-    wrong = [v for v in labels.values() if v not in _VERDICTS]
+    wrong = [v for v in labels.values() if v not in VERDICTS]
     if wrong or (raw["kind"] not in ("chosen_rejected", "scored") and not labels):
         raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
     columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}

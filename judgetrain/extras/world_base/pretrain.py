@@ -172,10 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
-        "--phase",
-        type=int,
-        choices=range(1, len(PHASES) + 1),
-        help="one phase alone; a later one needs --start",
+        "--phase", type=int, choices=range(1, len(PHASES) + 1), help="one phase alone; a later one needs --start"
     )
     parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
     parser.add_argument("--batch-size", type=int, default=32)
