@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -21,7 +18,6 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.debug_run import finish, lasting, start
 from tests.builders.executors import Elsewhere
 from tests.builders.pipeline import configured
-from tests.fuzz.effort import effort
 
 ANSWERING = "{name:%s,engine:{type:transformers,model:{path:world}}}"
 STAGES = {
@@ -111,27 +107,6 @@ def ancestors(pid: int) -> Iterator[int]:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             return
-
-
-def remade(output: Path, log: Path, kills: int) -> int:
-    """Make the stages with two workers, of which one is killed again and again; gives how often."""
-    run, killed, chance = start(output, log, "stage=tree", *RAY), 0, random.Random(3)
-    while run.poll() is None:
-        time.sleep(chance.uniform(0.5, 3.0))
-        if killed < kills and (at_work := workers_of(run.pid)):
-            os.kill(chance.choice(at_work), signal.SIGKILL)
-            killed += 1
-    assert run.returncode == 0, log.read_text()
-    return killed
-
-
-@pytest.mark.ray
-def test_killed_workers_change_nothing(finished: Path, partial: Path, tmp_path: Path) -> None:
-    killed = remade(partial, tmp_path / "log", effort(2, 5))  # of two shards: more without one would end the run
-    finish(partial, tmp_path / "log", *RAY)
-    expected, found = lasting(finished), lasting(partial)
-    assert killed and "Traceback" not in (tmp_path / "log").read_text()
-    assert [name for name in expected if expected[name] != found.get(name)] == []
 
 
 @pytest.mark.ray

@@ -50,7 +50,7 @@ def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
 
 
 LIKELIEST = 512
-"""Tokens among which a nucleus is looked for first."""
+"""Tokens among which a nucleus is looked for first: to order all 262,144 of Gemma's takes 30 times as long on a CPU."""
 
 
 class Sampler:
