@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
+from judgetrain.extras.correct.stage import BRANCHES
 from judgetrain.extras.probdiff_studies.stage import SAMPLES, TIMES
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.ensembles import PASSES
@@ -149,7 +150,7 @@ def studied(config: Config, billions: float) -> Part:
 
 def corrected(config: Config, billions: float) -> Part:
     """What ``correct`` takes: responses to MT-Bench, judged by a few branches, and at most all of them written anew."""
-    branches, responses = config.correct.branches, PROMPTS["mt_bench"]
+    branches, responses = BRANCHES, PROMPTS["mt_bench"]
     calls = responses * (2 + 3 * branches)
     each = ASSUMED["criteria tokens"] + branches * (ASSUMED["guideline tokens"] + 2 * ASSUMED["judgment tokens"])
     tokens = responses * (each + ASSUMED["response tokens"])

@@ -64,7 +64,7 @@ class Tiny:
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []
-        config.selfeval.limit, config.correct.branches = 3, 2
+        config.selfeval.limit = 3
         config.scorer.max_new_tokens = TOKENS
         studies = config.studies
         studies_stage.SAMPLES, studies_stage.SAMPLING = 2, Sampling(temperature=0.7, max_new_tokens=TOKENS)

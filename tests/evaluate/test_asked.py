@@ -19,7 +19,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -105,46 +104,6 @@ def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, 
     made.clear()
     run(config, {"sft": tmp_path / "sft"}, out)
     assert made == [], "with every shard there, no model is loaded"
-
-
-def test_an_interrupted_run_asks_only_for_what_is_missing(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config.evaluate.methods = ["one_step:base"]
-    run(config, {}, tmp_path / "elsewhere" / "whole")
-    calls = 0
-    real = ScriptedEngine.generate
-
-    def dying(self, requests, seed):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise KeyboardInterrupt
-        return real(self, requests, seed)
-
-    monkeypatch.setattr(ScriptedEngine, "generate", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run(config, {}, tmp_path / "cut")
-    run(config, {}, tmp_path / "cut")
-    assert calls == 4, "shards of 8: one done, one lost, then that one and the last"
-    name = "predictions.parquet"
-    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "elsewhere" / "whole" / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("method", "split", "name"),
-    [
-        ("one_step:base", ("one_step", "base"), "one_step:base"),
-        ("rating:./a/dpo/0123456789abcdef/model", ("rating", "./a/dpo/0123456789abcdef/model"), "rating:dpo-012345"),
-        ("one_step:models/mine", ("one_step", "models/mine"), "one_step:mine"),
-        ("a/one_step:b", ("branching", "a/one_step:b"), "one_step:b"),
-        ("sft", ("branching", "sft"), "sft"),
-    ],
-)
-def test_names(method: str, split: tuple[str, str], name: str) -> None:
-    parsed = Method.parse(method)
-    assert (parsed.kind, parsed.target) == split
-    assert parsed.name == name
 
 
 def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:

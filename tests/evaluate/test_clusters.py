@@ -43,11 +43,6 @@ def test_where_all_or_none_is_right_the_interval_is_the_exact_one_over_prompts(
     assert bootstrap_interval(values[:n], 50, 1) == (low, high)
 
 
-def test_zero_of_twelve_by_the_table() -> None:
-    assert bootstrap_interval([0.0] * 12, 50, 1) == pytest.approx((0, 0.2646), abs=5e-5)
-    assert bootstrap_interval([1.0] * 12, 50, 1) == pytest.approx((0.7354, 1), abs=5e-5)
-
-
 def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     """As a judge that always says A has on pairs that are there both ways round."""
     values, prompts = [1.0, 0.0] * 30, [i // 2 for i in range(60)]

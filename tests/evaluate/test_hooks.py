@@ -1,10 +1,8 @@
-"""Extras of stage evaluate: what one adds, what is there without any, and that the core imports none."""
+"""Extras of stage evaluate: what one adds, what is there without any."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ from judgetrain.evaluate.report.table import Table
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows
-
-EXTRAS = ("correct", "correlate", "guarantees", "robustness", "scenarios", "studies")
 
 
 @dataclass(frozen=True)
@@ -93,27 +89,3 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
     assert "### Halves" in text and "| longer | 5 |" in text and text.index("### Halves") < text.index("### Results")
     hooks.require_finished(out)
     assert checked == ["EvaluateConfig", "out"]
-
-
-def test_the_core_of_evaluation_imports_no_extra() -> None:
-    """Beside what an extra says of itself (``extra.py``), which the registry reads."""
-    core = (
-        "stage",
-        "stages",
-        "config",
-        "estimate",
-        "objective",
-        "runners",
-        "report.page",
-        "report.merge",
-        "metrics.rows",
-    )
-    code = "import sys\n" + "".join(f"import judgetrain.evaluate.{name}\n" for name in core)
-    found = subprocess.run(
-        [sys.executable, "-c", code + "print(*sys.modules)"], capture_output=True, text=True, check=True
-    )
-    inside = [m.split(".")[2:] for m in found.stdout.split() if m.startswith("judgetrain.evaluate.")]
-    assert {tuple(m) for m in inside if m[0] in EXTRAS and len(m) > 1} == {
-        ("guarantees", "extra"),
-        ("robustness", "extra"),
-    }

@@ -54,7 +54,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Config:
     evaluate = EvaluateConfig(
         [BenchmarkConfig("b", source)], ["one_step:external", "external"], [1, 2], bootstrap=20, external=external
     )
-    correct = CorrectConfig(source, judge="external", branches=2, threshold=5.0, engine=external)
+    correct = CorrectConfig(source, judge="external", threshold=5.0, engine=external)
     tree = TreeConfig(criteria=4, shard_size=1)
     return Config(prompts="compact", evaluate=evaluate, correct=correct, tree=tree, output_dir=str(tmp_path))
 
@@ -148,7 +148,7 @@ def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, c
     calls = len(server.billed)
     assert calls > 4 * 7 + 4
     assert whole.notes["spent"]["requests"] == calls
-    config.correct.max_comparisons = 3
+    config.correct.source.limit = 3
     corrected(config, "b")
     bodies = [json.dumps(body, sort_keys=True) for body in server.billed]
     assert len(bodies) == len(set(bodies)) == calls

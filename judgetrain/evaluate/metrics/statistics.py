@@ -28,6 +28,12 @@ def correlation_intervals(
     return {name: _percentiles([each[name] for each in found]) for name in ("pearson", "kendall", "spearman")}
 
 
+def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
+    """The correlations of two float arrays [n] by name, and their intervals as ``..._ci``."""
+    intervals = correlation_intervals(x, y, resamples, seed, clusters)
+    return {**correlations(x, y), **{f"{name}_ci": ends for name, ends in intervals.items()}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Correlations:
     """Correlations of margins with labels (A 1, tie 0, B -1), or of scores with ratings, and their 95% intervals."""
@@ -47,10 +53,7 @@ def margin_correlations(
     number = {"A": 1.0, "tie": 0.0, "B": -1.0}
     kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
     x, truth, clusters = zip(*kept, strict=True)
-    found: dict[str, Any] = {**correlations(x, truth)}
-    for name, ends in correlation_intervals(x, truth, resamples, seed, clusters).items():
-        found[f"{name}_ci"] = ends
-    return Correlations(**found)
+    return Correlations(**with_intervals(x, truth, resamples, seed, clusters))
 
 
 def auc_interval(

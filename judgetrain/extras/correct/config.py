@@ -26,7 +26,6 @@ class CorrectConfig(LimitsConfig):
         "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
         content=beside(method_directory),
     )
-    branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
     rater: str = key(
@@ -42,7 +41,6 @@ class CorrectConfig(LimitsConfig):
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
-    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
     @property

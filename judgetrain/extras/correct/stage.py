@@ -25,6 +25,9 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import tree_tokens
 from judgetrain.schema import Comparison
 
+BRANCHES = 3
+"""Criteria that a response is judged by (the paper's), or all where the judge names fewer."""
+
 
 @dataclass(frozen=True)
 class _Models:
@@ -37,7 +40,7 @@ class _Models:
         """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
         config = settings.correct
         method = Method.parse(config.judge)
-        judge = models.judge(method, config.branches)
+        judge = models.judge(method, min(BRANCHES, settings.criteria or BRANCHES))
         prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
         engine = judge.engine
         if config.engine is not None:
@@ -61,7 +64,7 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     External models are asked within ``correct.max_requests`` and ``correct.max_tokens``, and for nothing twice.
     """
     config = settings.correct
-    comparisons = _comparisons(settings)[: config.max_comparisons]
+    comparisons = _comparisons(settings)
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
     engines = settings.teacher, settings.external, config.engine

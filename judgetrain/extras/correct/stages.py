@@ -55,8 +55,6 @@ def _check_correct(found: CorrectSettings) -> None:
         check_model(found, rater, "correct.rater")
         assert found.rating is not None
         load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
-    if settings.branches > (found.criteria or 0):
-        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={found.criteria}")
     if settings.engine is not None:
         settings.engine.check("correct.engine")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")

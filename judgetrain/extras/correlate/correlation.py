@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.evaluate.metrics import correlations
 from judgetrain.evaluate.metrics.registry import Interval
-from judgetrain.evaluate.metrics.statistics import correlation_intervals
+from judgetrain.evaluate.metrics.statistics import with_intervals
 from judgetrain.extras.correlate.columns import Column, Item
 
 KINDS = ("pearson", "kendall", "spearman")
@@ -99,10 +98,8 @@ def _row(
     both = [item for item in items if item in score.values]
     x, y = [score.better * score.values[item] for item in both], [rating.values[item] for item in both]
     y = [rating.better * value for value in y]
-    found: dict[str, Any] = {**correlations(x, y)}
     own = derive_seed(seed, rating.name, score.name, items[0].benchmark, items[0].model)
-    for name, ends in correlation_intervals(x, y, resamples, own, [item.id for item in both]).items():
-        found[f"{name}_ci"] = ends
+    found = with_intervals(x, y, resamples, own, [item.id for item in both])
     if printed is not None:
         sizes = [None if found[kind] is None else round(abs(found[kind]), DIGITS) for kind in KINDS]
         found |= {"published": printed, "same": sizes == [abs(value) for value in printed]}

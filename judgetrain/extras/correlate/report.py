@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
 from judgetrain.extras.correlate.correlation import KINDS, Correlated, Mean
@@ -15,23 +15,6 @@ NOTE = (
     "changed); 95% intervals resample prompts. without: rated responses that have no score. "
 )
 PUBLISHED = "paper: Pearson, Kendall, Spearman as printed, which is without signs; same: to four digits, but for signs."
-
-
-class _Variants(NamedTuple):
-    """Pearson's r of one score by what follows its name."""
-
-    benchmark: str
-    model: str
-    score: str
-    found: dict[str, float | None]
-
-
-class _Average(NamedTuple):
-    """The mean of Pearson's r over the benchmarks."""
-
-    model: str
-    score: str
-    pearson: float
 
 
 def tables(rows: Sequence[Correlated], means: Sequence[Mean]) -> list[Table]:
@@ -70,8 +53,9 @@ def _averages(rating: str, rows: Sequence[Correlated]) -> Table:
     for row in rows:
         if row.pearson is not None:
             by.setdefault((row.model, row.score), []).append(row.pearson)
-    averages = [_Average(*key, sum(v) / len(v)) for key, v in by.items() if 1 < len(v) == len(benchmarks)]
-    columns: Columns = {"model": attrgetter("model"), "score": attrgetter("score"), "Pearson": share("pearson", 4, 1)}
+    averages = [(*key, sum(v) / len(v)) for key, v in by.items() if 1 < len(v) == len(benchmarks)]
+    columns: Columns = {name: itemgetter(i) for i, name in enumerate(("model", "score"))}
+    columns["Pearson"] = lambda row: number(row[2], 4)
     return Table.of(f"{rating}: average over benchmarks", averages, columns, names=2)
 
 
@@ -81,15 +65,15 @@ def _variants(rating: str, rows: Sequence[Correlated]) -> Table:
     for row in rows:
         base, plus, variant = row.score.partition("+")
         by.setdefault((row.benchmark, row.model, base), {})[plus + variant] = row.pearson
-    varied = [_Variants(*key, found) for key, found in by.items() if set(found) - {""}]
-    columns: Columns = {name: attrgetter(name) for name in ("benchmark", "model", "score")}
-    for variant in dict.fromkeys(name for row in varied for name in sorted(row.found)):
+    varied = [(*key, found) for key, found in by.items() if set(found) - {""}]
+    columns: Columns = {name: itemgetter(i) for i, name in enumerate(("benchmark", "model", "score"))}
+    for variant in dict.fromkeys(name for *_, found in varied for name in sorted(found)):
         columns[variant or "alone"] = _of(variant)
     return Table.of(f"{rating}: with references, Pearson", varied, columns, names=3)
 
 
 def _of(variant: str) -> Callable[[Any], str]:
-    return lambda row: number(row.found.get(variant), 4)
+    return lambda row: number(row[3].get(variant), 4)
 
 
 def _means(means: Sequence[Mean]) -> Table:

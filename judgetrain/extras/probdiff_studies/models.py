@@ -22,14 +22,13 @@ ALL = "all"
 class SelfEvaluated:
     """One model over its prompts; every mapping is by prompt id, in the stage's order.
 
-    ``d``: ProbDiff's discrepancy, None where there is none. ``length_ratios``: revised length / length in tokens.
+    ``d``: ProbDiff's discrepancy, None where there is none.
     ``answers`` and ``revisions`` (only of prompts with a discrepancy): texts.
     ``categories``: the prompts'. ``settings``: what stage selfeval was made with.
     """
 
     model: str
     d: Mapping[str, float | None]
-    length_ratios: Mapping[str, float | None]
     answers: Mapping[str, str]
     revisions: Mapping[str, str]
     categories: Mapping[str, str | None] = field(default_factory=dict)
@@ -65,7 +64,6 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
     return SelfEvaluated(
         model_of(made),
         dict(zip(ids, d, strict=True)),
-        {i: row["length_ratio"] for i, row in zip(ids, revised, strict=True)},
         {row["id"]: row["response"] for row in scores},
         {i: row["revision"] for i, row in zip(ids, revised, strict=True) if "revision" in row},
         {row["id"]: row.get("category") for row in scores},

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from operator import attrgetter, itemgetter
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +20,6 @@ from judgetrain.extras.probdiff_studies.duels import Duel
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.extras.probdiff_studies.models import ALL, SelfEvaluated, groups_of
 from judgetrain.scorers import discrepancy
-from judgetrain.scorers.discrepancy import LengthReport
 
 CURVE = 40
 """Points of a confidence curve."""
@@ -58,7 +56,6 @@ class Studies:
     sweep: Mapping[str, Mapping[float, float | None]]
     ranking: Sequence[Rank]
     outcomes: Sequence[dict[str, Any]]
-    lengths: Mapping[str, LengthReport | None]
     conflicts: Mapping[str, Conflict]
     kappas: Mapping[tuple[str, str], float | None]
     by_group: Sequence[Grouped]
@@ -83,7 +80,6 @@ class Studies:
         """All of it from the models' discrepancies; the first model is the run's own, whom verdicts are about."""
         ids = list(next(iter(models.values())).d)
         d = {name: [model.d[i] for i in ids] for name, model in models.items()}
-        ratios = {name: [model.length_ratios[i] for i in ids] for name, model in models.items()}
         own = next(iter(d.values()))
         deltas = sorted({*sweep, delta}, reverse=True)
         return cls(
@@ -96,7 +92,6 @@ class Studies:
                 for a, b in combinations(d, 2)
                 for t in thresholds
             ],
-            lengths={name: discrepancy.length_report(d[name], ratios[name], delta) for name in d},
             conflicts={name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
             kappas=kappas(verdicts),
             by_group=list(_by_group(models, deltas)),
@@ -118,10 +113,6 @@ class Studies:
 
     def to_json(self) -> dict[str, Any]:
         """``studies.json``."""
-        lengths = {
-            name: None if report is None else {k: v for k, v in asdict(report).items() if k != "controlled"}
-            for name, report in self.lengths.items()
-        }
         return {
             "repetition": [asdict(row) for row in self.repetition],
             "spread": {
@@ -137,13 +128,12 @@ class Studies:
             "by_group": [asdict(row) for row in self.by_group],
             "duels": [asdict(duel) for duel in self.duels],
             "official": self._official(),
-            "lengths": lengths,
         }
 
     def tables(self) -> list[Table]:
         """The tables, those without rows left out."""
         compared = self._ranked(), self._beside(), self._grouped(), self._outcomes(), self._duels()
-        judged = self._conflicts(), self._agreed(), self._lengths()
+        judged = self._conflicts(), self._agreed()
         return [table for table in (*compared, *judged, self._repeated(), self._deviations()) if table.cells]
 
     def _official(self) -> list[dict[str, Any]]:
@@ -216,21 +206,6 @@ class Studies:
             "no verdict": lambda item: item[1].without,
         }
         return Table.of("Conflicts with verdicts", self.conflicts.items(), columns)
-
-    def _lengths(self) -> Table:
-        columns: Columns = {
-            "model": attrgetter("model"),
-            "n": attrgetter("report.n"),
-            "changed %": share("report.changed"),
-            "mean change %": share("report.mean_change"),
-            "slope": share("report.slope", 3, 1),
-            "kept d": share("report.kept_mean", 4, 1),
-            "kept confidence %": share("report.kept_confidence"),
-            "controlled d": share("report.controlled_mean", 4, 1),
-            "controlled confidence %": share("report.controlled_confidence"),
-        }
-        rows = [SimpleNamespace(model=name, report=found) for name, found in self.lengths.items() if found]
-        return Table.of("Length", rows, columns)
 
     def _repeated(self) -> Table:
         columns: Columns = {

@@ -220,7 +220,7 @@ def test_the_stage_counts_what_it_did_and_resumes(
     again = run(config, tmp_path, "cut")
     assert calls["shards"] == 4, "three shards of four comparisons: one done, one lost, then the last two"
     assert [*read_rows(again.directory, "corrections")] == [*read_rows(out.directory, "corrections")]
-    config.correct.max_comparisons = 2
+    config.correct.source.limit = 2
     assert run(config, tmp_path, "few").totals()["counts"]["in"] == 4
 
 
@@ -271,7 +271,6 @@ def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> 
     for change, message in (
         ({"source": SourceConfig()}, r"correct\.source\.path is empty"),
         ({"judge": "random"}, r"correct\.judge='random': a judge that grows branches is needed; allowed are base"),
-        ({"branches": 5}, r"correct\.branches=5: at most tree\.criteria=4"),
         ({"prompts": "compact"}, r"step 'correction' needs a 'user' template"),
         ({"engine": OpenAIEngineConfig()}, r"correct\.engine\.model is empty"),
     ):

@@ -237,25 +237,22 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
     assert [r["n"] for r in rows.values()] == [10] * 4, "attacked comparisons are in no other number"
 
 
-def test_nothing_more_is_asked_where_no_attack_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = evaluated(tmp_path, monkeypatch, sample=0)
-    assert not list(out.glob("*attacks*"))
-    assert "Under attack" not in (out / "report.html").read_text()
-
-
-def test_only_the_methods_named_are_attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = evaluated(tmp_path, monkeypatch, sample=2, methods=["longer"], attacks=["forgery", "rerun"])
-    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
-    assert "robustness" not in rows["sft"]
-    assert {r["kind"] for r in rows["longer"]["robustness"]} == {"forgery", "rerun"}
-
-
-def test_where_none_of_those_named_is_evaluated_every_judge_is_attacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"sample": 0}, {}),
+        ({"methods": ["longer"], "attacks": ["forgery", "rerun"]}, {"longer": {"forgery", "rerun"}}),
+        ({"methods": ["dpo"], "attacks": ["rerun"]}, {"sft": {"rerun"}, "longer": {"rerun"}}),  # dpo is not evaluated
+    ],
+)
+def test_the_methods_named_are_attacked_or_else_every_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], expected: dict[str, set[str]]
 ) -> None:
-    out = evaluated(tmp_path, monkeypatch, sample=2, methods=["dpo"], attacks=["rerun"])
-    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
-    assert rows["sft"]["robustness"] and rows["longer"]["robustness"]
+    out = evaluated(tmp_path, monkeypatch, **{"sample": 2, **changes})
+    rows = json.loads((out / "metrics.json").read_text())
+    assert {r["method"]: {a["kind"] for a in r["robustness"]} for r in rows if "robustness" in r} == expected
+    assert bool([*out.glob("*attacks-sft*")]) == ("sft" in expected)
+    assert ("Under attack" in (out / "report.html").read_text()) == bool(expected)
 
 
 @pytest.mark.parametrize(
