@@ -42,7 +42,7 @@ STAGES = {
         "stress.writer={type: transformers, model: {path: world}}",
         "stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]",
     ),
-    "correct": ("dialogues.world.eval_comparisons=6", "correct.shard_size=2"),
+    "correct": ("dialogues.world.eval_comparisons=8", "correct.shard_size=2"),
     "selfeval": (
         *("scorer.model.path=world", "scorer.shard_size=2"),
         *("selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),
