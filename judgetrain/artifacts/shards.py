@@ -19,7 +19,6 @@ from judgetrain.errors import DataError
 SECONDS = ".seconds.json"
 """The file of an artifact that holds the seconds spent on it."""
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
-_END = re.compile(rf"{_SHARD.pattern}$")
 
 
 @dataclass
@@ -113,12 +112,6 @@ def seconds_so_far(directory: Path) -> float | None:
     """Seconds spent on an artifact up to what was finished last; None where nothing is known."""
     found = read_json(directory / SECONDS)
     return float(found) if isinstance(found, (int, float)) else None
-
-
-def names_of(directory: Path, start: str) -> list[str]:
-    """The names of a directory's files of rows that begin with ``start``; all shards of one go by one name."""
-    files = (path.name.removesuffix(".jsonl") for path in directory.glob(f"{glob.escape(start)}*.jsonl"))
-    return sorted({_END.sub("", name) for name in files})
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -156,10 +156,6 @@ class StageRun:
         """Add to the manifest's counts."""
         self._direct.append(counted(in_=in_, out=out, dropped=dropped))
 
-    def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
-        """Add to the manifest's token counts."""
-        self._direct.append(counted(prompt=prompt, generated=generated))
-
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
         self._notes[key] = value

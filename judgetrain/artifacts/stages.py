@@ -76,8 +76,9 @@ def _part(value: Any, only: Sequence[str]) -> Any:
 S = TypeVar("S", bound=StageSettings)
 
 
-def _no_inputs(settings: Any) -> Sequence[str]:
-    return ()
+def needs(*names: str) -> Callable[[Any], Sequence[str]]:
+    """Inputs that are the same whatever the settings."""
+    return lambda settings: names
 
 
 def _no_check(settings: Any) -> None:
@@ -109,7 +110,7 @@ class Stage(Generic[S]):
     name: str
     settings: type[S]
     code: str
-    inputs: Callable[[S], Sequence[str]] = _no_inputs
+    inputs: Callable[[S], Sequence[str]] = needs()
     check: Callable[[S], None] = _no_check
     format: int = 1
     trains: bool = False
@@ -122,8 +123,3 @@ class Stage(Generic[S]):
     def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
         """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""
         resolve_name(self.code)(settings, inputs, out)
-
-
-def needs(*names: str) -> Callable[[Any], Sequence[str]]:
-    """Inputs that are the same whatever the settings."""
-    return lambda settings: names

@@ -1,4 +1,4 @@
-"""A rehearsal: what an engine is expected to cost, found by asking one that answers nothing real in its place."""
+"""What an engine is expected to cost, found by asking one that answers nothing real in its place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Estimator:
         longest = request.sampling.max_new_tokens
         half = -(-longest // 2)
         if request.reading:
-            return self._read(len(request.reading.ids), longest)
+            tokens = len(request.reading.ids)
+            self._costs["reading"] += Cost(1, tokens, tokens, longest, longest)
+            logprobs = (-1.0,) * (tokens - 1)
+            return Completion(finish_reason="stop", prompt_tokens=tokens, generated_tokens=longest, logprobs=logprobs)
         prompt = sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
         if request.step == "guideline":
             self._guideline = longest - half
@@ -76,11 +79,6 @@ class Estimator:
             text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
             text = cut_at_stop(text, request.sampling.stop) or text
         return Completion(text=text, prompt_tokens=prompt, generated_tokens=half, finish_reason="stop")
-
-    def _read(self, tokens: int, longest: int) -> Completion:
-        self._costs["reading"] += Cost(1, tokens, tokens, longest, longest)
-        logprobs = (-1.0,) * (tokens - 1)
-        return Completion(finish_reason="stop", prompt_tokens=tokens, generated_tokens=longest, logprobs=logprobs)
 
 
 _TEXTS: Mapping[Step, str] = {"one_step": "[[A]]", "at_once": "A", "rating": "[[5]]", "preference": "[[X]]"}
