@@ -9,10 +9,9 @@ from itertools import islice
 from typing import Any
 
 from judgetrain.data.benchmarks.adapter import load_adapter
-from judgetrain.data.benchmarks.benchmark import majority
 from judgetrain.data.benchmarks.reading import CaseReader, placed
 from judgetrain.data.config import DialogueSourceConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.rows import SHOWN, RowReader
+from judgetrain.data.rows import SHOWN, RowReader, majority
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison
@@ -58,66 +57,49 @@ def check_labelled(
     Raises:
         ConfigError: none of the sources has a label; names what stands in the column, and the remedy.
     """
-    if any(source.type == "world" and responses.models for source in sources):
-        return
-    if responses.contrast:
-        _check_good_answers(sources, responses, wanted)
+    constructed, found = bool(responses.contrast), Counter[str]()
+    if responses.models and (constructed or any(source.type == "world" for source in sources)):
         return
     if responses.models:
         raise ConfigError(
             f"{wanted}: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
             "about the responses there; set responses.models=[], or responses.contrast to construct pairs"
         )
-    found: Counter[str] = Counter()
     for index, source in enumerate(sources):
-        if source.type == "hub" or _labelled(source, f"dialogues.sources[{index}]", found):
+        there = source.type == "hub" or (constructed and source.type == "world")
+        if there or _serves(source, f"dialogues.sources[{index}]", found, constructed):
             return
-    written = ", ".join(repr(label) for label in islice(found, SHOWN))
-    raise ConfigError(
-        f"{wanted}: no comparison of dialogues.sources has a label"
-        + (
-            f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
-            if found
-            else "; name its column with 'dialogues.sources[0].fields={label: COLUMN}', or construct pairs with "
-            "responses.contrast"
+    if constructed:
+        raise ConfigError(
+            f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a "
+            "pair from; name the column of reference answers with 'dialogues.sources[0].fields={reference: COLUMN}', "
+            "that of labels with 'dialogues.sources[0].fields={label: COLUMN}', or give responses.models"
         )
+    written = ", ".join(repr(label) for label in islice(found, SHOWN))
+    remedy = (
+        f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
+        if found
+        else "; name its column with 'dialogues.sources[0].fields={label: COLUMN}', or construct pairs with "
+        "responses.contrast"
     )
+    raise ConfigError(f"{wanted}: no comparison of dialogues.sources has a label{remedy}")
 
 
-def _check_good_answers(sources: list[DialogueSourceConfig], responses: ResponsesConfig, wanted: str) -> None:
-    """Check that there are good answers to construct pairs from: the models', a reference or a labelled pair's side."""
-    if responses.models:
-        return
-    for index, source in enumerate(sources):
-        key = f"dialogues.sources[{index}]"
-        if source.type in ("hub", "world") or _labelled(source, key, Counter()) or _has_reference(source, key):
-            return
-    raise ConfigError(
-        f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a "
-        "pair from; name the column of reference answers with 'dialogues.sources[0].fields={reference: COLUMN}', "
-        "that of labels with 'dialogues.sources[0].fields={label: COLUMN}', or give responses.models"
-    )
+def _serves(source: SourceConfig, key: str, found: Counter[str], references: bool) -> bool:
+    """Whether a row of a source has a label that is known, or with ``references`` a reference answer.
 
-
-def _has_reference(source: SourceConfig, key: str) -> bool:
-    """Whether a row of a source brings a reference answer, or ends with one."""
-    if source.adapter:
-        return False
-    reader = RowReader(source, key)
-    rows = read(source, key, lambda row, number: reader.dialogue(row, number).reference, Rejects(strict=False))
-    return any(rows)
-
-
-def _labelled(source: SourceConfig, key: str, found: Counter[str]) -> bool:
-    """Whether a row of a source has a label that is known; ``found`` counts how others are written."""
+    ``found`` counts how other labels are written.
+    """
     rejects = Rejects(strict=False)
     if source.adapter:
         return any(c.label for comparisons in adapted(source, key, rejects) for c in comparisons)
     reader = RowReader(source, key)
 
-    def known(row: Any, number: int) -> bool:
-        return reader.has_responses(row) and reader.label(row) is not None
+    def serves(row: Any, number: int) -> bool:
+        if reader.has_responses(row) and reader.label(row) is not None:
+            return True
+        return references and reader.dialogue(row, number).reference is not None
 
-    there = any(read(source, key, known, rejects))
+    there = any(read(source, key, serves, rejects))
     found.update(reader.unknown)
     return there

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from judgetrain.data.rows import RowError
+from judgetrain.data.rows import RowError, majority
 
 QUESTION = "label"
 """The question that is asked of every comparison (stage label_queue)."""
@@ -24,7 +23,7 @@ def label_studio(row: Any) -> dict[str, Any]:
     """
     if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
         raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
-    return {**row["data"], "label": _most(_chosen(row.get("annotations") or ()))}
+    return {**row["data"], "label": majority(_chosen(row.get("annotations") or ()))}
 
 
 def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -43,14 +42,8 @@ def argilla(row: Any) -> dict[str, Any]:
     if not isinstance(row, Mapping) or not isinstance(row.get("fields"), Mapping):
         raise RowError("no_record", "expected a record of Argilla's export, with fields and responses")
     answers = (row.get("responses") or {}).get(QUESTION) or ()
-    label = _most(str(a["value"]) for a in answers if a.get("status") not in UNSENT)
+    label = majority(str(a["value"]) for a in answers if a.get("status") not in UNSENT)
     return {"id": row.get("id"), **(row.get("metadata") or {}), **row["fields"], "label": label}
-
-
-def _most(labels: Iterable[str]) -> str | None:
-    """The label that is given most often; None where there is none, or several are."""
-    first, *others = Counter(labels).most_common(2) or [("", 0)]
-    return first[0] if first[1] and not (others and others[0][1] == first[1]) else None
 
 
 SHAPES: Mapping[str, Callable[[Any], dict[str, Any]]] = {"label_studio": label_studio, "argilla": argilla}

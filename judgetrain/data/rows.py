@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.readers import SILENCE, delimited
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+
+T = TypeVar("T")
 
 ROLES = {
     **dict.fromkeys(("user", "human", "Human"), "user"),
@@ -57,6 +59,12 @@ def label_text(value: Any) -> str:
     """A label as text: whole numbers without a point, also where a file has them as floats."""
     whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
     return str(int(value)) if whole else str(value)
+
+
+def majority(votes: Iterable[T]) -> T | None:
+    """What is given most often; None where nothing is, or two are given equally often."""
+    most: list[tuple[T | None, int]] = [*Counter(votes).most_common(2), (None, 0)]
+    return None if len(most) > 1 and most[0][1] == most[1][1] else most[0][0]
 
 
 VERDICTS = ("A", "B", "tie")

@@ -23,11 +23,11 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.compose import register, typed
+from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
+from tests.builders.pipeline import composed as by_hydra
 from tests.builders.train import WORDS
 
 PAIRS = 46
@@ -66,12 +66,7 @@ LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
 
 def composed(output: Path, *overrides: str) -> Config:
     """The configuration, in float32, where nothing of the processes is part of a fingerprint."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-
-    register(ConfigStore.instance())
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return typed(compose("config", overrides=[*OVERRIDES, f"output_dir={output}", *overrides]))
+    return typed(by_hydra(*OVERRIDES, f"output_dir={output}", *overrides))
 
 
 def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unlearn: bool = False) -> Pipeline:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, WorldConfig
+from judgetrain.data.rows import majority
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Verdict
@@ -68,12 +68,6 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
             f"and where={dict(benchmark.where)}"
         )
     return replace(loaded, comparisons=kept, left_out={k: n for k, n in left_out.items() if n})
-
-
-def majority(votes: Sequence[Verdict]) -> Verdict | None:
-    """The verdict that most votes give; None when two verdicts have equally many."""
-    first, *others = Counter(votes).most_common(2)
-    return None if others and others[0][1] == first[1] else first[0]
 
 
 def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
