@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.listing import sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
 from tests.builders.judges import SAMPLING
-from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 
@@ -53,15 +51,7 @@ def test_responses_are_shown_exchanged_in_order_ba_and_their_scores_are_put_back
     ],
 )
 def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: list[str]) -> None:
-    class Cut(ScriptedEngine):
-        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-            done = super().generate(requests, seed)
-            return [
-                replace(c, finish_reason="length") if r.step == "criteria" else c
-                for r, c in zip(requests, done, strict=True)
-            ]
-
-    engine = Cut(lambda r, i: text if r.step == "criteria" else noisy(r, i))
+    engine = Ending(lambda r, i: text if r.step == "criteria" else noisy(r, i), {"criteria": "length"})
     tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
     assert [c.text for c in tree.criteria] == expected
     assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())

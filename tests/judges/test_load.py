@@ -110,19 +110,6 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         load_judge("me/model")
 
 
-def test_a_judge_in_the_hub_s_cache_needs_no_network(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import constants
-
-    repository = tmp_path / "models--me--judge"
-    shutil.copytree(trained, repository / "snapshots" / ("a" * 40))
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("a" * 40)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    assert isinstance(load_judge("me/judge"), BranchingJudge)
-
-
 @pytest.mark.parametrize(
     ("name", "how", "message"),
     [

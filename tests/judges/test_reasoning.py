@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.extras.correct.correction import Writer, correct
 from judgetrain.judges.kinds.branching import BranchingJudge
@@ -20,7 +20,7 @@ from judgetrain.label.teacher_stage import teaching_examples
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.self_generation import rating
 from tests.builders.judges import SAMPLING
-from tests.builders.scripted import Answer, ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import Answer, Ending, ScriptedEngine, comparison, judged, noisy
 
 SETTINGS = SamplingConfig()
 SHAPE = Shape(count=3, criteria=3, guidelines=2, judgments=3)
@@ -125,9 +125,5 @@ def test_a_correction_is_what_follows_the_reasoning(end: str) -> None:
 
 
 def test_a_completion_that_is_cut_off_in_its_reasoning_is_no_list() -> None:
-    class CutOff(ScriptedEngine):
-        def generate(self, requests, seed) -> list[Completion]:
-            return [replace(c, finish_reason="length") for c in super().generate(requests, seed)]
-
-    trees = grow(COMPARISONS, CutOff(lambda r, i: "<think>\n1. a: b"), load_prompt_set("compact"), SHAPE, SAMPLING, 0)
-    assert [tree.failures for tree in trees] == [{"criteria:none": 1}] * 3
+    engine = Ending(lambda r, i: "<think>\n1. a: b", {"criteria": "length"})
+    assert [tree.failures for tree in grown(engine)] == [{"criteria:none": 1}] * 3

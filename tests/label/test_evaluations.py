@@ -149,18 +149,25 @@ def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Pa
     assert again.totals()["tokens"] == {"prompt": 0, "generated": 0}, "nobody was asked"
 
 
+def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
+    """The stage over the first two comparisons, with these evaluations already written."""
+    responses = StageRun(directory / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
+    config = Config(
+        prompts="compact",
+        teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(directory / "e.jsonl", *rows)),
+        dialogues=DialoguesConfig(**dialogues),
+        tree=TreeConfig(criteria=3),
+    )
+    out = StageRun(directory / "teacher", "teacher", 7, Console())
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    return out
+
+
 def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: Path) -> None:
     known = comparison(0)
     row = PLAIN | {"query": known.dialogue.query, "response_a": known.response_a, "response_b": known.response_b}
-    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in (known, comparison(1))))
-    config = Config(
-        prompts="compact",
-        teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(tmp_path / "e.jsonl", row)),
-        tree=TreeConfig(criteria=3),
-    )
-    out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    out = taught(tmp_path, row)
     assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
     assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
     examples = list(read_rows(out.directory, "examples"))
@@ -168,35 +175,18 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
     judgments = {e["nodes"][0]: e for e in examples if e["level"] == "judgment"}
     (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
     swapped = next(j for _, _, j in tree.judgments() if j.order == "BA")
-    assert (
-        f"Response A: {known.response_b}\nResponse B: {known.response_a}"
-        in (judgments[swapped.id]["prompt"][-1]["content"])
-    )
+    shown = f"Response A: {known.response_b}\nResponse B: {known.response_a}"
+    assert shown in judgments[swapped.id]["prompt"][-1]["content"]
 
 
 def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Path) -> None:
     benchmark = {"query": PLAIN["query"], "response_a": "x", "response_b": "y", "label": "A"}
     source = SourceConfig(name="b", path=write(tmp_path / "b.jsonl", benchmark), format="comparison")
-    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
-    rows = [PLAIN, PLAIN | {"query": "What is the capital of France?", "id": "2"}]
-    config = Config(
-        prompts="compact",
-        teacher=TeacherConfig(evaluations=write(tmp_path / "e.jsonl", *rows)),
-        dialogues=DialoguesConfig(decontaminate=[BenchmarkConfig("b", source)]),
-        tree=TreeConfig(criteria=3),
-    )
-    out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    held = {"decontaminate": [BenchmarkConfig("b", source)]}
+    out = taught(tmp_path, PLAIN, PLAIN | {"query": "What is the capital of France?", "id": "2"}, **held)
     (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
     assert tree.comparison.dialogue.query == "What is the capital of France?"
     assert out.totals()["counts"]["dropped"]["contaminated"] == 1
-    config.teacher.evaluations = write(tmp_path / "e.jsonl", PLAIN)
-    with pytest.raises(
-        DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's query"
-    ):
-        teacher_stage.run(
-            TeacherSettings.of(config),
-            {"responses": responses.directory},
-            StageRun(tmp_path / "none", "teacher", 7, Console()),
-        )
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's"):
+        taught(tmp_path / "none", PLAIN, **held)
