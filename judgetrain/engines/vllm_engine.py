@@ -44,7 +44,7 @@ class VllmEngine:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = load_tokenizer(config.model)
         if (Path(path) / ADAPTERS).is_file():
-            raise EngineError(f"{path} holds adapters, and vLLM is given whole models: train with lora.merge=true")
+            raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
         weights = str(Path(path) / gguf_file) if gguf_file else path
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))

@@ -18,7 +18,6 @@ from judgetrain.engines.answers import ANSWERS, broken_answers
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import size_of
 from judgetrain.pipeline.sweeps import JOB
 
 
@@ -155,5 +154,15 @@ def _table(found: list[Leftover], damaged: bool) -> object:
         table.add_column(column, overflow="fold")
     for entry in found:
         changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.directory.stat().st_mtime))
-        table.add_row(str(entry.directory), entry.state, size_of(entry.directory), changed)
+        table.add_row(str(entry.directory), entry.state, _size(entry.directory), changed)
     return table
+
+
+def _size(directory: Path) -> str:
+    """What a directory (or a file) takes on the disk, as a reader wants it."""
+    size = float(sum(p.stat().st_size for p in [directory, *directory.rglob("*")] if p.is_file()))
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -27,14 +27,6 @@ class HubConfig:
         in_fingerprint=False,
     )
     repo_id: str | None = key(None, "OWNER/NAME", in_fingerprint=False)
-    private: bool = key(True, "a repository that is created is private", in_fingerprint=False)
-
-
-@dataclass
-class StatusConfig:
-    """stage=status: what there is."""
-
-    detail: bool = key(False, "also seconds, size and date of what is done", in_fingerprint=False)
 
 
 @dataclass
@@ -100,7 +92,6 @@ class RunConfig:
     )
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
-    status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
     hub: HubConfig = key(HubConfig, "the Hugging Face Hub")

@@ -81,7 +81,7 @@ def follow(config: Config) -> None:
     """Help the leader with every stage that it names, until it says that there is no more."""
     quiet_libraries(terminal=False)
     world = distributed.current()
-    while (task := world.decide(_nothing)) is not None:
+    while (task := world.decide(lambda: None)) is not None:
         run_stage(config, task, stage_run(config, task, Silent(), writes=False))
 
 
@@ -90,10 +90,6 @@ def call(task: Task | None) -> None:
     world = distributed.current()
     if world.size > 1:
         world.decide(lambda: task)
-
-
-def _nothing() -> Task | None:
-    return None
 
 
 def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
@@ -119,8 +115,8 @@ def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
     return result
 
 
-def launch(config: Config, stage: str) -> None:
-    """Make one stage with ``train.processes`` workers on this machine, which end when this process does.
+def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
+    """Have ``make`` make one stage with ``train.processes`` workers on this machine, which end when this process does.
 
     Raises:
         TrainingError: a worker failed; with its own sentence where it had one.
@@ -147,7 +143,7 @@ def launch(config: Config, stage: str) -> None:
             shutdown_timeout=10,
         )
         try:
-            elastic_launch(settings, work)(config, stage, os.getpid())
+            elastic_launch(settings, work)(config, stage, make, os.getpid())
         except ChildFailedError as error:
             raise _failure(error, stage) from None
         except SignalException as error:
@@ -156,19 +152,12 @@ def launch(config: Config, stage: str) -> None:
             raise
 
 
-def work(config: Config, stage: str, parent: int) -> None:
+def work(config: Config, stage: str, make: Callable[[Config, str], None], parent: int) -> None:
     """One worker: join the others, then lead the stage or help with it."""
-    from judgetrain.pipeline.run import Pipeline
-
     _end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     quiet_libraries(sys.stdout.isatty())
-
-    def make(config: Config) -> None:
-        pipeline = Pipeline(config)
-        pipeline.execute(pipeline.plan(stage))
-
-    one_of_several(config, make)
+    one_of_several(config, lambda config: make(config, stage))
 
 
 def free_memory() -> None:

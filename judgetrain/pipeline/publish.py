@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judgetrain.engines.loading import ADAPTERS
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.cards import MEASURING, fill
@@ -55,32 +53,25 @@ def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
     """Push the last of the judges where ``hub.push`` says so; one that fails its gate is not to get here."""
     hub = pipeline.config.hub
     if hub.push:
-        url = push(pipeline.plan(judges[-1]).directory / "model", str(hub.repo_id), hub.private)
+        url = push(pipeline.plan(judges[-1]).directory / "model", str(hub.repo_id))
         pipeline.console.line(f"hub: pushed the {judges[-1]} judge: {url}")
 
 
-def push(directory: Path, repo_id: str, private: bool) -> str:
-    """Upload a model directory to the Hub, which creates the repository where there is none; returns the commit's URL.
+def push(directory: Path, repo_id: str) -> str:
+    """Upload a model directory to the Hub, to a new private repository where there is none; returns the commit's URL.
 
     Raises:
-        EngineError: the Hub refuses or cannot be reached, or the directory holds adapters of a base that is not there.
+        EngineError: the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     from judgetrain.train.card import name_on_hub
 
-    adapters = directory / ADAPTERS
-    if adapters.is_file():
-        base = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        if Path(base).is_absolute():
-            raise EngineError(
-                f"{directory} holds adapters of {base}, which is not on the Hub: train with lora.merge=true"
-            )
     name_on_hub(directory, repo_id)
     api = HfApi()
     try:
-        api.create_repo(repo_id, private=private, exist_ok=True)
+        api.create_repo(repo_id, private=True, exist_ok=True)
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, commit_message="judgetrain").commit_url)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = " ".join(str(error).split())[:300]

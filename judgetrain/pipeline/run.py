@@ -263,7 +263,7 @@ class Pipeline:
                 return False
             alone = distributed.current().group is None
             if plan.stage.trains and alone and self.config.train.distributed != "none":
-                launch(self.config, plan.stage.name)
+                launch(self.config, plan.stage.name, _execute)
             else:
                 self.execute(plan)
         self.made.append(plan.stage.name)
@@ -318,6 +318,12 @@ class Pipeline:
             "seconds": round(out.seconds, 2),
             "notes": out.notes,
         }
+
+
+def _execute(config: Config, stage: str) -> None:
+    """Make a stage in a worker, whose parent holds its lock."""
+    pipeline = Pipeline(config)
+    pipeline.execute(pipeline.plan(stage))
 
 
 def _inside(path: str, directory: str) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +10,6 @@ from rich.text import Text
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
-from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
@@ -41,7 +38,7 @@ def _wanted(pipeline: Pipeline, target: str) -> set[str]:
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print the table for the pipeline's configuration: a line a stage at 80 columns, unless ``status.detail``.
+    """Print the table for the pipeline's configuration: a line a stage at 80 columns.
 
     Raises:
         ConfigError: input files are missing; said of each once, after the table.
@@ -53,8 +50,7 @@ def show(pipeline: Pipeline) -> None:
     for row in found:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    more = "" if pipeline.config.status.detail else "; status.detail=true: more"
-    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked){more}")]
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")]
     console.plain(parts)
     if any(row["state"] == NO_INPUT for row in found):
         raise ConfigError("\n".join(dict.fromkeys(_lacking(pipeline))))
@@ -75,26 +71,20 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str
     except ConfigError as error:
         stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
         return {"fingerprint": "-", "state": NO_INPUT, **stop, "detail": str(error).partition("=")[0]}
-    damage, detail = pipeline.damage(name), pipeline.config.status.detail
+    damage = pipeline.damage(name)
     state = "damaged" if damage else "done" if plan.finished else "missing"
     if state == "missing" and plan.directory.exists():
         state = "running" if in_use(plan.directory) else "partial"
     action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
     actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
-    found = damage or (_done(plan, detail) if state == "done" else _partial(plan) if state != "missing" else "")
+    found = damage or (_done(plan) if state == "done" else _partial(plan) if state != "missing" else "")
     return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
 
 
-def _done(plan: Plan, detail: bool) -> str:
-    manifest = plan.manifest or {}
-    counts = manifest["counts"]
-    parts = [f"{counts['in']} in, {counts['out']} out"]
-    if counts["dropped"]:
-        parts.append(f"{sum(counts['dropped'].values())} dropped")
-    if not detail:
-        return ", ".join(parts)
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime((plan.directory / MANIFEST).stat().st_mtime))
-    return ", ".join([*parts, duration(manifest["seconds"]), size_of(plan.directory), when])
+def _done(plan: Plan) -> str:
+    counts = (plan.manifest or {})["counts"]
+    dropped = sum(counts["dropped"].values())
+    return f"{counts['in']} in, {counts['out']} out" + (f", {dropped} dropped" if dropped else "")
 
 
 def _partial(plan: Plan) -> str:
@@ -108,13 +98,3 @@ def _partial(plan: Plan) -> str:
     if spent := seconds_so_far(directory):
         parts.append(f"{duration(spent)} so far")
     return ", ".join(parts or ["started"])
-
-
-def size_of(directory: Path) -> str:
-    """What a directory (or a file) takes on the disk, as a reader wants it."""
-    size = float(sum(p.stat().st_size for p in [directory, *directory.rglob("*")] if p.is_file()))
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

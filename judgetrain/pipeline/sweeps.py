@@ -12,13 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationResolutionError
 
 from judgetrain.artifacts.console import Console, duration
-from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.secrets import without_passwords_in
+from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
+from judgetrain.artifacts.secrets import without_passwords, without_passwords_in
 
 JOB, SUMMARY = "job.json", "sweep.json"
 _started: list[Path] = []
@@ -32,6 +34,20 @@ class SweepStart(Callback):
         """Called by Hydra in the process that the user started."""
         with suppress(InterpolationResolutionError):  # as of an empty output_dir, which Hydra itself comes to next
             _started.append(Path(str(config.hydra.sweep.dir)))
+
+
+class RedactPasswords(Callback):
+    """Takes passwords in addresses out of Hydra's files before a job begins (``hydra.callbacks`` in conf/)."""
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra in the process that runs the job."""
+        settings = HydraConfig.get()
+        files = [*Path(settings.runtime.output_dir).glob(".hydra/*.yaml")]
+        if settings.mode == RunMode.MULTIRUN:
+            files.append(Path(settings.sweep.dir) / "multirun.yaml")
+        for path in files:
+            if path.is_file() and (shown := without_passwords(text := path.read_text(encoding="utf-8"))) != text:
+                write_text_atomic(path, shown)
 
 
 def searches(sweeper: DictConfig) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.errors import ConfigError
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
 
 if TYPE_CHECKING:
@@ -83,6 +83,21 @@ def trainer_explained(config: TrainerConfig, key: str) -> Iterator[None]:
         raise ConfigError(f"{key}.trainer={config.trainer}: {error}") from error
 
 
+def peft_config(settings: AdapterConfig) -> Any:
+    """PEFT's LoRA configuration, or None when adapters are off."""
+    if not settings.enabled:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=2 * settings.r,
+        lora_dropout=settings.lora_dropout,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
 def mixed_precision(bf16: bool | None) -> bool:
     """Whether to compute in bfloat16; None: where the GPU has it."""
     import torch
@@ -113,7 +128,7 @@ def _dpo(config: DpoConfig) -> dict[str, Any]:
     from judgetrain.train.preference import BEST
 
     weights = {config.loss_type: 1.0} | ({"sft": config.sft_weight} if config.sft_weight else {})
-    losses = {"loss_type": [*weights], "loss_weights": [*weights.values()]}
+    losses = {"loss_type": [*weights], "loss_weights": [*weights.values()], "precompute_ref_log_probs": True}
     return losses | (kept_best(BEST, config.eval_steps) if config.keep_best else {})
 
 

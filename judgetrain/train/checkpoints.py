@@ -1,6 +1,6 @@
 """What happens while a trainer trains: logs, checkpoints that are whole, finite and few, and stops with a reason.
 
-Training stops at the first figure or weight that is NaN or infinite, and at attention that mixes packed examples.
+Training stops at the first figure or weight that is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.console import EVERY, duration
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.train.distributed import current, own_part
-from judgetrain.train.preflight import check_packing
 
 if TYPE_CHECKING:
     import torch
@@ -86,20 +85,6 @@ def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
         with suppress(TypeError, ValueError):
             found[name] = float(value)
     return found
-
-
-class PackingProbe(TrainerCallback):  # type: ignore[misc]
-    """Refuses a model whose attention mixes the examples of a row.
-
-    When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
-    """
-
-    def __init__(self, trainer: Trainer, key: str) -> None:
-        self._trainer, self._key = trainer, key
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Run the probe, on every process."""
-        check_packing(self._trainer.model, self._key, self._trainer.model_wrapped, args.device)
 
 
 class FiniteFigures(TrainerCallback):  # type: ignore[misc]

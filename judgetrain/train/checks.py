@@ -7,7 +7,7 @@ from dataclasses import fields
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean
 from judgetrain.schema import ORDERS
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import InitialConfig, SftConfig, TrainConfig, TrainerConfig
 
 OWN = frozenset(
     (
@@ -15,12 +15,14 @@ OWN = frozenset(
         *("eval_strategy", "eval_on_start", "save_total_limit", "load_best_model_at_end", "metric_for_best_model"),
         *("greater_is_better", "per_device_eval_batch_size", "gradient_accumulation_steps", "train_sampling_strategy"),
         *("tf32", "use_cpu", "dataloader_pin_memory", "deepspeed", "ddp_find_unused_parameters", "ddp_timeout"),
-        *("packing", "completion_only_loss", "loss_weights", "shuffle_dataset", "remove_unused_columns"),
+        *("packing", "padding_free", "completion_only_loss", "loss_weights", "precompute_ref_log_probs", "ld_alpha"),
+        *("shuffle_dataset", "remove_unused_columns"),
         *("num_generations_eval", "reward_weights", "max_completion_length", "num_iterations", "temperature"),
     )
 )
-"""Arguments of TRL that are decided here. Packing among them: batches hold examples of like length, and
-``padding_free`` spares what padding is left; num_iterations and temperature: branches are the policy's own."""
+"""Arguments of TRL that are decided here. Packing among them: batches hold examples of like length, so little is
+padding; ld_alpha: the reference's log-probabilities are sums; num_iterations and temperature: branches are the
+policy's own."""
 
 
 def check_training(key: str, config: TrainerConfig) -> None:
@@ -40,8 +42,6 @@ def check_training(key: str, config: TrainerConfig) -> None:
         )
     if isinstance(config, InitialConfig):
         _check_initial(key, config)
-    if isinstance(config, DpoConfig) and "ld_alpha" in config.trainer and config.precompute_ref_log_probs:
-        raise ConfigError(f"{key}.trainer.ld_alpha: needs the reference in memory; set precompute_ref_log_probs=false")
 
 
 def _check_initial(key: str, config: InitialConfig) -> None:

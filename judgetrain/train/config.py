@@ -16,17 +16,14 @@ def _on(adapters: AdapterConfig) -> bool:
 
 @dataclass
 class AdapterConfig:
-    """Low-rank adapters (keys as in PEFT's LoraConfig); their scale ``lora_alpha`` is twice the rank."""
+    """Low-rank adapters of every linear layer (keys as in PEFT's LoraConfig), merged at the end.
+
+    Their scale ``lora_alpha`` is twice the rank.
+    """
 
     enabled: bool = key(False, "train adapters in place of the weights")
     r: int = key(16, "rank", low=1, active_if=_on)
     lora_dropout: float = key(0.05, "dropout before the adapters", low=0.0, high=1.0, active_if=_on)
-    target_modules: str = key(
-        "all-linear", "names, as in q_proj,v_proj; a regular expression; or all-linear", active_if=_on
-    )
-    merge: bool = key(
-        True, "merge at the end; false leaves adapters that from_pretrained puts on their base", active_if=_on
-    )
 
 
 @dataclass
@@ -123,15 +120,9 @@ class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     learning_rate: float = key(5e-7, "peak", above=0.0)
-    reference: ModelConfig = key(ModelConfig, "the reference model; an empty path takes the SFT judge")
     beta: float = key(0.1, "strength of the KL constraint", above=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
-    precompute_ref_log_probs: bool = key(
-        True,
-        "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
-        "model is in memory; false: the reference model is kept beside the trained one",
-    )
     keep_best: bool = key(
         False,
         "keep the checkpoint of the best agreement on held-out pairs (then loss), not the last: DPO can unlearn "

@@ -29,7 +29,6 @@ from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.fused_head import labelled_tokens_alone
-from judgetrain.train.preflight import check_same_vocabulary
 
 BATCH = 8
 """Pairs that the reference model reads together: what training has room for, which keeps more than log-probabilities,
@@ -99,7 +98,6 @@ def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place:
     """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
     emptied(place)
     tokenizer = load_tokenizer(reference.policy)
-    check_same_vocabulary(tokenizer, reference.model, reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)
     most = reference.max_length
     splits = {"train": fitting(pairs["train"], tokenizer, most, "preference pairs", ends, place / "train.arrow")}

@@ -14,13 +14,12 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.adapters import peft_config, save_adapted
-from judgetrain.train.arguments import mixed_precision, trainer_explained, training_arguments
+from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
 from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.order import filled, order
-from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
+from judgetrain.train.preflight import check_vocabulary, memory_explained
 from judgetrain.train.verdicts import verdict_tokens
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class RowsJob(Job):
     heldout: Collection[Row]
     what: str
     reference: Path | None = None
-    """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
+    """The artifact that holds the pairs' reference log-probabilities."""
 
 
 def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -144,7 +143,6 @@ def _trainer(
     from transformers.trainer_pt_utils import get_model_param_count
     from trl import SFTTrainer
 
-    from judgetrain.train.checkpoints import PackingProbe
     from judgetrain.train.phases import PhasedTrainer
     from judgetrain.train.preference import KeptPairs, PreferenceTrainer
 
@@ -177,22 +175,17 @@ def _trainer(
         "train_dataset": rows,
         "eval_dataset": heldout,
         "processing_class": tokenizer,
-        "peft_config": peft_config(config.lora, model, job.key),
+        "peft_config": peft_config(config.lora),
         "callbacks": callbacks,
     }
     trainer: Trainer
     with trainer_explained(config, job.key):
         if isinstance(config, DpoConfig):
-            if config.reference.path and job.reference is None:
-                check_same_vocabulary(tokenizer, config.reference, job.start)
-                shared["ref_model"] = load_model(trainable(config.reference, config.bf16, config.lora.enabled))
             trainer = PreferenceTrainer(**shared)
         elif opening:
             trainer = PhasedTrainer(opening_steps=opening.steps, **shared)
         else:
             trainer = SFTTrainer(**shared)
-    if args.padding_free and not isinstance(config, DpoConfig):
-        trainer.add_callback(PackingProbe(trainer, job.key))
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         _compile(trainer, out)
@@ -267,7 +260,7 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
 
 
 def _save(
-    model: PreTrainedModel,
+    model: Any,
     state: Mapping[str, torch.Tensor] | None,
     tokenizer: PreTrainedTokenizerBase,
     job: Job,
@@ -284,9 +277,9 @@ def _save(
         shutil.copytree(job.start.path, temporary)
     else:
         if job.config.lora.enabled:
-            save_adapted(model, state, job.config.lora, temporary)
-        else:
-            model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
+            model = model.merge_and_unload()
+            state = model.state_dict()
+        model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
         tokenizer.padding_side = "left"
         tokenizer.save_pretrained(temporary)
     finish(temporary)

@@ -60,12 +60,12 @@ def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Log-probabilities of the preference pairs under the reference of equation 2: the SFT judge, or another model."""
+    """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
     from judgetrain.train.reference import Reference, reference_logps
 
     config = settings.train
     policy = settings.base.at(inputs["sft"] / "model")
-    model = trainable(config.reference if config.reference.path else policy, config.bf16, settings.adapters)
+    model = trainable(policy, config.bf16, settings.adapters)
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
     reference = Reference(
         model=model, policy=policy, max_length=config.max_length, bf16=config.bf16, batch_size=settings.batch_size
@@ -132,10 +132,6 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
 
 def _describe(directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
-    reference = arguments.get("reference", {})
-    for name in ("path", "chat_template"):  # a model that is pushed tells nothing of the machine
-        if reference.get(name) and Path(reference[name]).expanduser().exists():
-            reference[name] = Path(reference[name]).name
     write_json_atomic(directory / "training_args.json", arguments)
     write_card(
         directory,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -83,7 +82,7 @@ class ReferenceSettings(TrainingSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
-    train: DpoConfig = at("train.dpo", only=("reference", "max_length", "bf16"))
+    train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     adapters: bool = at("train.dpo.lora.enabled")
     pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
     held: float = at("label.holdout", in_fingerprint=False)
@@ -111,28 +110,17 @@ def _check_initial(settings: InitialSettings) -> None:
         )
 
 
-def _check_sft(settings: SftSettings) -> None:
-    _check(settings, "sft", after="initial")
-
-
 def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
     settings = found.stages.dpo
-    _check(found, "dpo", after="sft")
-    if settings.reference.path:
-        settings.reference.check("train.dpo.reference")
-        if settings.reference.gpus > 1:
-            raise ConfigError(
-                f"train.dpo.reference.gpus={settings.reference.gpus}: each process holds the reference on one GPU; "
-                "train.distributed=zero3 shares it out"
-            )
+    _check(found, "dpo")
     if not found.pairs:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
     if settings.keep_best and not found.held:
         raise ConfigError("train.dpo.keep_best=true: label.holdout=0 keeps no held-out pairs to choose by; raise it")
 
 
-def check_stage(stages: TrainStages, key: str, own: TrainerConfig, after: str | None = None) -> int:
-    """Check the settings at ``key`` of a stage that trains, and that its base is not the adapters of the stage before.
+def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
+    """Check the settings at ``key`` of a stage that trains.
 
     Returns:
         How many processes share it.
@@ -147,20 +135,12 @@ def check_stage(stages: TrainStages, key: str, own: TrainerConfig, after: str | 
             f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise; set "
             "train.distributed=zero3, engine.model.gpus for sampling, and scorer.model.gpus for scorers"
         )
-    if after and all(s.lora.enabled and not s.lora.merge for s in (own, getattr(stages, after))):
-        raise ConfigError(
-            f"{key}.lora.merge=false: its base would be the adapters of {after}; set train.{after}.lora.merge=true"
-        )
     return size
 
 
-def _check(settings: TrainingSettings, stage: str, after: str | None = None) -> None:
+def _check(settings: TrainingSettings, stage: str) -> None:
     own: TrainConfig = getattr(settings.stages, stage)
-    check_shared(f"train.{stage}", own, check_stage(settings.stages, f"train.{stage}", own, after))
-
-
-def _dpo_inputs(settings: DpoSettings) -> Sequence[str]:
-    return ("sft", "label", *(("reference",) if settings.train.precompute_ref_log_probs else ()))
+    check_shared(f"train.{stage}", own, check_stage(settings.stages, f"train.{stage}", own))
 
 
 def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:
@@ -186,7 +166,7 @@ SFT = training_stage(
     code="judgetrain.train.stage:run_sft",
     settings=SftSettings,
     inputs=needs("initial", "label"),
-    check=_check_sft,
+    check=lambda settings: _check(settings, "sft"),
 )
 REFERENCE = Stage(
     name="reference",
@@ -201,6 +181,6 @@ DPO = training_stage(
     "DPOConfig",
     code="judgetrain.train.stage:run_dpo",
     settings=DpoSettings,
-    inputs=_dpo_inputs,
+    inputs=needs("sft", "label", "reference"),
     check=_check_dpo,
 )

@@ -1,4 +1,4 @@
-"""DPO with a live reference beside cached log-probabilities, and one process beside two, in one run.
+"""DPO in one process beside several, in one run.
 
     python -m tests.benchmarks.train_processes                       # 23M parameters, two CPU cores, minutes
     python -m tests.benchmarks.train_processes --processes 8 --size 1b --arms cached ddp zero2 zero3   # on 8 GPUs
@@ -37,7 +37,7 @@ from judgetrain.train.stages import ReferenceSettings
 from tests.benchmarks.common import parser_of
 from tests.benchmarks.train_speed import SIZES, make_model, pairs
 
-ARMS = ("live", "cached", "ddp", "zero2", "zero3")
+ARMS = ("cached", "ddp", "zero2", "zero3")
 GLOBAL = 8
 
 
@@ -63,7 +63,6 @@ def settings(arm: str, processes: int) -> DpoConfig:
         save_steps=1 << 20,
         trainer={"lr_scheduler_type": "constant", "warmup_steps": 0.0},
         bf16=torch.cuda.is_available(),
-        precompute_ref_log_probs=arm != "live",
     )
 
 
@@ -86,7 +85,6 @@ def run_arm(arm: str, work: Path, processes: int) -> Measured | None:
 
     rows = json.loads((work / "pairs.json").read_text())
     start = ModelConfig(path=str(work / "sft" / "model"))
-    reference = None if arm == "live" else work / "reference"
     with patch.object(transformers.Trainer, "train", timed):
         job = RowsJob(
             start=start,
@@ -95,7 +93,7 @@ def run_arm(arm: str, work: Path, processes: int) -> Measured | None:
             train=rows,
             heldout=[],
             what="pairs",
-            reference=reference,
+            reference=work / "reference",
         )
         train(job, out, lambda directory: None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic
@@ -57,8 +56,6 @@ RL = [
     "learning_rate: 1e-4, per_device_train_batch_size: 4, eval_steps: 2, beta: 0.05}",
 ]
 """Eight steps of stage rl or so, and four evaluations."""
-UNMASKED = "TEST_UNMASKED_ATTENTION"
-"""The environment variable under which attention mixes the examples of a row."""
 ROOT = Path(__file__).parents[2]
 LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
 """Largest differences between one process and two, in float32: of a step's loss, of a weight, of a log-probability."""
@@ -143,21 +140,6 @@ def finish(run: subprocess.Popen[str]) -> str:
     text, _ = run.communicate(timeout=1800)
     assert run.returncode == 0, text
     return text
-
-
-def unmask_attention() -> None:
-    """Have SDPA see the examples of a row as one, as an attention does that knows of no packing."""
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    def unmasked(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any) -> Any:
-        return sdpa_attention_forward(module, query, key, value, None, **kwargs)
-
-    AttentionInterface.register("sdpa", unmasked)
-
-
-if UNMASKED in os.environ:  # here, since the workers import this module and do not call main
-    unmask_attention()
 
 
 def main() -> int:

@@ -169,7 +169,7 @@ def test_adapters_are_to_be_merged(model_dir, tmp_path, recorded):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((model_dir / name).read_bytes())
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(EngineError, match=r"lora.merge=true"):
+    with pytest.raises(EngineError, match=r"merge them into their base"):
         make_engine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
 
 

@@ -127,11 +127,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.sft.eval_steps=7", set()),
     ([], "train.dpo.eval_steps=7", set()),
     (["train.dpo.keep_best=true"], "train.dpo.eval_steps=7", {"dpo"}),
-    *(
-        ([], f"train.{stage}.lora.{key}", set())
-        for stage in ("initial", "sft", "dpo")
-        for key in ("r=4", "merge=false")
-    ),
+    *(([], f"train.{stage}.lora.r=4", set()) for stage in ("initial", "sft", "dpo")),
     ([LORA], "train.initial.lora.r=4", {"initial"}),
     ([LORA], "train.sft.lora.lora_dropout=0.2", {"sft"}),
     ([LORA], "train.dpo.lora.r=4", {"dpo"}),
@@ -166,7 +162,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["verdicts.judge=scorer:probdiff"], "scorer.revisions=3", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
-    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
+    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.repo_id=a/b")),
     ([], "objective=world/dpo@1/agreement", set()),
 ]
 

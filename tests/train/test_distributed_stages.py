@@ -13,13 +13,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from judgetrain.artifacts.shards import read_rows
-from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, UNMASKED, WEIGHT, composed, finish, plant, start
+from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")
 
 SETTINGS = [
     "++train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
-    "num_train_epochs: 1, learning_rate: 1e-3, trainer: {padding_free: true}, eval_steps: 4}",
+    "num_train_epochs: 1, learning_rate: 1e-3, eval_steps: 4}",
     "train.dpo.lora={enabled: true, r: 4, lora_dropout: 0.0}",
     "train.dpo.keep_best=true",
     "++train.dpo.trainer={lr_scheduler_type: constant}",
@@ -85,14 +85,3 @@ def test_two_processes_make_the_stages_of_one(mode: str, alone: Path, tmp_path: 
     assert all(a < b for a, b in itertools.pairwise(held)) and len(held) == 3
     assert not list((artifact(tmp_path, "dpo") / "model").glob("adapter*")), "merged"
     assert torch.isfinite(torch.tensor(held)).all()
-
-
-def test_attention_that_mixes_the_examples_of_a_row_is_refused_where_weights_are_partitioned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(UNMASKED, "1")
-    run = start(tmp_path, "stage=sft", SETTINGS[0], "train.distributed=zero3", "train.processes=2")
-    text, _ = run.communicate(timeout=300)
-    assert run.returncode == 2, text
-    assert "LlamaForCausalLM with attention 'sdpa' mixes examples that share a row: leave out train.sft.trainer" in text
-    assert not list(tmp_path.glob("artifacts/sft/*/train_log.jsonl"))

@@ -22,7 +22,7 @@ CASES = {
     ],
     "dpo": [
         "stage=dpo",
-        "train.dpo={num_train_epochs: 4, eval_steps: 2, precompute_ref_log_probs: false, keep_best: true}",
+        "train.dpo={num_train_epochs: 4, eval_steps: 2, keep_best: true}",
     ],
     "rl": RL,
 }

@@ -107,7 +107,7 @@ def test_held_out_figures_are_means_over_pairs_though_the_last_batch_is_short(tm
 def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tmp_path: Path) -> None:
     start = run_initial(tmp_path, config(max_steps=1), [r | {"completion": r["chosen"]} for r in pair_rows(8)])
     settings = config(max_steps=2, eval_steps=2)
-    settings.train.dpo.trainer = {"ld_alpha": 0.5, "f_divergence_type": "js_divergence"}
+    settings.train.dpo.trainer = {"f_divergence_type": "js_divergence"}
     out = run_dpo(tmp_path, settings, start.directory)
     rows = logged(out)
     wanted = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}

@@ -14,10 +14,8 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.adapters import peft_config, targets
-from judgetrain.train.config import AdapterConfig
 from judgetrain.train.data import fitting
-from judgetrain.train.preflight import check_packing, check_vocabulary
+from judgetrain.train.preflight import check_vocabulary
 from tests.builders.pairs_pipeline import composed
 from tests.builders.train import config, pair_rows, run_initial, run_reference, sft_rows
 
@@ -82,26 +80,6 @@ def test_a_tokenizer_without_a_template_is_given_the_documented_one(
     assert (out.path("model") / "chat_template.jinja").read_text() == template
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("no_proj", r"target_modules=no_proj matches no module of LlamaForCausalLM: name some of down_proj, .*q_proj"),
-        ("no_proj,lm_head", r"takes in the output layer"),
-        (r".*\.attention\.[qk]", r"matches no module"),
-    ],
-)
-def test_adapters_for_modules_that_are_not_there(target: str, message: str) -> None:
-    model = load_model(ModelConfig(path="world"))
-    with pytest.raises(TrainingError, match=rf"train\.sft\.lora\.{message}|train\.sft\.lora.*{message}"):
-        peft_config(AdapterConfig(enabled=True, target_modules=target), model, "train.sft")
-
-
-def test_names_of_modules_and_patterns() -> None:
-    assert targets("q_proj, v_proj") == ["q_proj", "v_proj"]
-    assert targets("all-linear") == "all-linear"
-    assert targets(r".*layers\.[01]\.self_attn\.q_proj") == r".*layers\.[01]\.self_attn\.q_proj"
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_memory_that_runs_out(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trl import SFTTrainer
@@ -141,17 +119,3 @@ def test_an_argument_that_trl_does_not_know_is_refused_before_the_first_stage(
     with pytest.raises(ConfigError, match=r"train\.dpo\.trainer\.warmup: TRL's DPOConfig has no such argument"):
         pipeline.run("dpo")
     assert "starting" not in capsys.readouterr().out and not list(tmp_path.glob("artifacts/*/*"))
-
-
-def test_an_attention_that_mixes_the_examples_of_a_row() -> None:
-    model = load_model(ModelConfig(path="world"))
-    check_packing(model, "train.sft")
-    assert not model.training
-    forward = model.forward
-
-    def blind(*arguments: Any, position_ids: Any = None, **settings: Any) -> Any:
-        return forward(*arguments, **settings)
-
-    model.forward = blind
-    with pytest.raises(TrainingError, match=r"mixes examples that share a row: leave out train\.sft\.trainer\.padd"):
-        check_packing(model, "train.sft")

@@ -107,7 +107,7 @@ def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
 
 READ = {
     "reference": (
-        *("train.dpo.max_length=64", "train.dpo.bf16=true", "train.dpo.reference.path=owner/name", "seed=5"),
+        *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5"),
         *("train.dpo.lora.enabled=true", "train.base.dtype=float32", "train.base.attn_implementation=eager"),
     ),
     "initial": (

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from judgetrain.keys import key
 from judgetrain.train.config import TrainerConfig
 
+PARTS = 4
+"""Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order."""
+
 
 def _own_labels(config: RlConfig) -> bool:
     return config.labels == "start"
@@ -45,7 +48,6 @@ class RlConfig(TrainerConfig):
     )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
-    branches: int = key(1, "criteria of each list that are judged", low=1)
     credit: str = key(
         "branch",
         "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
@@ -54,21 +56,16 @@ class RlConfig(TrainerConfig):
     )
     rewards: dict[str, float] = key(
         {"both_orders": 1.0, "unreadable": 1.0},
-        "weights of what a branch is rewarded for: both_orders, one_order, unreadable, consistent, strength",
+        "weights of what a branch is rewarded for: both_orders, unreadable, consistent",
         low=0.0,
     )
     beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)
     keep_best: bool = key(True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs them")
 
     @property
-    def parts(self) -> int:
-        """Texts that a list of criteria makes: itself, and a guideline and two judgments for each that is judged."""
-        return 1 + 3 * self.branches
-
-    @property
     def rows_per_step(self) -> int:
         """Texts that an optimizer step learns from, over all processes."""
-        return self.comparisons_per_step * self.num_generations * self.parts
+        return self.comparisons_per_step * self.num_generations * PARTS
 
     @property
     def weights(self) -> dict[str, float]:

@@ -6,7 +6,7 @@ gets a number, never None: what TRL leaves out of a group cannot be unlearned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -15,10 +15,6 @@ from judgetrain.schema import Verdict
 
 TEMPERATURE = 1.0
 """Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
-DISCOUNT = 0.5
-"""A list's reward weighs its i-th criterion's branch with this to the power of i."""
-LARGEST_MARGIN = 4.0
-"""Scores go from 1 to 5."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +31,6 @@ class Outcome:
     tie: float = 0.0
 
     @property
-    def margins(self) -> tuple[float | None, float | None]:
-        """Both margins."""
-        return self.margin_ab, self.margin_ba
-
-    @property
     def verdicts(self) -> tuple[Verdict | None, Verdict | None]:
         """Both verdicts."""
         return verdict_of(self.margin_ab, self.tie), verdict_of(self.margin_ba, self.tie)
@@ -53,11 +44,6 @@ def both_orders(outcome: Outcome) -> float:
     return float(all(verdict == outcome.label for verdict in outcome.verdicts))
 
 
-def one_order(outcome: Outcome) -> float:
-    """The share of the two orders in which the label is given: 0, 0.5 or 1."""
-    return fmean(verdict == outcome.label for verdict in outcome.verdicts)
-
-
 def unreadable(outcome: Outcome) -> float:
     """Minus the share of the orders that cannot be read: 0, -0.5 or -1."""
     return -fmean(verdict is None for verdict in outcome.verdicts)
@@ -69,31 +55,10 @@ def consistent(outcome: Outcome) -> float:
     return float(first is not None and first == second)
 
 
-def strength(outcome: Outcome) -> float:
-    """How strongly the scores are for the label, mean of both orders, from -1 to 1 (the idea of Think-J).
-
-    The margin as a share of the largest that there is, against the sign of the label; where the label is a tie, minus
-    its size. An order that cannot be read counts as 0.
-    """
-    sign = {"A": 1.0, "B": -1.0, "tie": 0.0}[outcome.label]
-    shares = [0.0 if margin is None else margin / LARGEST_MARGIN for margin in outcome.margins]
-    return fmean(sign * share if sign else -abs(share) for share in shares)
-
-
 Reward = Callable[[Outcome], float]
 
-REWARDS: Mapping[str, Reward] = {f.__name__: f for f in (both_orders, one_order, unreadable, consistent, strength)}
+REWARDS: Mapping[str, Reward] = {f.__name__: f for f in (both_orders, unreadable, consistent)}
 """Every reward by its name, which is the key of its weight."""
 
 OF_READING = frozenset({"unreadable", "consistent"})
 """What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
-
-
-def of_list(rewards: Sequence[float], discount: float = DISCOUNT) -> float:
-    """The reward of a list of criteria: the mean of its branches', the i-th weighed with ``discount`` to the power i.
-
-    An inner node is worth what grows below it (TreeRPO, arXiv 2506.05183); the criteria in front, which a judge with
-    few branches follows, count most.
-    """
-    weights = [discount**i for i in range(len(rewards))]
-    return sum(w * r for w, r in zip(weights, rewards, strict=True)) / sum(weights)

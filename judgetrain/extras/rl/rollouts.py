@@ -3,7 +3,7 @@
 A branch is four texts with prompts of their own: a list of criteria, a guideline, and a judgment in each order. TRL
 compares the rows of a group with one another; here a group is one of these parts of all branches of a comparison, so
 that a list is compared with lists and a judgment with judgments. The parts of a comparison stand one after another:
-its criteria, then for each criterion that is judged its guideline and the judgments in orders AB and BA.
+its criteria, the first one's guideline, and the judgments in orders AB and BA.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.extras.rl.config import RlConfig
-from judgetrain.extras.rl.rewards import OF_READING, REWARDS, TEMPERATURE, Outcome, of_list
+from judgetrain.extras.rl.config import PARTS, RlConfig
+from judgetrain.extras.rl.rewards import OF_READING, REWARDS, TEMPERATURE, Outcome
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
@@ -100,8 +100,8 @@ class Rollouts:
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """The rows of a batch in the order of its prompts, with ``rewards``: every part's reward by name."""
         config = self.config
-        generations, parts = config.num_generations, config.parts
-        ids = [prompt[-1]["content"] for prompt in prompts][:: generations * parts]
+        generations = config.num_generations
+        ids = [prompt[-1]["content"] for prompt in prompts][:: generations * PARTS]
         first = trainer.accelerator.process_index * len(ids) * generations
         comparisons = [self.labelled[i].comparison for i in ids for _ in range(generations)]
         with self.lend(trainer) as model:
@@ -122,8 +122,8 @@ class Rollouts:
     def grow(
         self, comparisons: Sequence[Comparison], engine: TransformersEngine, seed: int, first: int = 0
     ) -> list[EvaluationTree]:
-        """One list of criteria for each, and a branch in both orders for as many of them as are rewarded."""
-        shape = Shape(count=self.asking.criteria, criteria=self.config.branches)
+        """One list of criteria for each, and a branch in both orders for its first criterion."""
+        shape = Shape(count=self.asking.criteria, criteria=1)
         asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
@@ -146,22 +146,16 @@ class _Found:
         A stand-in has its branch's reward, which counts in what the others of its group are compared with.
         """
         config = self.rollouts.config
-        names = [*config.weights]
-        nodes: list[CriterionNode | None] = [*tree.criteria]
-        nodes += [None] * (config.branches - len(nodes))
-        outcomes = [outcome_of(node, label, self.rollouts.asking.tie) for node in nodes]
-        branches = [{name: REWARDS[name](outcome) for name in names} for outcome in outcomes]
-        yield self._row(
-            tree.lists[0],
-            {name: of_list([branch[name] for branch in branches]) for name in names},
-        )
-        for node, branch in zip(nodes, branches, strict=True):
-            guideline = node.guidelines[0] if node and node.guidelines else None
-            yield self._row(guideline, branch)
-            judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-            alone = {name: value for name, value in branch.items() if config.credit == "branch" or name in OF_READING}
-            for order in ORDERS:
-                yield self._row(judgments.get(order), alone)
+        node = tree.criteria[0] if tree.criteria else None
+        outcome = outcome_of(node, label, self.rollouts.asking.tie)
+        branch = {name: REWARDS[name](outcome) for name in config.weights}
+        yield self._row(tree.lists[0], branch)
+        guideline = node.guidelines[0] if node and node.guidelines else None
+        yield self._row(guideline, branch)
+        judgments = {j.order: j for j in guideline.judgments} if guideline else {}
+        alone = {name: value for name, value in branch.items() if config.credit == "branch" or name in OF_READING}
+        for order in ORDERS:
+            yield self._row(judgments.get(order), alone)
 
     def _row(self, node: Any, rewards: dict[str, float]) -> Part:
         if node is None or node.finish_reason in UNANSWERED:

@@ -13,15 +13,14 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.extras.rl.config import RlConfig
+from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.extras.rl.labels import own_labels, untaught
 from judgetrain.extras.rl.rewards import TEMPERATURE
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
-from judgetrain.train.adapters import peft_config
-from judgetrain.train.arguments import arguments_of, kept_best, trainer_explained
+from judgetrain.train.arguments import arguments_of, kept_best, peft_config, trainer_explained
 from judgetrain.train.distributed import current
 from judgetrain.train.order import filled
 from judgetrain.train.run import Job, complete, policy_of, watchers
@@ -79,7 +78,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     )
     tokenizer = load_tokenizer(job.start)
     current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
-    watch = HeldOut(held_out, rollouts, settings.aggregation or "vote") if config.keep_best else None
+    watch = HeldOut(held_out, rollouts) if config.keep_best else None
     finish = goes_on(start, settings, inputs, out)
     complete(lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish)
 
@@ -138,7 +137,7 @@ def _trainer(
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
-    rows = [_row(each) for each in chosen for _ in range(config.parts)]
+    rows = [_row(each) for each in chosen for _ in range(PARTS)]
     held_out = watch.labelled if watch else ()
     callbacks = watchers(out)
     if watch:
@@ -159,7 +158,7 @@ def _trainer(
             train_dataset=Dataset.from_list(rows),
             eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watch else None,
             processing_class=tokenizer,
-            peft_config=peft_config(config.lora, model, job.key),
+            peft_config=peft_config(config.lora),
             callbacks=callbacks,
             rollout_func=rollouts,
             held_out=watch,

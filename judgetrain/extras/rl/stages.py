@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from judgetrain.artifacts.stages import at
 from judgetrain.errors import ConfigError
-from judgetrain.extras.rl.config import RlConfig
+from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.train.stages import JudgeSettings, check_stage, training_stage
 
-REWARDS = ("both_orders", "one_order", "unreadable", "consistent", "strength")
+REWARDS = ("both_orders", "unreadable", "consistent")
 """What ``rl.rewards`` may weigh: the functions of judgetrain/extras/rl/rewards.py."""
 
 
@@ -27,21 +27,16 @@ class RlSettings(JudgeSettings):
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
-    aggregation: Aggregation | None = at(
-        "judge.aggregation",
-        active_if=lambda s: s.train.labels == "start" or (s.train.keep_best and s.train.branches > 1),
-    )
-    """How branches become a verdict, the start's own labels' and those of held-out comparisons."""
+    aggregation: Aggregation | None = at("judge.aggregation", active_if=lambda s: s.train.labels == "start")
+    """How branches become the start's own labels."""
 
 
 def _check(settings: RlSettings) -> None:
     own = settings.train
-    size = check_stage(settings.stages, "rl", own, after=own.start)
+    size = check_stage(settings.stages, "rl", own)
     _check_shared(own, size)
-    asked = {"branches": own.branches} | ({"label_branches": own.label_branches} if own.labels == "start" else {})
-    for name, number in asked.items():
-        if number > settings.asking.criteria:
-            raise ConfigError(f"rl.{name}={number}: at most tree.criteria={settings.asking.criteria}")
+    if own.labels == "start" and own.label_branches > settings.asking.criteria:
+        raise ConfigError(f"rl.label_branches={own.label_branches}: at most tree.criteria={settings.asking.criteria}")
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
     if unknown := next((name for name in own.rewards if name not in REWARDS), None):
@@ -66,7 +61,7 @@ def _check_shared(config: RlConfig, size: int) -> None:
         raise ConfigError(
             f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts "
             f"that a process learns from in a step (comparisons_per_step / processes x num_generations x "
-            f"{config.parts} texts of a branch): take one that does"
+            f"{PARTS} texts of a branch): take one that does"
         )
 
 

@@ -16,7 +16,7 @@ from trl.trainer.utils import split_tensor_dict
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Engine
 from judgetrain.extras.rl.rollouts import Labelled, RecordingEngine, Rollouts, sampled_at
-from judgetrain.judges.config import Aggregation, JudgeOptions
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.train.checkpoints import KeptBest
 
@@ -123,22 +123,20 @@ def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HeldOut:
-    """Held-out comparisons, asked greedily with as many branches as are trained.
+    """Held-out comparisons, asked greedily with one branch, as is trained.
 
     Args:
         labelled: comparisons and their labels, which are those that training is rewarded by, not the truth.
         rollouts: how branches are sampled.
-        aggregation: how they become a verdict, where there are several: as when the judge is evaluated.
     """
 
-    def __init__(self, labelled: Sequence[Labelled], rollouts: Rollouts, aggregation: Aggregation = "vote") -> None:
-        self.labelled, self.rollouts, self.aggregation = labelled, rollouts, aggregation
+    def __init__(self, labelled: Sequence[Labelled], rollouts: Rollouts) -> None:
+        self.labelled, self.rollouts = labelled, rollouts
 
     def figures(self, engine: Engine) -> dict[str, float]:
         """``eval_agreement`` (both orders give the label), ``eval_consistency``, ``eval_unreadable``: shares."""
         rollouts = self.rollouts
-        steps, branches = sampled_at(rollouts.asking, 0.0), rollouts.config.branches
-        options = JudgeOptions(branches=branches, steps=steps, aggregation=self.aggregation)
+        options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0))
         judge = BranchingJudge(engine, rollouts.prompts, options)
         said = judge.compare_all([each.comparison for each in self.labelled], rollouts.seed)
         verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]

@@ -21,8 +21,8 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl import trainer as trainer_module
-from judgetrain.extras.rl.config import RlConfig
-from judgetrain.extras.rl.rewards import REWARDS, Outcome, of_list
+from judgetrain.extras.rl.config import PARTS, RlConfig
+from judgetrain.extras.rl.rewards import REWARDS, Outcome
 from judgetrain.extras.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
 from judgetrain.extras.rl.run import _labelled, _split, branch_arguments, in_order
 from judgetrain.extras.rl.stages import RlSettings
@@ -50,22 +50,23 @@ def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, fl
 
 
 @pytest.mark.parametrize(
-    ("label", "ab", "ba", "expected"),
+    ("label", "ab", "ba", "both_orders", "unreadable", "consistent"),
     [
-        ("A", 2.0, 1.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0.375}),
-        ("A", 2.0, -2.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": 0}),
-        ("B", 2.0, 2.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": -0.5}),
-        ("tie", 0.0, 0.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0}),
-        ("tie", 4.0, 0.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": -0.5}),
-        ("A", 0.0, 0.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": 0}),
-        ("A", None, 4.0, {"both_orders": 0, "one_order": 0.5, "unreadable": -0.5, "consistent": 0, "strength": 0.5}),
-        ("tie", None, None, {"both_orders": 0, "one_order": 0, "unreadable": -1, "consistent": 0, "strength": 0}),
+        ("A", 2.0, 1.0, 1, 0, 1),
+        ("A", 2.0, -2.0, 0, 0, 0),
+        ("B", 2.0, 2.0, 0, 0, 1),
+        ("tie", 0.0, 0.0, 1, 0, 1),
+        ("tie", 4.0, 0.0, 0, 0, 0),
+        ("A", 0.0, 0.0, 0, 0, 1),
+        ("A", None, 4.0, 0, -0.5, 0),
+        ("tie", None, None, 0, -1, 0),
     ],
 )
 def test_rewards_of_scripted_branches(
-    label: Verdict, ab: float | None, ba: float | None, expected: dict[str, float]
+    label: Verdict, ab: float | None, ba: float | None, both_orders: float, unreadable: float, consistent: float
 ) -> None:
-    assert rewarded(label, ab, ba) == pytest.approx(expected)
+    expected = {"both_orders": both_orders, "unreadable": unreadable, "consistent": consistent}
+    assert rewarded(label, ab, ba) == expected
 
 
 def test_who_always_prefers_what_is_shown_first_earns_nothing_for_both_orders() -> None:
@@ -96,13 +97,6 @@ def test_no_reward_is_ever_missing_and_the_unreadable_is_the_worst() -> None:
     assert max(totals.values()) == totals[4.0, 4.0] == 1.0
 
 
-def test_a_list_is_worth_its_first_criteria_most() -> None:
-    assert of_list([1.0, 0.0, 0.0], 0.5) == pytest.approx(1 / 1.75)
-    assert of_list([0.0, 0.0, 1.0], 0.5) == pytest.approx(0.25 / 1.75)
-    assert of_list([1.0, 0.0], 1.0) == 0.5
-    assert of_list([0.25, 1.0], 0.0) == 0.25
-
-
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
 ASKING = StepsConfig(
     criteria=10,  # what the base has read, and so writes itself
@@ -124,7 +118,7 @@ def rollouts(model: Any, **changes: Any) -> Rollouts:
         yield model
 
     labelled = {c.id: Labelled(c, c.label or "tie") for c in COMPARISONS}
-    config = RlConfig(**{"num_generations": 3, "branches": 2, **changes})
+    config = RlConfig(**{"num_generations": 3, **changes})
     return Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lend)
 
 
@@ -132,9 +126,7 @@ def batch(
     model: Any, tokenizer: Any, ids: list[str], process: int = 0, step: int = 0, **changes: Any
 ) -> dict[str, Any]:
     made = rollouts(model, **changes)
-    prompts = [
-        [{"role": "user", "content": i}] for i in ids for _ in range(made.config.parts * made.config.num_generations)
-    ]
+    prompts = [[{"role": "user", "content": i}] for i in ids for _ in range(PARTS * made.config.num_generations)]
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(process_index=process),
         processing_class=tokenizer,
@@ -148,7 +140,7 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
     made = rollouts(model)
     ids = [c.id for c in COMPARISONS[:2]]
     found = batch(model, tokenizer, ids)
-    generations, parts = 3, 1 + 2 * 3
+    generations, parts = 3, 4
     assert {len(column) for name, column in found.items() if name != "logprobs"} == {2 * generations * parts}
     # The same trees, grown by themselves, say which text each row must hold.
     from judgetrain.artifacts.stage_run import derive_seed
@@ -162,27 +154,23 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
         texts = [tree.lists[0].text]
         for criterion in tree.criteria:
             texts += [criterion.guidelines[0].text, *(j.text for j in criterion.judgments)]
-        assert len(texts) == parts, "the base lists criteria here, and writes a guideline for each of the first two"
+        assert len(texts) == parts, "the base lists criteria here, and writes a guideline for the first"
         for part, text in enumerate(texts):
             row = first + part * generations
             said = tokenizer.decode(found["completion_ids"][row], skip_special_tokens=True)
-            # The list was stopped where its third criterion would begin, whose number has been generated.
+            # The list was stopped where its second criterion would begin, whose number has been generated.
             assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
             assert set(found["env_mask"][row]) == {1}
-        outcomes = [outcome_of(criterion, COMPARISONS[comparison].label or "tie", 0.0) for criterion in tree.criteria]
-        both = [REWARDS["both_orders"](outcome) for outcome in outcomes]
-        assert found["rewards"][first]["both_orders"] == pytest.approx((both[0] + both[1] / 2) / 1.5)
-        for index, value in enumerate(both):
-            for part in range(3):
-                row = first + (1 + index * 3 + part) * generations
-                assert found["rewards"][row]["both_orders"] == value
+        (criterion,) = tree.criteria
+        value = REWARDS["both_orders"](outcome_of(criterion, COMPARISONS[comparison].label or "tie", 0.0))
+        assert {found["rewards"][first + part * generations]["both_orders"] for part in range(parts)} == {value}
     rewards = [row["both_orders"] for row in found["rewards"]]
     assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
 
 
 def test_prompts_hold_what_was_said_before(world: tuple[Any, Any]) -> None:
     model, tokenizer = world
-    found = batch(model, tokenizer, [COMPARISONS[0].id], branches=1)
+    found = batch(model, tokenizer, [COMPARISONS[0].id])
     read = [tokenizer.decode(ids, skip_special_tokens=True) for ids in found["prompt_ids"]]
     said = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found["completion_ids"]]
     for generation in range(3):
@@ -216,7 +204,7 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
         11,
         made.lend,
     )
-    prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 21
+    prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 12
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(process_index=0),
         processing_class=tokenizer,
@@ -224,12 +212,12 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
     )
     found = short(prompts, trainer)
     assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in found["rewards"])
-    assert [set(mask) for mask in found["env_mask"]] == [{1}] * 3 + [{0}] * 18
+    assert [set(mask) for mask in found["env_mask"]] == [{1}] * 3 + [{0}] * 9
 
 
 def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
-    config = RlConfig(rewards={"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5, "strength": 0.0})
-    found = batch(*world, [COMPARISONS[0].id], branches=1, credit="level", rewards=config.rewards)
+    config = RlConfig(rewards={"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5})
+    found = batch(*world, [COMPARISONS[0].id], credit="level", rewards=config.rewards)
     named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions(config)}
     assert dict(zip(named, branch_arguments(config, ASKING)["reward_weights"], strict=True)) == config.weights
     assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
@@ -322,7 +310,6 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         ("rl.rewards={both_orders: 0, unreadable: 0}", r"rl\.rewards: every weight is 0"),
         ("rl={credit: level, rewards: {unreadable: 0}}", r"rl\.credit=level rewards judgments only by"),
         ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
-        ("rl.branches=5", r"rl\.branches=5: at most tree\.criteria=4"),
         ("rl={labels: start, label_branches: 5}", r"rl\.label_branches=5: at most tree\.criteria=4"),
     ],
 )
