@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130
-
 
 class JudgetrainError(Exception):
     """Base of all expected failures; the message names the cause, the place and the remedy."""

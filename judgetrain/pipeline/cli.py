@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.errors import EXIT_ERROR, EXIT_INTERRUPTED
+from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.options import groups
 
 TIME_TO_END = 30.0

@@ -25,7 +25,8 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.secrets import without_passwords
-from judgetrain.errors import EXIT_ERROR, EXIT_INTERRUPTED, ConfigError, JudgetrainError
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
