@@ -65,7 +65,7 @@ class Room:
 
     Args:
         evaluation: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
-        card: ``module:NAME`` of what it says in a judge's card: by the name of a part, a function that gives its rows
+        card: ``module:NAME`` of what it says in a judge's card: by a section's title, a function that gives its text
             from the directory of a finished artifact and the judge's name.
         executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
         stability: ``stable``, or ``experimental``: it may change or go without notice.

@@ -5,7 +5,7 @@ A card is written when its judge is trained, and is no part of the artifact (``a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,15 +16,12 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.method import JUDGE_STAGES
-from judgetrain.train.measured import own_rows, paired_lines
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline
-    from judgetrain.train.card import Section
 
 MEASURING = tuple(name for name, stage in rooms.stages().items() if stage.result)
 """Stages whose figures may stand in cards."""
-METRICS = "metrics.json"
 
 
 def fill_all(pipeline: Pipeline) -> None:
@@ -48,36 +45,42 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.
         newest: an artifact that counts as the last of its stage, whatever its date.
     """
-    from judgetrain.train.card import add_results
+    from judgetrain.train.card import add_results, own_rows
 
-    name = judge.parent.name
-    found = _measuring(judge, newest)
-    directory = next((d for d in found if own_rows(_rows(d, METRICS), name)), None)
-    add_results(
-        judge / "model",
-        name,
-        _rows(directory, METRICS) if directory else [],
-        _source(directory) if directory else None,
-        seed=_manifest(directory).get("seed"),
-        sections=dict(_sections(found, name)),
-        made=list(_made(judge)),
-    )
-
-
-def _sections(found: Sequence[Path], judge: str) -> Iterator[tuple[str, Section]]:
-    """The parts of the card by name, each of the first artifact that says anything of it."""
-    from judgetrain.train.card import Section
-
-    lines: dict[str, Callable[[Path, str], Iterable[Mapping[str, Any]]]] = {
-        "paired": lambda d, judge: paired_lines(_rows(d, "paired.json"), judge),
-    }
+    name, found = judge.parent.name, _measuring(judge, newest)
+    parts: dict[str, Callable[[Path, str], str]] = {"Differences in agreement on the same comparisons": _differences}
     for room in rooms.rooms():
-        lines |= resolve_name(room.card) if room.card else {}
-    for name, of in lines.items():
-        for directory in found:
-            if rows := list(of(directory, judge)):
-                yield name, Section(rows, _source(directory))
-                break
+        parts |= resolve_name(room.card) if room.card else {}
+    sections = {}
+    for title, tell in parts.items():
+        if said := next(((d, text) for d in found if (text := tell(d, name))), None):
+            sections[title] = f"By {_source(said[0])}:\n\n{said[1]}"
+    rows, evaluation = next(
+        ((rows, d) for d in found if own_rows(rows := read_json(d / "metrics.json") or [], name)), ([], None)
+    )
+    source = _source(evaluation) + _seed(evaluation) if evaluation else ""
+    add_results(judge / "model", name, rows, source, sections=sections, made=list(_made(judge)))
+
+
+def _differences(directory: Path, judge: str) -> str:
+    """The rows of ``paired.json`` in which the judge stands first, or second: then turned round."""
+    from judgetrain.train.card import table
+
+    rows = []
+    for row in read_json(directory / "paired.json") or []:
+        names = [row[side]["method"] for side in ("first", "second")]
+        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
+        difference, ends = 100 * row["agreement_difference"], row["agreement_difference_ci"]
+        ends = [100 * end for end in ends or ()]
+        if names[0] != judge:
+            sides, difference, ends = sides[::-1], -difference, [-end for end in reversed(ends)]
+        if judge in names and names[0] != names[1]:
+            interval = f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else ""
+            p = "–" if row["bootstrap_p"] is None else f"{row['bootstrap_p']:.3f}"
+            told = f"{difference:+.1f}{interval}"
+            rows.append((row["benchmark"], sides[0], sides[1].removesuffix("@0"), told, p))
+    columns = "benchmark | this | other | difference | p"
+    return f"In points (paired bootstrap over prompts):\n\n{table(columns, rows)}" if rows else ""
 
 
 def _measuring(judge: Path, newest: Path | None) -> list[Path]:
@@ -88,22 +91,24 @@ def _measuring(judge: Path, newest: Path | None) -> list[Path]:
 
 
 def _source(directory: Path) -> str:
-    """An artifact's fingerprint and the day on which it was finished."""
+    """An artifact's stage and fingerprint, and the day on which it was finished."""
     manifest = directory / MANIFEST
     day = f", {date.fromtimestamp(manifest.stat().st_mtime)}" if manifest.is_file() else ""
-    return f"`{directory.name}`{day}"
+    stage = "evaluation" if directory.parent.name == "evaluate" else f"stage {directory.parent.name},"
+    return f"{stage} `{directory.name}`{day}"
 
 
-def _manifest(directory: Path | None) -> Mapping[str, Any]:
+def _seed(directory: Path) -> str:
+    seed = _manifest(directory).get("seed")
+    return "" if seed is None else f", seed {seed}"
+
+
+def _manifest(directory: Path) -> Mapping[str, Any]:
     """The manifest of a finished artifact; empty where there is none that can be read, which is said elsewhere."""
     try:
-        return (read_manifest(directory) if directory else None) or {}
+        return read_manifest(directory) or {}
     except DataError:
         return {}
-
-
-def _rows(directory: Path, name: str) -> list[dict[str, Any]]:
-    return read_json(directory / name) or []
 
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:

@@ -23,16 +23,10 @@ from judgetrain.pipeline.sweeps import JOB
 
 @dataclass(frozen=True)
 class Leftover:
-    """An artifact's directory (or a kept answer's file) that can go, and why it is there."""
+    """An artifact's directory (or a kept answer's file) that can go, and what it is, in words."""
 
     directory: Path
-    finished: bool
-    damage: str | None = None
-
-    @property
-    def state(self) -> str:
-        """What it is, in words."""
-        return self.damage or ("finished" if self.finished else "unfinished")
+    state: str
 
 
 def clean(pipeline: Pipeline) -> None:
@@ -55,7 +49,9 @@ def clean(pipeline: Pipeline) -> None:
             used = used if settings.damaged else f"every artifact in {pipeline.root} is used"
             console.line(f"clean: nothing to remove: {used}")
             return
-        console.plain([_table(found, settings.damaged)])
+        for entry in found:
+            changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.directory.stat().st_mtime))
+            console.line(f"{entry.directory}: {entry.state}, {_size(entry.directory)}, changed {changed}")
         if not settings.yes:
             console.line(f"clean: {len(found)} {what} would be removed; add clean.yes=true to remove them")
             return
@@ -67,7 +63,7 @@ def leftovers(pipeline: Pipeline, evaluations: bool = False) -> list[Leftover]:
     """What nothing refers to; ``evaluations``: results of other settings are no reason to keep anything."""
     kept = set(_used(pipeline, evaluations))
     return [
-        Leftover(directory, (directory / MANIFEST).is_file())
+        Leftover(directory, "finished" if (directory / MANIFEST).is_file() else "unfinished")
         for directory in _artifacts(pipeline)
         if directory.resolve() not in kept
     ]
@@ -84,8 +80,8 @@ def broken(pipeline: Pipeline) -> list[Leftover]:
         except DataError:
             what = f"{MANIFEST} is damaged"
         if what and directory.resolve() not in kept:
-            found.append(Leftover(directory, True, what))
-    answers = [Leftover(path, True, "broken answer") for path in broken_answers(home / ANSWERS)]
+            found.append(Leftover(directory, what))
+    answers = [Leftover(path, "broken answer") for path in broken_answers(home / ANSWERS)]
     return [*found, *answers]
 
 
@@ -141,21 +137,6 @@ def _remove(place: Path) -> bool:
             (place / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(place)
     return free
-
-
-def _table(found: list[Leftover], damaged: bool) -> object:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title="damaged" if damaged else "nothing refers to", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for column in ("directory", "state", "size", "last change"):
-        table.add_column(column, overflow="fold")
-    for entry in found:
-        changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.directory.stat().st_mtime))
-        table.add_row(str(entry.directory), entry.state, _size(entry.directory), changed)
-    return table
 
 
 def _size(directory: Path) -> str:

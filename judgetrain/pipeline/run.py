@@ -128,8 +128,9 @@ class Pipeline:
         except DataError as error:
             raise ConfigError(f"{key}={error}") from error
         if not found:
-            place = self.config.data_dir
-            inside = f"; or set data_dir (now {place}) to the directory that holds it" if _inside(path, place) else ""
+            inside, place = "", self.config.data_dir
+            if place and Path(path).is_relative_to(place):
+                inside = f"; or set data_dir (now {place}) to the directory that holds it"
             what = "an empty directory" if Path(path).expanduser().is_dir() else "no such file"
             raise ConfigError(f"{key}={path!r}: {what}; give an existing path{inside}")
         return found
@@ -324,11 +325,6 @@ def _execute(config: Config, stage: str) -> None:
     """Make a stage in a worker, whose parent holds its lock."""
     pipeline = Pipeline(config)
     pipeline.execute(pipeline.plan(stage))
-
-
-def _inside(path: str, directory: str) -> bool:
-    """Whether a path begins with a directory's, as a recipe writes it."""
-    return bool(directory) and Path(path).is_relative_to(directory)
 
 
 def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +21,13 @@ FLOORS = ("random", "first", "longer", "surface")
 _HERE = '"."'
 """How the card's example names the directory that it stands in."""
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
+NOT_YET = "Not yet: `python -m judgetrain stage=evaluate` measures it, and writes the figures here."
+_DEFINED = """95% intervals over prompts in brackets.
+Agreement: the share of all comparisons, ties included, on which both orders give the label. Consistency: on which both
+orders give the same readable verdict. n: comparisons."""
+_BIASES = """First wins: of verdicts that change with the order, the share for the response shown first; 0.5: no bias.
+Length bias: how much more often verdicts than labels go to the longer response, in points. Neither has an
+interval: on few comparisons both are little more than chance."""
 
 
 def write_card(
@@ -49,6 +55,7 @@ def write_card(
         base=Path(base.path).name if looks_local(base.path) else base.path,
         lineage=lineage,
         place=_HERE,
+        not_yet=NOT_YET,
     )
     _save(directory, data, card.text)
 
@@ -78,26 +85,31 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
     return {k: str(data[k]) for k in ("license", "license_name", "license_link") if data.get("license") and data.get(k)}
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the card: its rows, and what they are from, as "`FINGERPRINT`, 2026-11-25"."""
-
-    rows: Sequence[Row] = ()
-    source: str = ""
+def own_rows(rows: Sequence[Row], method: str) -> list[Row]:
+    """The judge's own rows of ``metrics.json`` that have an agreement."""
+    return [row for row in rows if row["method"] == method and row.get("agreement") is not None]
 
 
-SECTIONS = ("paired", "attacks", "alone", "corrected", "person", "gate", "stress")
-"""The parts beside agreement, each from whatever measured it last (:mod:`judgetrain.train.measured` has their rows)."""
+def share(value: float | None, ends: Sequence[float] | None = None) -> str:
+    """A share and its interval as they stand in a card; a dash where it was not measured."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if ends else "")
+
+
+def table(columns: str, rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; ``columns``: their titles, with bars between."""
+    titles = columns.split(" | ")
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def add_results(
     directory: Path,
     method: str,
     rows: Sequence[Row],
-    evaluation: str | None,
+    evaluation: str = "",
     *,
-    seed: int | None = None,
-    sections: Mapping[str, Section] = MappingProxyType({}),
+    sections: Mapping[str, str] = MappingProxyType({}),
     made: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Put what is known of a judge into its card, in place of what was there.
@@ -106,9 +118,8 @@ def add_results(
         directory: the model's directory.
         method: the judge's name in the rows.
         rows: those of ``metrics.json``; of other methods the baselines are named beside it.
-        evaluation: what they are from, its fingerprint first; None: there is none yet.
-        seed: of the evaluation.
-        sections: by name (:data:`SECTIONS`); one that is not there was not measured.
+        evaluation: what they are from, its fingerprint first.
+        sections: further sections by their titles.
         made: what it was trained on, in a sentence a stage.
 
     Raises:
@@ -117,8 +128,7 @@ def add_results(
     from huggingface_hub import EvalResult, ModelCard
     from yaml import YAMLError
 
-    judged = [row for row in rows if row.get("agreement") is not None]
-    own = [row for row in judged if row["method"] == method]
+    own = own_rows(rows, method)
     if not (own or sections or made) or not (directory / CARD).is_file():
         return
     try:
@@ -141,30 +151,51 @@ def add_results(
         )
         for row in own
     ] or None
-    measured = _measured(
-        rows=own,
-        evaluation=evaluation,
-        seed=seed,
-        floors=[row for row in judged if row["method"] in FLOORS],
-        made=made,
-        **{name: sections.get(name, Section()) for name in SECTIONS},
-    )
+    floors = [row for name in FLOORS for row in own_rows(rows, name)]
+    parts = [*(_agreement(own, floors, evaluation) if own else [NOT_YET])]
+    parts += [f"### {title}\n\n{text}" for title, text in sections.items()]
+    if made:
+        parts.append("### Trained on\n\n" + "\n".join(f"- `{stage}`: {text}" for stage, text in made))
+    measured = "\n\n".join(parts)
     text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
 
-def _measured(**values: Any) -> str:
-    """The card's part that later stages fill; what a version did not measure is undefined, and a dash."""
-    from jinja2 import ChainableUndefined, Environment
-
-    class Missing(ChainableUndefined):
-        def __str__(self) -> str:
-            return "–"
-
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=Missing)
-    environment.tests["none"] = lambda value: value is None or isinstance(value, Missing)
-    source = Path(__file__).with_name("measured.md.jinja").read_text(encoding="utf-8")
-    return environment.from_string(source).render(values).strip()
+def _agreement(own: Sequence[Row], floors: Sequence[Row], evaluation: str) -> Iterator[str]:
+    """What every evaluation measures, in paragraphs."""
+    asked = f"; asked {own[0]['asked']}, {own[0]['plan']} plan" if own[0].get("asked") else ""
+    yield f"By {evaluation}{asked}; {_DEFINED}"
+    yield table(
+        "benchmark | branches | n | agreement | consistency",
+        (
+            (
+                f"{r['benchmark']} ({r['split']})",
+                r["branches"],
+                r["n"],
+                share(r["agreement"], r.get("agreement_ci")),
+                share(r.get("consistency"), r.get("consistency_ci")),
+            )
+            for r in own
+        ),
+    )
+    if floors:
+        named = ", ".join(f"`{r['method']}` {share(r['agreement'])}" for r in floors)
+        yield f"The same comparisons by baselines, which read nothing: {named}."
+    yield "### Biases"
+    yield table(
+        "benchmark | branches | first wins | length bias | unreadable judgments",
+        (
+            (
+                r["benchmark"],
+                r["branches"],
+                share(r.get("position_bias")),
+                "–" if r.get("length_bias") is None else f"{100 * r['length_bias']:+.1f}",
+                f"{r.get('parse_failures', '–')} of {r.get('judgments', '–')}",
+            )
+            for r in own
+        ),
+    )
+    yield _BIASES
 
 
 def _save(directory: Path, data: Any, body: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from trl import DPOConfig, DPOTrainer
+from trl import DPOConfig
 from trl.models import prepare_deepspeed
 
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
@@ -29,6 +29,7 @@ from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.fused_head import labelled_tokens_alone
+from judgetrain.train.preference import PreferenceTrainer
 
 BATCH = 8
 """Pairs that the reference model reads together: what training has room for, which keeps more than log-probabilities,
@@ -37,7 +38,7 @@ SHARD = 512
 """Pairs finished together; the unit of resume, and what a worker gets at once."""
 TABLES = ".tokens"
 """The directory of the tokenised pairs while the stage runs."""
-_ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]
+_ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0], **dict.fromkeys(REFERENCE_COLUMNS, 0.0)}]
 """TRL's trainer looks at a row when it is made; the pairs come later, shard by shard."""
 
 
@@ -52,18 +53,6 @@ class Reference:
     bf16: bool | None
     batch_size: int
     """Pairs that are read together, at most :data:`BATCH`."""
-
-
-class _Untrained(DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer for its collator and its log-probabilities, computed when they are asked for."""
-
-    def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
-        """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
-        return dataset
-
-    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
-        """The data set as it is."""
-        return dataset
 
 
 def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], out: StageRun) -> None:
@@ -85,7 +74,7 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], 
                 out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
             group.decide(lambda: None)
         else:
-            while (task := group.decide(_nothing)) is not None:
+            while (task := group.decide(lambda: None)) is not None:
                 split, index = task
                 forward()(Slices(splits[split].data)[index * SHARD : (index + 1) * SHARD])
     if group.deepspeed:
@@ -124,24 +113,40 @@ def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: 
         out.sharded(split, Slices(examples.data), SHARD, together, "pairs")
 
 
-def _nothing() -> tuple[str, int] | None:
-    return None
-
-
 class _Forward:
     """The reference model in this process, and TRL's trainer around it; a call gives the rows of pairs."""
 
     def __init__(self, reference: Reference) -> None:
-        self._reference = reference
         self._place = TemporaryDirectory(prefix="judgetrain-reference-")  # TRL's trainer wants one; it stays empty
-        self._trainer: Any = self._made()
-        self._model: Any = self._prepared()
+        self._batch = min(BATCH, reference.batch_size)
+        args = DPOConfig(
+            output_dir=self._place.name,
+            precompute_ref_log_probs=True,
+            per_device_train_batch_size=self._batch,
+            max_length=None,
+            **device_arguments(reference.bf16),
+        )
+        tokenizer = load_tokenizer(reference.policy)
+        tokenizer.padding_side = "right"
+        model, row = load_model(reference.model), Dataset.from_list(_ANY)
+        trainer = PreferenceTrainer(model=model, args=args, train_dataset=row, processing_class=tokenizer)
+        if trainer.is_deepspeed_enabled:
+            self._model: Any = prepare_deepspeed(trainer.model, trainer.accelerator)
+        else:
+            self._model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+        self._trainer: Any = trainer
 
     def __call__(self, pairs: Sequence[Row]) -> list[Row]:
         """A row for each pair of token ids, in their order."""
         by_length = sorted(range(len(pairs)), key=lambda i: length(pairs[i]))
         data = Dataset.from_list([pairs[i] for i in by_length]).remove_columns(PAIR)
-        logps = dict(zip(by_length, self._logps(data), strict=True))
+        trainer, parts = self._trainer, []
+        loader = DataLoader(data, batch_size=self._batch, collate_fn=trainer.data_collator)
+        with labelled_tokens_alone():
+            for batch in trainer.accelerator.prepare(loader):
+                sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
+                parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
+        logps = dict(zip(by_length, torch.cat(parts).tolist(), strict=True))
         return [
             {"pair": row[PAIR], **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))} for i, row in enumerate(pairs)
         ]
@@ -150,35 +155,3 @@ class _Forward:
         """Free the model."""
         self._trainer = self._model = None
         self._place.cleanup()
-
-    def _logps(self, data: Dataset) -> list[tuple[float, float]]:
-        """Reference log-probabilities (chosen, rejected) of the pairs, in their order."""
-        trainer = self._trainer
-        batch = min(BATCH, self._reference.batch_size)
-        loader = DataLoader(data, batch_size=batch, collate_fn=trainer.data_collator)
-        parts = []
-        with labelled_tokens_alone():
-            for batch in trainer.accelerator.prepare(loader):
-                sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
-                parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
-        return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
-
-    def _made(self) -> _Untrained:
-        args = DPOConfig(
-            output_dir=self._place.name,
-            precompute_ref_log_probs=True,
-            per_device_train_batch_size=min(BATCH, self._reference.batch_size),
-            max_length=None,
-            **device_arguments(self._reference.bf16),
-        )
-        tokenizer = load_tokenizer(self._reference.policy)
-        tokenizer.padding_side = "right"
-        model = load_model(self._reference.model)
-        train = Dataset.from_list(_ANY)
-        return _Untrained(model=model, args=args, train_dataset=train, processing_class=tokenizer)
-
-    def _prepared(self) -> Any:
-        trainer = self._trainer
-        if trainer.is_deepspeed_enabled:
-            return prepare_deepspeed(trainer.model, trainer.accelerator)
-        return trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)

@@ -43,7 +43,7 @@ def names(found: list) -> list[str]:  # type: ignore[type-arg]
 
 def test_what_an_evaluation_was_made_from_is_used(pipeline: Pipeline) -> None:
     assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"]
-    assert [f.finished for f in leftovers(pipeline)] == [False, True]
+    assert [f.state for f in leftovers(pipeline)] == ["unfinished", "finished"]
     assert names(leftovers(pipeline, evaluations=True)) == [
         "tree/t1",
         "sft/half",

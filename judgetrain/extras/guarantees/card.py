@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +11,60 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.extras.guarantees.gate import FILE as GATE
 from judgetrain.extras.guarantees.gate import Rule
 from judgetrain.judges.method import Method
-from judgetrain.train.measured import Row, own_rows
+from judgetrain.train.card import Row, own_rows, share
+
+_LEGEND = """What was asked of it before it went out (`guarantees.required`). Beats: more agreement on the same
+comparisons by the paired bootstrap over prompts; matches: not shown to have less; floors: every baseline that was
+measured. n: comparisons."""
+Lines = Callable[[Row, Any], Iterator[str]]
 
 
-def told_lines(rows: Sequence[Row], method: str, part: str) -> Iterator[dict[str, str]]:
-    """By benchmark the sentence that an evaluation says of a part of its ``guarantees``.
-
-    ``selective``: where the judge may answer alone; ``annotators``: whether it may replace a person.
-    """
-    for row in own_rows(rows, method):
-        if found := (row.get("guarantees") or {}).get(part):
-            yield {"benchmark": row["benchmark"], "told": found["told"]}
+def _listed(part: str, lines: Lines, directory: Path, judge: str) -> str:
+    """What an evaluation says of a part of its ``guarantees``, a line each."""
+    rows = own_rows(read_json(directory / "metrics.json") or [], judge)
+    found = ((row, (row.get("guarantees") or {}).get(part)) for row in rows)
+    return "\n".join(f"- {line}" for row, said in found if said for line in lines(row, said))
 
 
-def corrected_lines(rows: Sequence[Row], method: str) -> Iterator[dict[str, str]]:
+def _told(row: Row, said: Any) -> Iterator[str]:
+    """The sentence of a benchmark."""
+    yield f"{row['benchmark']}: {said['told']}"
+
+
+def _corrected(row: Row, said: Any) -> Iterator[str]:
     """What the judge's verdicts are worth beside labels: its agreement, and every model's win rate."""
-    for row in own_rows(rows, method):
-        for each in (row.get("guarantees") or {}).get("corrected") or ():
-            ends = each.get("estimate_ci")
-            value = f"{each['estimate']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]; " if ends else ""
-            about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
-            yield {"benchmark": f"{row['benchmark']}, {about}", "told": f"{value}{each['told']}"}
+    for each in said:
+        value = f"{share(each['estimate'], ends)}; " if (ends := each.get("estimate_ci")) else ""
+        about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
+        yield f"{row['benchmark']}, {about}: {value}{each['told']}"
 
 
-def _gated(directory: Path, judge: str) -> Iterator[dict[str, Any]]:
+def _gate(directory: Path, judge: str) -> str:
     """The checks of ``gate.json`` that are of the judge, however it was asked.
 
     A rule that could be tested nowhere is one that failed, on 0 comparisons of no benchmark.
     """
     found = read_json(directory / GATE) or {"checks": (), "untested": ()}
-    yield from (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
+    checks = [check for check in found["checks"] if Method.parse(check["first"]).target == judge]
     nowhere = {"benchmark": "no benchmark", "n": 0, "passed": False, "told": "it could be tested nowhere"}
-    for rule in found["untested"]:
-        if Method.parse(Rule.parse(rule).judge).target == judge:
-            yield {"rule": rule, **nowhere}
-
-
-def _metrics(directory: Path) -> list[Row]:
-    return read_json(directory / "metrics.json") or []
+    untested = (rule for rule in found["untested"] if Method.parse(Rule.parse(rule).judge).target == judge)
+    checks += [{"rule": rule, **nowhere} for rule in untested]
+    if not checks:
+        return ""
+    held = sum(check["passed"] for check in checks)
+    passed = "It passed" if held == len(checks) else "It did not pass"
+    lines = (
+        f"- {'passed' if c['passed'] else '**failed**'}, {c['benchmark']} (n = {c['n']}), {c['rule']}: {c['told']}"
+        for c in checks
+    )
+    verdict = f"**{passed}**: {held} of {len(checks)} hold."
+    return f"{_LEGEND}\n{verdict}\n\n" + "\n".join(lines)
 
 
 PARTS = {
-    "alone": lambda directory, judge: told_lines(_metrics(directory), judge, "selective"),
-    "corrected": lambda directory, judge: corrected_lines(_metrics(directory), judge),
-    "person": lambda directory, judge: told_lines(_metrics(directory), judge, "annotators"),
-    "gate": _gated,
+    "Where it may answer alone": partial(_listed, "selective", _told),
+    "Corrected by labels": partial(_listed, "corrected", _corrected),
+    "May it replace a person": partial(_listed, "annotators", _told),
+    "Gate": _gate,
 }
-"""By the name of a part of the card, its rows."""
+"""By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""
