@@ -112,7 +112,7 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
 
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:
-    """What a judge was made of, a sentence a stage, in the order of the pipeline."""
+    """How many a stage took and gave, by the stages that a judge was made of, in the order of the pipeline."""
     manifests: dict[str, Mapping[str, Any]] = {}
     waiting = [judge]
     while waiting:
@@ -120,36 +120,10 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
         if directory.parent.name not in manifests and (found := _manifest(directory)):
             manifests[directory.parent.name] = found
             waiting += made_from(directory).values()
-    for stage, tell in _TOLD.items():
-        if stage in manifests and (said := tell(manifests[stage], manifests[stage].get("notes", {}))):
-            yield stage, said
-    if own := manifests.get(judge.parent.name):
-        steps = own.get("notes", {}).get("training", {}).get("steps")
-        yield judge.parent.name, f"recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")
-
-
-def _dialogues(manifest: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
-    sources = notes.get("sources", {}).items()
-    return ", ".join(f"{found.get('kept')} dialogues of {name} ({found.get('read')} read)" for name, found in sources)
-
-
-def _label(manifest: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
-    found = notes.get("yield", {})
-    parts = {
-        "labels": {name.removeprefix("label_"): n for name, n in found.get("trees", {}).items()},
-        "examples": found.get("sft", {}),
-        "preference pairs": found.get("pairs", {}),
-    }
-    texts = [f"{what} ({', '.join(f'{n} {k}' for k, n in each.items())})" for what, each in parts.items() if each]
-    return ", ".join(texts)
-
-
-_TOLD = {
-    "dialogues": _dialogues,
-    "cluster": lambda manifest, notes: f"{manifest['counts']['out']} of them, evenly over clusters",
-    "responses": lambda manifest, notes: f"{notes.get('pairs', {}).get('comparisons', '–')} comparisons",
-    "teacher": lambda manifest, notes: f"evaluations of {notes.get('comparisons', {}).get('teacher', '–')} comparisons",
-    "tree": lambda manifest, notes: f"trees of {manifest['counts']['out']} comparisons",
-    "label": _label,
-}
-"""By stage, what its manifest says of the data, in words."""
+    for stage in rooms.stages():
+        if found := manifests.get(stage):
+            told = f"{found['counts']['in']} in, {found['counts']['out']} out"
+            if stage == judge.parent.name:
+                steps = found.get("notes", {}).get("training", {}).get("steps")
+                told += f"; recipe {found['recipe']}, seed {found['seed']}" + (f", {steps} steps" if steps else "")
+            yield stage, told

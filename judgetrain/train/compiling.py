@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+def compiled(model: nn.Module) -> str:
+    """Compile the blocks of a model; the sentence for the log: how many, or why not."""
+    if why := no_compiler():
+        return f"regional_compilation is left out, since {why}"
+    if not (number := compile_blocks(model)):
+        return "regional_compilation is left out, since the model has no repeated blocks"
+    return f"{number} blocks are compiled at the first steps, which take longer"
+
+
 def compile_blocks(model: nn.Module) -> int:
     """Have every block of the model's stacks of like blocks compiled by ``torch.compile`` at its first call.
 

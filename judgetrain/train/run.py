@@ -143,6 +143,7 @@ def _trainer(
     from transformers.trainer_pt_utils import get_model_param_count
     from trl import SFTTrainer
 
+    from judgetrain.train.compiling import compiled
     from judgetrain.train.phases import PhasedTrainer
     from judgetrain.train.preference import KeptPairs, PreferenceTrainer
 
@@ -188,23 +189,11 @@ def _trainer(
             trainer = SFTTrainer(**shared)
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
-        _compile(trainer, out)
+        out.log(f"{out.stage}: {compiled(trainer.model)}")
     steps = config.max_steps if config.max_steps > 0 else math.ceil(len(rows) / step)
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
-
-
-def _compile(trainer: Trainer, out: StageRun) -> None:
-    """Compile the blocks of the policy, or say why not."""
-    from judgetrain.train.compiling import compile_blocks, no_compiler
-
-    if why := no_compiler():
-        out.log(f"{out.stage}: regional_compilation is left out, since {why}")
-    elif not (number := compile_blocks(trainer.model)):
-        out.log(f"{out.stage}: regional_compilation is left out, since the model has no repeated blocks")
-    else:
-        out.log(f"{out.stage}: {number} blocks are compiled at the first steps, which take longer")
 
 
 def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

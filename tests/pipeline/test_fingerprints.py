@@ -144,6 +144,10 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "label.vote=plurality", {"label", "holdout_comparisons"}),
     (["rounds.holdout_labels=given"], "label.vote=plurality", {"label"}),
     ([], SIGNALS, {"label"}),
+    ([], "scorer.formula=released", {"selfeval", "studies"}),
+    (["label.signals=[softmax_combo]"], "scorer.formula=released", {"label", "selfeval", "studies"}),
+    (["evaluate.methods=[random]"], "scorer.max_new_tokens=5", {"selfeval", "studies"}),
+    (["evaluate.methods=['scorer:sentprob']"], "scorer.max_new_tokens=5", {"evaluate", "selfeval", "studies"}),
     ([], "train.distributed=ddp", set()),
     # What is read.
     ([], "seed=3", set(STAGES)),

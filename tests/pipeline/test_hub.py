@@ -126,14 +126,14 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     """Evaluation, floors, differences turned round, attacks, coverage, stress test and training data; nothing else."""
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d", upstream={"label": "bb"}, notes={"training": {"steps": 7}})
-    finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"}, notes={"yield": {"trees": {"label_A": 4}}})
-    finished(tmp_path, "dialogues", "dd", notes={"sources": {"mine": {"read": 12, "kept": 10}}})
+    finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"})
+    finished(tmp_path, "dialogues", "dd")
     bare = (directory / "README.md").read_text()
     fill(judge)
     text = (directory / "README.md").read_text()
     assert "Not yet: `python -m judgetrain stage=evaluate`" in text
-    assert "- `dialogues`: 10 dialogues of mine (12 read)" in text and "- `label`: labels (4 A)" in text
-    assert "- `dpo`: recipe r, seed 5, 7 steps" in text
+    assert "- `dialogues`: 9 in, 8 out\n- `label`: 9 in, 8 out\n" in text
+    assert "- `dpo`: 9 in, 8 out; recipe r, seed 5, 7 steps" in text
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
     attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}

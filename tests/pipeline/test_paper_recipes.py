@@ -102,20 +102,6 @@ def test_every_row_of_a_table_is_asked_alike() -> None:
         assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0), name
 
 
-def of_the_papers() -> list[str]:
-    """Every recipe that docs/papers.md names, and the sweep that table 4 builds on."""
-    page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w/]+)`", page)) & set(recipes())
-    assert named >= {*SETTINGS, "tables/scenarios", "tables/probdiff_align", "sweeps/quickstart_scale"}
-    return sorted({*named, "sweeps/data_scale"})
-
-
-@pytest.mark.parametrize("name", of_the_papers())
-def test_the_head_says_what_was_chosen(name: str) -> None:
-    head = re.split(r"^(?:recipe_name|defaults):", recipes()[name].read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
-    assert "chosen" in head.lower()
-
-
 def test_the_scale_study_on_the_quickstart_grows_as_many_trees_in_every_job() -> None:
     """What 1,600 evaluations leave of 1,900: with 400 it would be 1,500, and SFT and DPO of five times as many."""
     params = composed("recipe=sweeps/quickstart_scale", hydra=True).hydra.sweeper.params

@@ -50,21 +50,22 @@ def patched_step(monkeypatch: pytest.MonkeyPatch, step: int, do: Callable[[Any],
     monkeypatch.setattr(SFTTrainer, "training_step", training_step)
 
 
-def test_a_gradient_that_is_no_number_in_the_last_step_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patched_step(monkeypatch, 4, lambda model: next(model.parameters()).grad.view(-1)[:1].fill_(math.nan))
-    with pytest.raises(TrainingError, match=r"the gradient's norm is nan at step 4: .*; checkpoint-3, the last with"):
-        run_initial(tmp_path, config(max_steps=4, save_steps=3), sft_rows(16))
-    assert left(tmp_path / "initial") == [3]
-
-
-def test_a_broken_checkpoint_is_not_marked_and_the_one_before_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("broken", "save_steps", "message", "kept"),
+    [
+        ("grad", 3, r"the gradient's norm is nan at step 4: .*; checkpoint-3, the last with", 3),
+        # The step's loss and gradient are fine, the weights after it are not: its checkpoint is not marked.
+        ("data", 2, r"weights hold nan or inf at step 4: .*; checkpoint-2, the last with", 2),
+    ],
+)
+def test_what_breaks_in_a_step_stops_and_the_checkpoint_before_is_named(
+    broken: str, save_steps: int, message: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step's loss and gradient are fine, the weights after it are not."""
-    patched_step(monkeypatch, 4, lambda model: next(model.parameters()).data.view(-1)[-1:].fill_(math.inf))
-    with pytest.raises(TrainingError, match=r"weights hold nan or inf at step 4: .*; checkpoint-2, the last with"):
-        run_initial(tmp_path, config(max_steps=6, save_steps=2), sft_rows(24))
-    assert left(tmp_path / "initial") == [2]
+    value = math.nan if broken == "grad" else math.inf
+    patched_step(monkeypatch, 4, lambda model: getattr(next(model.parameters()), broken).view(-1)[:1].fill_(value))
+    with pytest.raises(TrainingError, match=message):
+        run_initial(tmp_path, config(max_steps=4, save_steps=save_steps), sft_rows(16))
+    assert left(tmp_path / "initial") == [kept]
 
 
 def test_weights_that_break_after_the_last_checkpoint_are_not_saved(
