@@ -121,9 +121,9 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
             manifests[directory.parent.name] = found
             waiting += made_from(directory).values()
     for stage in rooms.stages():
-        if found := manifests.get(stage):
-            told = f"{found['counts']['in']} in, {found['counts']['out']} out"
+        if own := manifests.get(stage):
+            told = f"{own['counts']['in']} in, {own['counts']['out']} out"
             if stage == judge.parent.name:
-                steps = found.get("notes", {}).get("training", {}).get("steps")
-                told += f"; recipe {found['recipe']}, seed {found['seed']}" + (f", {steps} steps" if steps else "")
+                steps = own.get("notes", {}).get("training", {}).get("steps")
+                told += f"; recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")
             yield stage, told
