@@ -99,33 +99,30 @@ def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypa
     assert len(begun) == 7 and begun[3] == begun[4], "the interrupted job begins again, the finished ones do not"
 
 
-def test_jobs_that_are_all_done_end_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, jobs = run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed, config.seed / 4))
-    assert code == 0
-    assert [j["objective"] for j in jobs] == [0.25, 0.5, 0.75]
-    printed = capsys.readouterr().out
-    assert "3 of 3 jobs done; stage=report" in printed and "0.7500 *" in printed
-    assert "best 0.7500, job 2 (seed=3)" in printed
-
-
-def test_the_summary_names_the_objective_and_the_best_job(
+def test_jobs_that_are_all_done_end_well_and_the_best_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objective = "objective=world/dpo@1/agreement"
     code, jobs = run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed, config.seed / 4), objective)
-    assert code == 0
+    assert (code, [j["objective"] for j in jobs]) == (0, [0.25, 0.5, 0.75])
     assert {(job["metric"], job["direction"]) for job in jobs} == {("world/dpo@1/agreement", "maximize")}
-    assert "sweep: world/dpo@1/agreement: best 0.7500, job 2 (seed=3)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "3 of 3 jobs done; stage=report" in printed and "0.7500 *" in printed
+    assert "sweep: world/dpo@1/agreement: best 0.7500, job 2 (seed=3)" in printed
     assert best_of([{**job, "direction": "minimize"} for job in jobs])["job"] == "0"  # type: ignore[index]
 
 
-def test_a_sweep_of_evaluations_without_an_objective_is_told_how_to_have_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("stage", "told"), [("evaluate", True), ("label", False)])
+def test_a_sweep_of_evaluations_without_an_objective_is_told_how_to_have_one_and_a_report(
+    stage: str, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed))
-    assert "no objective was set; objective=BENCHMARK/METHOD/METRIC" in capsys.readouterr().out
+    def run(config: Config) -> entry.Outcome:
+        return entry.Outcome(f"artifacts/{stage}/{config.seed}", [stage], [], None)
+
+    assert run_sweep(tmp_path, monkeypatch, run)[0] == 0
+    printed = "".join(capsys.readouterr())
+    assert "sweep: 3 of 3 jobs done" in printed and ("report.runs" in printed) == told
+    assert ("no objective was set; objective=BENCHMARK/METHOD/METRIC" in printed) == told
 
 
 def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
@@ -139,18 +136,6 @@ def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
         ("3", "unfinished"),
         ("10", "done"),
     ]
-
-
-def test_a_sweep_without_evaluations_offers_no_report_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(config: Config) -> entry.Outcome:
-        return entry.Outcome(f"artifacts/label/{config.seed}", ["label"], [], None)
-
-    assert run_sweep(tmp_path, monkeypatch, run)[0] == 0
-    printed = capsys.readouterr()
-    assert "sweep: 3 of 3 jobs done" in printed.out + printed.err
-    assert "report.runs" not in printed.out + printed.err
 
 
 SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10, "votes": {"agreement": 0.7}}

@@ -82,14 +82,19 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         return metrics
 
 
+def _rows(batch: Mapping[str, Any], chosen: torch.Tensor) -> dict[str, Any]:
+    """These rows of a batch alone, in this order; what is no column of rows stays."""
+    count = len(batch["prompt_mask"])
+    return {
+        name: value[chosen] if isinstance(value, torch.Tensor) and value.dim() and len(value) == count else value
+        for name, value in batch.items()
+    }
+
+
 def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of a batch, sorted by the tokens that are read."""
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    order = torch.argsort(lengths, stable=True)
-    return {
-        name: value[order] if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(order) else value
-        for name, value in batch.items()
-    }
+    return _rows(batch, torch.argsort(lengths, stable=True))
 
 
 def _taught(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
@@ -97,16 +102,9 @@ def _taught(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
 
     Most judgments are among them: where all branches of a comparison say the same, there is nothing to compare.
     """
-    advantages = inputs["advantages"]
-    rows = advantages.nonzero().flatten()
+    rows = inputs["advantages"].nonzero().flatten()
     rows = rows if len(rows) else rows.new_zeros(1)
-    kept = {
-        name: value[rows]
-        if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(advantages)
-        else value
-        for name, value in inputs.items()
-    }
-    return kept, len(rows) / len(advantages)
+    return _rows(inputs, rows), len(rows) / len(inputs["advantages"])
 
 
 def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
