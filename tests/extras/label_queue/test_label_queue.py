@@ -128,7 +128,8 @@ def responded(records: list[dict[str, Any]], labels: list[list[str | None]]) -> 
 
 
 @pytest.mark.parametrize("tool", ["label_studio", "argilla"])
-def test_labels_come_back_as_given_ones(tool: str, tmp_path: Path) -> None:
+def test_labels_come_back_as_given_ones_that_train_and_measure(tool: str, tmp_path: Path) -> None:
+    """Stage dialogues keeps the labels for label.source=given; stage judge measures by them."""
     source = lines(tmp_path / "v.jsonl", [row(name, "AB", 0.0) for name in "abcd"])
     directory = queued(tmp_path, f"label_queue.files=[{source}]")
     exported = json.loads((directory / f"{tool}.json").read_text())
@@ -142,21 +143,13 @@ def test_labels_come_back_as_given_ones(tool: str, tmp_path: Path) -> None:
     assert [c.label for c in found] == ["A", "B", None, None]
     assert found[0].response_a == f"one {asked[0]}" and found[0].dialogue.query == f"query {asked[0]}"
     assert {c.model_a for c in found} == {"x"}
-
-
-def test_labels_of_a_tool_train_and_measure(tmp_path: Path) -> None:
-    """Stage dialogues keeps the labels for label.source=given; stage judge measures by them."""
-    source = lines(tmp_path / "v.jsonl", [row(name, "AB", 0.0) for name in "abcd"])
-    directory = queued(tmp_path, f"label_queue.files=[{source}]")
-    tasks = json.loads((directory / "label_studio.json").read_text())
-    (tmp_path / "export.json").write_text(json.dumps(annotated(tasks, [["A"], ["B"], ["tie"], [None]])))
-    where = f"path: {tmp_path}/export.json, format: label_studio, name: people"
-    words = ("recipe=debug", f"output_dir={tmp_path}", "track.tracker=none")
-    overrides = (f"dialogues.sources=[{{type: jsonl, {where}}}]", "responses.models=[]", "label.source=given")
-    made = Pipeline(configured(*words, *overrides), Console()).run("dialogues")
-    assert [r["label"] for r in read_rows(made, "comparisons")] == ["A", "B", "tie", None]
+    where = f"path: {tmp_path}/export.json, format: {tool}, name: people"
+    words = ("recipe=debug", f"output_dir={tmp_path}", "track.tracker=none", "responses.models=[]")
+    sources = f"dialogues.sources=[{{type: jsonl, {where}}}]"
+    made = Pipeline(configured(*words, "label.source=given", sources), Console()).run("dialogues")
     measured = judge_stage(tmp_path, f"verdicts.source={{type: comparisons, {where}}}")
-    assert [r["label"] for r in read_rows(measured, "verdicts")] == ["A", "B", "tie", None]
+    for place, name in ((made, "comparisons"), (measured, "verdicts")):
+        assert [r["label"] for r in read_rows(place, name)] == ["A", "B", None, None]
 
 
 def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:

@@ -172,19 +172,10 @@ def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
     second = stressed(tmp_path, *small, *how, *more)
     assert [line["proxy"] for line in found(second)["summary"]] == ["longer", "teacher@2"]
     assert found(second)["gold"] == "one_step:external" and len(asked) == 1
+    third = stressed(tmp_path, *small, *how, "stress.methods=[longer]", "stress.gold=teacher@2")
+    assert found(third)["gold"] == "teacher@2" and len(asked) == 1, "whoever was a proxy may be the gold standard"
     rows = [[path.read_bytes() for path in sorted(place.glob("responses-*.jsonl"))] for place in (first, second)]
     assert rows[0] and rows[0] == rows[1]
-
-
-def test_a_judge_with_more_branches_may_be_the_gold_standard(tmp_path: Path) -> None:
-    how = ["teacher.engine={type: world, error_rate: 0.0}", "stress.prompts=2", "stress.samples=4", WRITER]
-    directory = stressed(tmp_path, *how, "stress.methods=[teacher@1]", "stress.gold=teacher@3")
-    assert [line["proxy"] for line in found(directory)["summary"]] == ["teacher@1"]
-    for place in ("a", "b"):
-        (tmp_path / place / "mine").mkdir(parents=True)
-    twice = f"stress.methods=[one_step:{tmp_path}/a/mine,one_step:{tmp_path}/b/mine]"
-    with pytest.raises(ConfigError, match="is named twice"):
-        stressed(tmp_path, *how, twice)
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +204,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         ([WRITER, "stress.methods=[first]"], "stress.methods='first': it gives no score"),
         ([WRITER, "stress.methods=[]"], "stress.methods is empty"),
         ([WRITER, "stress.methods=[longer,longer]"], "'longer' is named twice"),
+        ([WRITER, "stress.methods=[one_step:a/mine,one_step:b/mine]"], "'one_step:mine' is named twice"),
         ([WRITER, "stress.methods=[scorer:decensem_exp]"], "scores a model on a prompt"),
         ([WRITER, "stress.source={type: jsonl}", "stress.methods=[longer]"], "stress.source.path is empty"),
     ],
