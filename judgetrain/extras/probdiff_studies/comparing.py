@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from judgetrain.scorers.discrepancy import DELTA, Values, confidence, mean
+from judgetrain.scorers.discrepancy import Values, confidence, mean
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,14 @@ class Rank:
     n: int
 
 
-def ranking(
-    models: Mapping[str, Values], delta: float = DELTA, by: Literal["confidence", "mean"] = "confidence"
-) -> list[Rank]:
-    """Models from best to worst, by confidence at ``delta`` or by mean d; models without any d are left out."""
+def ranking(models: Mapping[str, Values]) -> list[Rank]:
+    """Models from best to worst, by confidence; models without any d are left out."""
     found = {}
     for name, d in models.items():
-        confident, average = confidence(d, delta), mean(d)
+        confident, average = confidence(d), mean(d)
         if confident is not None and average is not None:
             found[name] = confident, average, sum(x is not None for x in d)
-    values = {name: row[0 if by == "confidence" else 1] for name, row in found.items()}
+    values = {name: row[0] for name, row in found.items()}
     placed = [Rank(n, 1 + sum(v > values[n] for v in values.values()), *row) for n, row in found.items()]
     return sorted(placed, key=lambda rank: (rank.place, rank.model))
 

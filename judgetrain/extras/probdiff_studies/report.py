@@ -23,6 +23,8 @@ from judgetrain.scorers import discrepancy
 
 CURVE = 40
 """Points of a confidence curve."""
+THRESHOLDS = (0.0, 0.05, 0.1)
+"""Of win, tie and lose: discrepancies that differ by less are a tie."""
 MOST = 0.95
 """Share of falls that the curve's axis holds: the few largest would flatten it."""
 
@@ -52,7 +54,6 @@ class Studies:
     """Everything that the stage found; ``d`` is by model, over the prompts that all models have."""
 
     d: Mapping[str, Sequence[float | None]]
-    delta: float
     sweep: Mapping[str, Mapping[float, float | None]]
     ranking: Sequence[Rank]
     outcomes: Sequence[dict[str, Any]]
@@ -72,29 +73,24 @@ class Studies:
         spread: Sequence[Spread],
         verdicts: Mapping[str, Verdicts],
         duels: Sequence[Duel],
-        thresholds: Sequence[float],
-        delta: float,
-        sweep: Sequence[float],
         official: Mapping[str, Mapping[str, float]],
     ) -> Self:
         """All of it from the models' discrepancies; the first model is the run's own, whom verdicts are about."""
         ids = list(next(iter(models.values())).d)
         d = {name: [model.d[i] for i in ids] for name, model in models.items()}
         own = next(iter(d.values()))
-        deltas = sorted({*sweep, delta}, reverse=True)
         return cls(
             d=d,
-            delta=delta,
-            sweep={name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
-            ranking=comparing.ranking(d, delta),
+            sweep={name: discrepancy.confidence_sweep(values) for name, values in d.items()},
+            ranking=comparing.ranking(d),
             outcomes=[
                 {"first": a, "second": b, "threshold": t, **asdict(comparing.win_tie_lose(d[a], d[b], t))}
                 for a, b in combinations(d, 2)
-                for t in thresholds
+                for t in THRESHOLDS
             ],
             conflicts={name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
             kappas=kappas(verdicts),
-            by_group=list(_by_group(models, deltas)),
+            by_group=list(_by_group(models)),
             duels=duels,
             official=official,
             repetition=repetition,
@@ -144,7 +140,7 @@ class Studies:
         result = []
         for name, given in self.official.items():
             group = name if any(row.group == name for row in self.by_group) else ALL
-            here = [row for row in self.by_group if (row.group, row.delta) == (group, self.delta)]
+            here = [row for row in self.by_group if (row.group, row.delta) == (group, discrepancy.DELTA)]
             both = [(r.confidence, given[r.model]) for r in here if r.model in given and r.confidence is not None]
             found = correlations(*zip(*both, strict=True)) if both else {}
             ranks = {kind: found.get(kind) for kind in ("kendall", "spearman")}
@@ -186,7 +182,7 @@ class Studies:
         columns |= {name: _given(given) for name, given in self.official.items()}
         columns |= {"d": lambda r: number(r.mean, 4)}
         columns |= {f"confidence {delta:g} %": self._confident(delta) for delta in self.sweep[self.model]}
-        return Table.of("Models by confidence", self.ranking, columns, f"Places: at {self.delta:g}.")
+        return Table.of("Models by confidence", self.ranking, columns, f"Places: at {discrepancy.DELTA:g}.")
 
     def _confident(self, delta: float) -> Callable[[Rank], str]:
         return lambda rank: percent(self.sweep[rank.model][delta])
@@ -227,13 +223,13 @@ class Studies:
         return Table.of("Spread of log-probability", [self] if answers else (), columns)
 
 
-def _by_group(models: Mapping[str, SelfEvaluated], deltas: Sequence[float]) -> Iterator[Grouped]:
+def _by_group(models: Mapping[str, SelfEvaluated]) -> Iterator[Grouped]:
     first = next(iter(models.values()))
     for group, ids in groups_of(first.d, first.categories).items():
         for name, model in models.items():
             d = [model.d[i] for i in ids]
             n = sum(x is not None for x in d)
-            for delta, value in discrepancy.confidence_sweep(d, deltas).items():
+            for delta, value in discrepancy.confidence_sweep(d).items():
                 yield Grouped(model=name, group=group, delta=delta, n=n, confidence=value)
 
 

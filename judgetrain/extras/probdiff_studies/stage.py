@@ -21,7 +21,6 @@ from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import Studies, charts
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
-from judgetrain.scorers.discrepancy import DELTA, SWEEP
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
@@ -37,8 +36,6 @@ SAMPLES = 100
 """Answers sampled to each prompt (the paper's figures 2 and 3)."""
 SAMPLING = Sampling(temperature=0.7, top_p=1.0, max_new_tokens=512)
 """Of both studies' answers."""
-THRESHOLDS = (0.0, 0.05, 0.1)
-"""Of win, tie and lose: discrepancies that differ by less are a tie."""
 Lazy = Callable[[], "TokenScorer"]
 
 
@@ -68,7 +65,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.verdicts:
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
-    found = Studies.of(models, repetition, spread, verdicts, duels, THRESHOLDS, DELTA, SWEEP, studied.official)
+    found = Studies.of(models, repetition, spread, verdicts, duels, studied.official)
     out.write_json("studies", found.to_json())
     write_report(out, f"ProbDiff studies: {found.model}", found.tables(), "studies.json", charts(found))
 
