@@ -83,8 +83,7 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str
 
 def _done(plan: Plan) -> str:
     counts = (plan.manifest or {})["counts"]
-    dropped = sum(counts["dropped"].values())
-    return f"{counts['in']} in, {counts['out']} out" + (f", {dropped} dropped" if dropped else "")
+    return f"{counts['in']} in, {counts['out']} out"
 
 
 def _partial(plan: Plan) -> str:

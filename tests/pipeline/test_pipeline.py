@@ -15,7 +15,13 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldEngineConfig
+from judgetrain.data.config import (
+    BenchmarkConfig,
+    DialoguesConfig,
+    DialogueSourceConfig,
+    SourceConfig,
+    WorldEngineConfig,
+)
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -29,7 +35,7 @@ from judgetrain.train.config import TrainStages
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
-    source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
+    source = DialogueSourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
     settings = DialoguesConfig(sources=[source], **dialogues)  # type: ignore[arg-type]
     return Config(
         stage="dialogues", output_dir=str(tmp_path / "outputs"), dialogues=settings, track=TrackConfig("none")
@@ -102,7 +108,7 @@ def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_pa
     assert mark(config(tmp_path)) == first
     assert mark(replace(base, seed=18)) != first
     assert mark(replace(base, dialogues=replace(base.dialogues, near_dedup=True))) != first
-    assert mark(replace(base, cluster=replace(base.cluster, device="cpu"))) == first
+    assert mark(replace(base, engine=TransformersEngineConfig(batch_size=3))) == first
     assert mark(replace(base, label=replace(base.label, holdout=0.2))) == first
     write(tmp_path, "a", "b")
     assert mark(base) != first
@@ -216,7 +222,7 @@ def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path)
     Pipeline(config(tmp_path)).run("dialogues")
     table = {row["stage"]: row for row in rows(Pipeline(config(tmp_path)))}
     assert table["dialogues"]["state"] == "done"
-    assert "3 in, 2 out, 1 dropped" in table["dialogues"]["detail"]
+    assert "3 in, 2 out" in table["dialogues"]["detail"]
     assert (table["dialogues"]["stage=dpo"], table["cluster"]["stage=dpo"]) == ("reuse", "make")
     assert (table["evaluate"]["stage=dpo"], table["evaluate"]["stage=evaluate"]) == ("-", "make")
 
