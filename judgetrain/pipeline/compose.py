@@ -24,7 +24,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
 from judgetrain.pipeline.key_names import is_key, key_types, nearest_key
-from judgetrain.pipeline.options import groups, recipes
+from judgetrain.pipeline.options import RECIPES, groups, recipes
 
 GROUPS = {
     "teacher.engine": "teacher",
@@ -165,6 +165,10 @@ def _load_recipe(path: Path) -> DictConfig:
         raise ConfigError(f"recipe {path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"recipe {path}: expected keys and values, as in seed: 3")
+    if path.is_relative_to(RECIPES):  # what it says of an extra that is not there is of no use
+        known = {*rooms.sections(), *_names(RunConfig), *groups(), "defaults", "hydra"}
+        for key in [key for key in content if key not in known]:
+            del content[key]
     return content
 
 
