@@ -55,12 +55,14 @@ class ModelConfig:
         "file)",
         content=in_place(model_files),
     )
+    revision: str | None = key(None, "Hub revision")
     dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))
     attn_implementation: str | None = key(
         None,
         "None takes the best installed: flash-attn on a GPU in half precision, else sdpa",
         choices=(None, "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"),
     )
+    trust_remote_code: bool = key(False, "run code that the model repository brings")
     gpus: int = key(
         1,
         "GPUs that share out the layers of a model which does not fit on one, where Transformers reads it: "
@@ -77,7 +79,7 @@ class ModelConfig:
 
     def at(self, path: str | Path) -> Self:
         """Another model, loaded like this one: its directory has its own weights and template."""
-        return replace(self, path=str(path), chat_template=None)
+        return replace(self, path=str(path), revision=None, chat_template=None)
 
     def check(self, key: str) -> None:
         """Check the directory or package, where the path names one; ``key`` is where this stands.
@@ -247,7 +249,8 @@ class VllmEngineConfig(LocalEngineConfig):
 
     makes = "judgetrain.engines.vllm_engine:VllmEngine"
     OWN: ClassVar[tuple[str, ...]] = (
-        *("model", "tokenizer", "dtype", "max_model_len", "generation_config", "tensor_parallel_size"),
+        *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "max_model_len", "generation_config"),
+        "tensor_parallel_size",
     )
     """Arguments of ``vllm.LLM`` that other keys decide."""
 

@@ -106,7 +106,7 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
         # Loading the model says what is wrong with its files.
         with suppress(OSError, ValueError, KeyError, EngineError):
             try:
-                found.append(GenerationConfig.from_pretrained(path).eos_token_id)
+                found.append(GenerationConfig.from_pretrained(path, revision=config.revision or "main").eos_token_id)
             except OSError:
                 found.append(load_config(config, path).get_text_config().eos_token_id)
     return flat_ids(found)
@@ -215,7 +215,7 @@ def _from_pretrained(
         if importlib.util.find_spec("gguf") is None:
             raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
     with _explained(config, path):
-        return load(path, **options)
+        return load(path, revision=config.revision or "main", trust_remote_code=config.trust_remote_code, **options)
 
 
 @contextmanager
@@ -244,8 +244,8 @@ def _of_a_file(error: Exception) -> bool:
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     text = " ".join(str(error).split())
-    if "trust_remote_code" in text:
-        return f"{config.path} needs code from its repository, which is never run: take a model of Transformers' own"
+    if "trust_remote_code" in text and not config.trust_remote_code:
+        return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {text}"
     if config.gpus > 1 and "offload" in text:

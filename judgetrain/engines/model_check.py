@@ -36,23 +36,23 @@ def check_loadable(config: ModelConfig, named: str) -> None:
         raise ConfigError(f"{named}: {error}") from error
 
 
-def check_on_hub(path: str, file: str) -> list[str] | None:
+def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
     """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be.
 
     Raises:
-        EngineError: no such repository, no access to it, or no network and nothing in the cache.
+        EngineError: no such repository or revision, no access to it, or no network and nothing in the cache.
     """
     from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:
-        cached = isinstance(try_to_load_from_cache(path, file), str)
+        cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
         if constants.is_offline_mode():
             if not cached:
                 raise EngineError(
                     "HF_HUB_OFFLINE is set, and the cache does not have it: unset that, or give a local directory"
                 )
             return None
-        found = HfApi(endpoint=constants.ENDPOINT).model_info(path, timeout=SECONDS)
+        found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
     except _no_network(errors.HFValidationError) as error:
         said = {
             errors.HFValidationError: "neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)",
@@ -60,6 +60,7 @@ def check_on_hub(path: str, file: str) -> list[str] | None:
             f"{constants.ENDPOINT}/{path}, and set HF_TOKEN",
             errors.RepositoryNotFoundError: "there is no such model on the Hugging Face Hub, or it is private: check "
             "the name, set HF_TOKEN, or give a local directory",
+            errors.RevisionNotFoundError: f"the model on the Hugging Face Hub has no revision {revision!r}",
         }
         if known := next((words for kind, words in said.items() if isinstance(error, kind)), None):
             raise EngineError(known) from error
@@ -69,12 +70,13 @@ def check_on_hub(path: str, file: str) -> list[str] | None:
     return [sibling.rfilename for sibling in found.siblings or ()]
 
 
-def snapshot(path: str, file: str) -> Path:
+def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache.
 
     Args:
         path: a directory or Hub id.
         file: that the repository has to hold, as ``config.json``.
+        revision: of the Hub's repository.
 
     Raises:
         EngineError: there is none, or it cannot be had; says why.
@@ -87,11 +89,11 @@ def snapshot(path: str, file: str) -> Path:
     if looks_local(path):
         raise EngineError(f"{path}: there is no such directory; give a model's, or its id on the Hub (OWNER/NAME)")
     try:
-        names = check_on_hub(path, file)
+        names = check_on_hub(path, revision, file)
         if names is not None and file not in names:
             raise EngineError(f"the repository on the Hugging Face Hub holds no {file}")
         offline = names is None or constants.is_offline_mode()
-        return Path(snapshot_download(path, local_files_only=offline))
+        return Path(snapshot_download(path, revision=revision, local_files_only=offline))
     except EngineError as error:
         raise EngineError(f"{path}: there is no such directory, and of the Hub: {error}") from error
     except _no_network() as error:
@@ -122,7 +124,7 @@ def _check(config: ModelConfig) -> None:
         if (directory / ADAPTERS).is_file():
             return
     else:
-        names = check_on_hub(path, "config.json")
+        names = check_on_hub(path, config.revision, "config.json")
         if names is not None and not any(name.endswith(WEIGHTS) for name in names):
             raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
     _check_kind(config, path)
@@ -133,7 +135,7 @@ def _check_directory(config: ModelConfig, directory: Path) -> None:
     """The files of weights; of adapters those of their base."""
     if (directory / ADAPTERS).is_file():
         base = json.loads((directory / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        _check(replace(config, path=base))
+        _check(replace(config, path=base, revision=None))
         return
     files = {path.name for path in directory.iterdir()}
     if INDEX in files:
@@ -149,5 +151,6 @@ def _check_kind(config: ModelConfig, path: str) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     found = load_config(config, path)
-    if type(found) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    own = getattr(found, "auto_map", None) or {}
+    if type(found) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own:
         raise EngineError(f"a model of type {found.model_type!r} is no causal language model")

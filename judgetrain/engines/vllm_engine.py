@@ -125,6 +125,8 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     """The arguments of ``vllm.LLM`` that a configuration decides; ``path``: the model's directory or Hub id."""
     model = config.model
     given = {
+        "revision": model.revision,
+        "trust_remote_code": model.trust_remote_code,
         "max_model_len": config.max_context,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": True,

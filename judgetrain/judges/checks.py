@@ -111,7 +111,7 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
     for method in methods:
         if method.on_hub and method.kind == BRANCHING:
             try:
-                names = check_on_hub(method.target, PROMPTS)
+                names = check_on_hub(method.target, None, PROMPTS)
             except EngineError as error:
                 raise ConfigError(f"{key}={method.text!r}: {error}") from error
             if names is not None and PROMPTS not in names:

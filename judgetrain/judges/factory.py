@@ -267,7 +267,8 @@ def load_judge(
     local = engine is None or isinstance(engine, LocalEngineConfig)
     with nullcontext() if progress or not local else _without_bars():
         trained = method.kind == BRANCHING and method.target not in TARGETS
-        place = judge_directory(method.target) if trained else None
+        revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
+        place = judge_directory(method.target, revision) if trained else None
         source = _Named(engine, prompts, model, place)
         if method.kind == BASELINE and asked and method.target in BASELINES:
             raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
@@ -360,7 +361,7 @@ def _scorer_options(method: Method, source: _Named, asked: Mapping[str, Any]) ->
     return settings
 
 
-def judge_directory(name: str) -> Path:
+def judge_directory(name: str, revision: str | None = None) -> Path:
     """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub.
 
     Raises:
@@ -369,7 +370,7 @@ def judge_directory(name: str) -> Path:
     """
     from judgetrain.engines.model_check import snapshot
 
-    directory = snapshot(name, FILE)
+    directory = snapshot(name, FILE, revision)
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():
             return place

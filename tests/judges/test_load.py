@@ -97,15 +97,15 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
 
     asked: list[Any] = []
 
-    def download(repo: str, **_: Any) -> str:
-        asked.append(repo)
+    def download(repo: str, **how: Any) -> str:
+        asked.append((repo, how["revision"]))
         return str(trained)
 
-    monkeypatch.setattr(model_check, "check_on_hub", lambda path, file: ["config.json", "prompts.yaml"])
+    monkeypatch.setattr(model_check, "check_on_hub", lambda path, revision, file: ["config.json", "prompts.yaml"])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    judge = load_judge("me/judge")
-    assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == ["me/judge"]
-    monkeypatch.setattr(model_check, "check_on_hub", lambda path, file: ["config.json"])
+    judge = load_judge("me/judge", engine=TransformersEngineConfig(model=ModelConfig(revision="v1")))
+    assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == [("me/judge", "v1")]
+    monkeypatch.setattr(model_check, "check_on_hub", lambda path, revision, file: ["config.json"])
     with pytest.raises(EngineError, match=r"me/model: .*holds no prompts\.yaml"):
         load_judge("me/model")
 

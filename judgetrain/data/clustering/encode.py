@@ -50,7 +50,7 @@ def check_encoder(name: str, key: str) -> None:
         if name.startswith(PACKAGE):
             packaged(name.removeprefix(PACKAGE))
         elif not local.exists() and not looks_local(name):
-            check_on_hub(name if "/" in name else f"sentence-transformers/{name}", MARKS[0])
+            check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0])
         elif not any((local / mark).is_file() for mark in MARKS):
             raise EngineError(
                 f"no sentence-transformers model lies there ({' or '.join(MARKS)}); give one's directory or Hub id, "
