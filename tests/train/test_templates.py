@@ -15,7 +15,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, run_sft, sft_rows
-from tests.engines.test_forgeries import byte_level
+from tests.engines.test_forgeries import marked
 
 R1 = (  # DeepSeek-R1: the prompt opens reasoning, and turns are shown without it
     "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% else %}<|im_end|>"
@@ -55,7 +55,7 @@ def trained(row: dict[str, Any], tokenizer: Any, side: str, ends: Any = None) ->
 @pytest.mark.parametrize("template", [R1, QWEN_THINKING, TRIMMED, ENDLESS], ids=["r1", "qwen", "trimmed", "endless"])
 @pytest.mark.parametrize("side", ["completion", "chosen", "rejected"])
 def test_the_prefix_that_is_trained_is_the_one_that_is_asked(template: str, side: str) -> None:
-    tokenizer = byte_level(template)
+    tokenizer = marked(template)
     row = ROW if side == "completion" else PAIR
     prefix, answer = trained(row, tokenizer, side)
     assert prefix == encoded([row["prompt"]], tokenizer)[0]
@@ -67,19 +67,19 @@ def test_the_prefix_that_is_trained_is_the_one_that_is_asked(template: str, side
 
 
 def test_an_answer_that_the_template_does_not_end_is_ended() -> None:
-    tokenizer = byte_level(ENDLESS)
+    tokenizer = marked(ENDLESS)
     examples = fitting([ROW], tokenizer, 999, "rows")
     assert trained(ROW, tokenizer, "completion")[1][-1] == tokenizer.eos_token_id
     assert examples.remarks == ("the chat template ends no answer; </s> is put after each, for generation to stop",)
-    ended = fitting([ROW], byte_level(R1), 999, "rows")
-    assert trained(ROW, byte_level(R1), "completion")[1].count(tokenizer.eos_token_id) == 1
+    ended = fitting([ROW], marked(R1), 999, "rows")
+    assert trained(ROW, marked(R1), "completion")[1].count(tokenizer.eos_token_id) == 1
     assert ended.remarks == ("the chat template opens reasoning; answers are trained after its end",)
 
 
 @pytest.mark.parametrize("name", ["</s>", "<|im_end|>"])
 def test_what_ends_an_answer_is_what_generation_stops_on(name: str, tmp_path: Path) -> None:
     """ChatML's end is one for models that stop on it, and none for a base model whose generation does not."""
-    tokenizer = byte_level(QWEN_THINKING)
+    tokenizer = marked(QWEN_THINKING)
     tokenizer.save_pretrained(tmp_path)
     stop = tokenizer.convert_tokens_to_ids(name)
     GenerationConfig(eos_token_id=[stop]).save_pretrained(tmp_path)
