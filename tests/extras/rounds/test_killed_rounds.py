@@ -43,4 +43,4 @@ def test_rounds_that_were_killed_go_on_where_they_were(tmp_path: Path) -> None:
     assert [row["round"] for row in found["rounds"]] == [0, 1, 2] and found["go_on"]
     assert [row["judge"] for row in found["rounds"][1:]] == [f"dpo/{path.parent.name}" for path in judges]
     assert "rounds: the best is round" in printed or "rounds: no round is better than the Initial judge" in printed
-    assert "gate: nothing to do, everything is there" in finish(output, log, *ROUNDS, OPEN)
+    assert "round_check: nothing to do, everything is there" in finish(output, log, *ROUNDS, OPEN)
