@@ -107,15 +107,18 @@ def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
 
 def _schema(typed: frozenset[str]) -> DictConfig:
     """The configuration's schema, with an open mapping for what is not typed, or may be one of several classes."""
-    schema: DictConfig = OmegaConf.structured(RunConfig)
+    schema = _structured(RunConfig)
     with flag_override(schema, "struct", False):
         for name, section in rooms.sections().items():
-            schema[name] = OmegaConf.structured(section.load()) if name in typed else _open({})
-    for key, _, default in _variants(RunConfig()):
+            schema[name] = _structured(section.load()) if name in typed else _open({})
+    return schema
+
+
+def _structured(kind: type[Any]) -> DictConfig:
+    """A dataclass as Hydra checks it, with an open mapping for each engine, whatever its type."""
+    schema: DictConfig = OmegaConf.structured(kind)
+    for key, _, default in _variants(kind()):
         OmegaConf.update(schema, key, _any_of(default), merge=False)
-    for name in sorted(typed):
-        for key, _, default in _variants(rooms.sections()[name].load()()):
-            OmegaConf.update(schema, f"{name}.{key}", _any_of(default), merge=False)
     return schema
 
 
@@ -263,10 +266,7 @@ def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]])
     """
     if not dataclasses.is_dataclass(value):
         try:
-            schema = OmegaConf.structured(section.load())
-            for key, _, default in _variants(section.load()()):
-                OmegaConf.update(schema, key, _any_of(default), merge=False)
-            value = OmegaConf.to_object(OmegaConf.merge(schema, value or {}))
+            value = OmegaConf.to_object(OmegaConf.merge(_structured(section.load()), value or {}))
         except OmegaConfBaseException as error:
             error.full_key = f"{section.name}.{error.full_key}"
             raise
