@@ -79,11 +79,7 @@ def quiet_libraries(terminal: bool) -> None:
 
     Bars stay where there is a terminal to draw them on. A variable that the user has set is left as it is.
     """
-    defaults = {
-        "TRANSFORMERS_VERBOSITY": "error",
-        "TOKENIZERS_PARALLELISM": "false",
-        "WANDB_SILENT": "true",
-    }
+    defaults = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "WANDB_SILENT": "true"}
     if not terminal:
         defaults |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
     for name, value in defaults.items():

@@ -67,10 +67,7 @@ def counted(
 ) -> dict[str, Any]:
     """Counts and tokens as markers and manifests have them."""
     reasons = {reason: number for reason, number in (dropped or {}).items() if number}
-    return {
-        "counts": {"in": in_, "out": out, "dropped": reasons},
-        "tokens": {"prompt": prompt, "generated": generated},
-    }
+    return {"counts": {"in": in_, "out": out, "dropped": reasons}, "tokens": {"prompt": prompt, "generated": generated}}
 
 
 def counts_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -119,10 +119,7 @@ def flat_ids(found: Iterable[Any]) -> frozenset[int]:
 
 
 def load_model(
-    config: ModelConfig,
-    device: str | torch.device | None = None,
-    *,
-    adapters: str | None = None,
+    config: ModelConfig, device: str | torch.device | None = None, *, adapters: str | None = None
 ) -> PreTrainedModel:
     """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write.
 

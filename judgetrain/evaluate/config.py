@@ -6,13 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import (
-    AnyEngine,
-    LimitsConfig,
-    SamplingConfig,
-    TransformersEngineConfig,
-    engine_key,
-)
+from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, TransformersEngineConfig, engine_key
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key

@@ -161,9 +161,7 @@ def _rows(
     found = [metric_row(part, part_of(part, p), seconds, resamples, seed) for p, seconds in results]
     return [
         replace(
-            row,
-            chosen=(row.method, row.branches) in best,
-            overlap=overlaps.of(row.method, part.name, part.comparisons),
+            row, chosen=(row.method, row.branches) in best, overlap=overlaps.of(row.method, part.name, part.comparisons)
         )
         for row in found
     ]

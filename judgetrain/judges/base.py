@@ -145,12 +145,7 @@ class Judge(Protocol):
     ) -> list[Prediction]: ...
 
     def __call__(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        response_a: str | Strings,
-        response_b: str | Strings,
-        *,
-        seed: int = 0,
+        self, prompt: Prompt | Sequence[Prompt], response_a: str | Strings, response_b: str | Strings, *, seed: int = 0
     ) -> Prediction | list[Prediction]:
         """The verdict on two responses to a prompt, or where lists of responses are given, one for each row.
 

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.installed import check_package
-from judgetrain.engines.config import (
-    EngineConfig,
-    LocalEngineConfig,
-    TransformersEngineConfig,
-    model_files,
-)
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, TransformersEngineConfig, model_files
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import LEVELS, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, TARGETS, Method

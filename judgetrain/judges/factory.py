@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge
-from judgetrain.judges.config import (
-    Aggregation,
-    JudgeConfig,
-    JudgeOptions,
-    OnceConfig,
-    criteria_of,
-)
+from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, OnceConfig, criteria_of
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
 from judgetrain.judges.settings import EXTERNAL, ModelSettings

@@ -114,11 +114,7 @@ def _first(pair: Pair) -> bool | None:
     return None if order is None or spoken_for not in ("A", "B") else order == (spoken_for == "A")
 
 
-_TRAITS: dict[str, Callable[[Pair], bool | None]] = {
-    "order": _order,
-    "verdict": _decides,
-    "place": _first,
-}
+_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"order": _order, "verdict": _decides, "place": _first}
 
 
 def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:

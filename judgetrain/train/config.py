@@ -42,10 +42,7 @@ class TrainerConfig:
     bf16: bool | None = key(None, "None: where the GPU has it")
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
     eval_steps: int = key(
-        50,
-        "held-out figures every so many optimizer steps",
-        low=1,
-        active_if=lambda c: getattr(c, "keep_best", False),
+        50, "held-out figures every so many optimizer steps", low=1, active_if=lambda c: getattr(c, "keep_best", False)
     )
     trainer: dict[str, Any] = key(
         {},

@@ -80,12 +80,7 @@ def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 
 def _continue(
-    settings: SftSettings | DpoSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-    *,
-    data: str,
-    what: str,
+    settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun, *, data: str, what: str
 ) -> None:
     source = judge_among(inputs) / "model"
     model = settings.base.at(source)

@@ -54,12 +54,7 @@ def stored(directory: Path, method: str) -> Tiers:
 
 
 def broken(
-    population: Tiers,
-    items: int,
-    agreement: float,
-    risk: float,
-    resamples: int,
-    seed: int = 0,
+    population: Tiers, items: int, agreement: float, risk: float, resamples: int, seed: int = 0
 ) -> tuple[float, float, float]:
     """The share of resamples whose threshold agrees less often than asked for over the whole population, the share that
     had a threshold at all, and the mean share answered."""

@@ -45,12 +45,7 @@ def paid(server: FaultyServer, home: Path, name: str = "a", number: int = 16, **
 
 
 def engine_of(server: FaultyServer, answers: AnswerStore | None = None, budget: Budget | None = None, **options: Any):
-    defaults = {
-        "model": "m",
-        "base_url": address(server),
-        "api_key_env": "TEST_KEY",
-        "concurrency": 2,
-    }
+    defaults = {"model": "m", "base_url": address(server), "api_key_env": "TEST_KEY", "concurrency": 2}
     openai_engine.RETRIES = options.pop("retries", openai_engine.RETRIES)
     return OpenAIEngine(OpenAIEngineConfig(**(defaults | options)), answers, budget, PausesOnly())
 

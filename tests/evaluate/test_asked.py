@@ -75,7 +75,7 @@ def run(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
 def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, made: Made) -> None:
     (tmp_path / "mine").mkdir()
     config.evaluate.methods = [
-        *("one_step:base", "rating:teacher", "one_step:external", "rating:sft", f"one_step:{tmp_path}/mine", "random"),
+        *("one_step:base", "rating:teacher", "one_step:external", "rating:sft", f"one_step:{tmp_path}/mine", "random")
     ]
     (tmp_path / "sft" / "model").mkdir(parents=True)
     out = run(config, {"sft": tmp_path / "sft"}, tmp_path / "out")
@@ -127,14 +127,8 @@ def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Conf
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda e: setattr(e, "methods", ["one_step:nobody"]),
-            r"methods='one_step:nobody': allowed are base",
-        ),
-        (
-            lambda e: setattr(e, "methods", ["one_step:random"]),
-            r"methods='one_step:random': allowed are base",
-        ),
+        (lambda e: setattr(e, "methods", ["one_step:nobody"]), r"methods='one_step:nobody': allowed are base"),
+        (lambda e: setattr(e, "methods", ["one_step:random"]), r"methods='one_step:random': allowed are base"),
         (lambda e: setattr(e.one_step, "prompts", "compact"), r"step 'one_step' needs a 'user' template"),
         (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(auto_j, one_step\)"),
         (lambda e: setattr(e.external, "model", ""), r"evaluate\.external\.model is empty"),

@@ -150,11 +150,7 @@ def test_a_tree_is_read_back_as_it_was_written(tree: EvaluationTree) -> None:
     assert EvaluationTree.from_row(tree.to_row()) == tree
 
 
-TURNS = (
-    Message("user", "how old is it?"),
-    Message("assistant", "nine years"),
-    Message("user", "what is due?"),
-)
+TURNS = (Message("user", "how old is it?"), Message("assistant", "nine years"), Message("user", "what is due?"))
 MULTI = Comparison("m", Dialogue("m", "test", TURNS), "one", "two")
 
 
@@ -164,10 +160,7 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
     others = {"count": "3", "response": "one", "judgment": "good", "judgment_x": "x", "judgment_y": "y"}
     others |= {"lowest": "1", "highest": "5"}
     slots = others | judgment_slots(MULTI, "AB", "c: d", "5 if")
-    assert (slots["query"], slots["context"]) == (
-        "what is due?",
-        "User: how old is it?\nAssistant: nine years",
-    )
+    assert (slots["query"], slots["context"]) == ("what is due?", "User: how old is it?\nAssistant: nine years")
     single = replace(MULTI, dialogue=replace(MULTI.dialogue, messages=TURNS[-1:]))
     for step in DIALECTS[dialect]:
         text = prompts.render(step, slots)[-1]["content"]

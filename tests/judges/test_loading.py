@@ -86,10 +86,7 @@ def trained(directory: Path, criteria: int = 3) -> Path:
 @pytest.mark.parametrize(
     ("methods", "unused"),
     [
-        (
-            ["random", "scorer:sentprob", "stored:x"],
-            {"teacher", "external", "engine", "prompts", "judge", "criteria"},
-        ),
+        (["random", "scorer:sentprob", "stored:x"], {"teacher", "external", "engine", "prompts", "judge", "criteria"}),
         (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
         (["base"], {"teacher", "external"}),
         (["one_step:base"], {"teacher", "external", "prompts", "judge", "criteria"}),

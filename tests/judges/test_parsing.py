@@ -64,10 +64,7 @@ def test_reading_what_was_rendered_from_a_reading_changes_nothing(lines: list[st
         ("1. Depth: a\n2. depth : b\n3. DEPTH: c", ["Depth: a"]),
         ("Criterion 1: Depth\nCriterion 2: Tone", ["Depth", "Tone"]),
         ("1. Depth:\n   - goes deep\n   - is thorough\n2. Tone: kind", ["Depth:", "Tone: kind"]),
-        (
-            "1\u3001\u6df1\u5ea6\uff1aa\n2\uff0e\u8bed\u6c14",
-            ["\u6df1\u5ea6\uff1aa", "\u8bed\u6c14"],
-        ),
+        ("1\u3001\u6df1\u5ea6\uff1aa\n2\uff0e\u8bed\u6c14", ["\u6df1\u5ea6\uff1aa", "\u8bed\u6c14"]),
         (
             "1. \u6df1\u5ea6\uff1aa\n2. \u6df1\u5ea6\uff1ab\n3. Tone \u2013 a\n4. Tone \u2013 b",
             ["\u6df1\u5ea6\uff1aa", "Tone \u2013 a"],

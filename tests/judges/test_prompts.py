@@ -17,8 +17,7 @@ SLOT_VALUES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "dialect"),
-    [(name, dialect) for dialect in DIALECTS for name in packaged_sets(dialect)],
+    ("name", "dialect"), [(name, dialect) for dialect in DIALECTS for name in packaged_sets(dialect)]
 )
 def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, dialect: Dialect) -> None:
     prompts = load_prompt_set(name, dialect)

@@ -118,8 +118,7 @@ def test_a_missing_file_of_a_recipe_names_data_dir(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
-    [(60, "=/.*/model: holds more than 50 files"), (0, "='.*/model': an empty directory; give")],
+    ("files", "message"), [(60, "=/.*/model: holds more than 50 files"), (0, "='.*/model': an empty directory; give")]
 )
 def test_a_huge_or_empty_directory_is_refused_by_its_key(
     files: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,9 +110,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 
 
 def test_the_stage_tells_how_good_each_signal_is(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, inputs, trees = prepared
     config.label = replace(config.label, balance=[], **ANY_EVIDENCE)

@@ -132,10 +132,7 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
     bare = [{k: v for k, v in row.items() if k != "label"} for row in ROWS]
     for given, message in (
         (source(tmp_path, bare), r"no comparison of dialogues\.sources has a label; name its column"),
-        (
-            source(tmp_path),
-            r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels",
-        ),
+        (source(tmp_path), r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels"),
         (source(tmp_path, bare, fields={"label": "winner"}), "has a label; name its column"),
     ):
         write_lines(Path(given.path), bare if "name its" in message else ROWS)

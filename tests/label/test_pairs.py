@@ -37,13 +37,7 @@ def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "criteria",
-    [
-        [("AAAA",), ("AAAA",)],
-        [("BBBB",), ("AABB",)],
-        [("AAAA",), ("BBBB",), ("????",)],
-        [],
-    ],
+    "criteria", [[("AAAA",), ("AAAA",)], [("BBBB",), ("AABB",)], [("AAAA",), ("BBBB",), ("????",)], []]
 )
 def test_no_ordering_without_a_contrast_or_with_unread_criteria(criteria: list[tuple[str, ...]]) -> None:
     builder = PairBuilder(PROMPTER, LENIENT)

@@ -40,10 +40,7 @@ def told(*given: str) -> str:
         (["evaluate.benchmarks[0].nmae=x"], "did you mean evaluate.benchmarks.0.nmae=VALUE?"),
         (["train.dpo=3"], "train.dpo=3: it is a section, whose keys are set one by one"),
         (["evaluate.methods=dpo"], "evaluate.methods=dpo: expected a list, as in evaluate.methods=[a,b]"),
-        (
-            ["dialogues.sources=[{nme: a}]"],
-            "dialogues.sources: nme: there is no such key; did you mean na",
-        ),
+        (["dialogues.sources=[{nme: a}]"], "dialogues.sources: nme: there is no such key; did you mean na"),
         (["+sed=1"], "sed: there is no such key; did you mean seed?"),
         (["+train.dpo.bta=1"], "train.dpo.bta: there is no such key; did you mean train.dpo.beta?"),
         (["--confg-name", "x"], "--confg-name: there is no such flag; did you mean --config-name?"),

@@ -34,10 +34,7 @@ MODELS = "responses.models=[{name: a, engine: {%s}}]"
         (MODELS % "type: world, batch_size: 3", r"responses\.models\[0\]\.engine\.batch_size: type world has no such"),
         (MODELS % "type: world, skill: 2", r"responses\.models\[0\]\.engine\.skill=2\.0: must be .*at most 1"),
         (MODELS % "type: nobody", r"responses\.models\[0\]\.engine\.type='nobody': allowed are"),
-        (
-            "teacher.engine.type=openai teacher.engine.model.path=m",
-            r"teacher\.engine\.model=.*say teacher\.engine",
-        ),
+        ("teacher.engine.type=openai teacher.engine.model.path=m", r"teacher\.engine\.model=.*say teacher\.engine"),
         ("teacher.engine=null", r"teacher\.engine is empty: expected keys and values"),
         ("responses.models=[{name: a, engine: world}]", r"responses\.models\[0\]\.engine='world': expected keys"),
         ("engine.type=[a]", r"engine\.type=\['a'\]: allowed are transformers"),

@@ -17,9 +17,7 @@ from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import check_stage, configured
 
-FREE = {
-    "studies.official",
-}
+FREE = {"studies.official"}
 """Numbers that may have any finite value."""
 
 

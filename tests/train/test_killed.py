@@ -20,10 +20,7 @@ CASES = {
         "stage=sft",
         "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 4, save_steps: 2}",
     ],
-    "dpo": [
-        "stage=dpo",
-        "train.dpo={num_train_epochs: 4, eval_steps: 2, keep_best: true}",
-    ],
+    "dpo": ["stage=dpo", "train.dpo={num_train_epochs: 4, eval_steps: 2, keep_best: true}"],
     "rl": RL,
 }
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.engines.config import (
-    AnyEngine,
-    LimitsConfig,
-    SamplingConfig,
-    engine_key,
-)
+from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key
 from judgetrain.judges.method import method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import beside, in_place, key

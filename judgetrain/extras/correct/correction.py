@@ -152,12 +152,7 @@ def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
 def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
     slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
     limits = Sampling.of(writer.sampling)
-    return Request(
-        messages=writer.prompts.render("correction", slots),
-        sampling=limits,
-        step="correction",
-        slots=slots,
-    )
+    return Request(messages=writer.prompts.render("correction", slots), sampling=limits, step="correction", slots=slots)
 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:

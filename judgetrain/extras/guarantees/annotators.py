@@ -61,9 +61,7 @@ class Replacement:
 
 
 def alternative_annotator(
-    judged: Mapping[str, str | None],
-    people: Mapping[str, Mapping[str, str]],
-    epsilon: float = EPSILON,
+    judged: Mapping[str, str | None], people: Mapping[str, Mapping[str, str]], epsilon: float = EPSILON
 ) -> Replacement:
     """The test of a judge's annotations against those of several people.
 

@@ -229,12 +229,7 @@ def _curve(tiers: Tiers) -> tuple[CurvePoint, ...]:
 
 
 def _in_full(
-    calibration: Tiers,
-    reported: Tiers,
-    names: Sequence[str],
-    resamples: int,
-    seed: int,
-    prompts: Sequence[str],
+    calibration: Tiers, reported: Tiers, names: Sequence[str], resamples: int, seed: int, prompts: Sequence[str]
 ) -> InFull:
     count, threshold, fits = within_budget(calibration, levels(calibration.confidence), BUDGET)
     right, tokens = in_full(reported.first(count), threshold)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.engines.config import (
-    LimitsConfig,
-)
+from judgetrain.engines.config import LimitsConfig
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, in_place, key
 

@@ -71,13 +71,7 @@ def won(
 
 
 def _duel(
-    name: str,
-    other: str,
-    group: str,
-    own: SelfEvaluated,
-    theirs: SelfEvaluated,
-    ids: Sequence[str],
-    verdicts: Verdicts,
+    name: str, other: str, group: str, own: SelfEvaluated, theirs: SelfEvaluated, ids: Sequence[str], verdicts: Verdicts
 ) -> Duel:
     given = [v for i in ids if (v := verdicts.get(i)) is not None]
     win, tie, lose = (given.count(OF_SECOND[side]) / len(given) if given else None for side in ("A", "tie", "B"))

@@ -35,10 +35,7 @@ class RlConfig(TrainerConfig):
         choices=("label", "start"),
     )
     label_branches: int = key(
-        10,
-        "branches of the start's own labels, put together as judge.aggregation says",
-        low=1,
-        active_if=_own_labels,
+        10, "branches of the start's own labels, put together as judge.aggregation says", low=1, active_if=_own_labels
     )
     max_comparisons: int | None = key(
         None,

@@ -74,10 +74,5 @@ def _inputs(settings: RlSettings) -> Sequence[str]:
 
 
 RL = training_stage(
-    "rl",
-    "GRPOConfig",
-    code="judgetrain.extras.rl.run:run_rl",
-    settings=RlSettings,
-    inputs=_inputs,
-    check=_check,
+    "rl", "GRPOConfig", code="judgetrain.extras.rl.run:run_rl", settings=RlSettings, inputs=_inputs, check=_check
 )

@@ -25,7 +25,5 @@ class RoundsConfig:
     branches: int = key(1, "branches with which the checks ask a judge, as judge.* says", low=1)
     stop_on_collapse: bool = key(True, "stop at a round whose judge has collapsed; false measures them alone")
     earlier: str = key(
-        "",
-        "rounds.json of the round before: stage=rounds sets it",
-        content=in_place(lambda path, owner: path),
+        "", "rounds.json of the round before: stage=rounds sets it", content=in_place(lambda path, owner: path)
     )

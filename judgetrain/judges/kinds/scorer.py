@@ -33,12 +33,7 @@ class ScorerJudge(Judge):
         ConfigError: no such scorer, or one that does not score a given response.
     """
 
-    def __init__(
-        self,
-        scorer: TokenScorer,
-        method: str = "sentprob",
-        settings: ScorerConfig | None = None,
-    ) -> None:
+    def __init__(self, scorer: TokenScorer, method: str = "sentprob", settings: ScorerConfig | None = None) -> None:
         check_scorers([method], OF_RESPONSES)
         self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
         self.settings = settings or ScorerConfig()

@@ -78,10 +78,7 @@ def test_a_judge_like_the_truth_replaces_people_and_a_coin_does_not() -> None:
     assert coin.winning_rate == 0 and coin.replaces is False
     unreadable = alternative_annotator(dict.fromkeys(truth), people)
     assert unreadable.replaces is False
-    nobody = alternative_annotator(
-        truth,
-        {name: dict([*own.items()][:5]) for name, own in people.items()},
-    )
+    nobody = alternative_annotator(truth, {name: dict([*own.items()][:5]) for name, own in people.items()})
     assert nobody.replaces is None and nobody.left_out == 3 and "nobody has 30" in nobody.told
 
 

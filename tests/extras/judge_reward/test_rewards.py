@@ -128,10 +128,7 @@ def test_the_anchor_is_the_middle_one_of_three() -> None:
     assert 2 <= place <= 7, "the middle one of three is neither the best nor the worst"
 
 
-@pytest.mark.parametrize(
-    ("mode", "rounds"),
-    [("round_robin", [28]), ("anchor", [3, 5])],
-)
+@pytest.mark.parametrize(("mode", "rounds"), [("round_robin", [28]), ("anchor", [3, 5])])
 def test_all_groups_of_a_call_are_asked_about_at_once(mode: str, rounds: list[int]) -> None:
     judge = Table(longer)
     found = JudgeReward(judge, mode)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])

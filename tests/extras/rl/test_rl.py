@@ -206,9 +206,7 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
     )
     prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 12
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(process_index=0),
-        processing_class=tokenizer,
-        state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(process_index=0), processing_class=tokenizer, state=SimpleNamespace(global_step=0)
     )
     found = short(prompts, trainer)
     assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in found["rewards"])
