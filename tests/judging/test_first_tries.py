@@ -98,13 +98,11 @@ def ranked(home: Path, *overrides: str) -> None:
 
 
 def test_a_leaderboard_looks_for_its_systems_before_it_judges(tmp_path: Path) -> None:
-    file, named = lines(tmp_path / "x.jsonl", [ROW]), {"model_a": "m", "model_b": "n"}
-    both = lines(tmp_path / "named.jsonl", [ROW | named])
+    file = lines(tmp_path / "x.jsonl", [ROW])
     answers = [lines(tmp_path / f"{n}.json", [{"prompt": f"p{n}", "model": n, "output": "text"}]) for n in "ab"]
     for overrides, message in (
         ([f"verdicts.source.path={file}"], "expected the names of two systems in model_a and model_b, found '' and ''"),
         ([f"verdicts.systems=[{','.join(map(str, answers))}]"], "none of .* can be judged; the first: no_answer"),
-        ([f"verdicts.source.path={both}", "leaderboard.baseline=o"], "baseline='o': no comparison has this .* m, n"),
     ):
         with pytest.raises(DataError, match=message):
             ranked(tmp_path / "out", *overrides)

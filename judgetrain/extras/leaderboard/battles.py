@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from judgetrain.data.rows import RowError
-from judgetrain.errors import DataError
-from judgetrain.extras.leaderboard.config import LeaderboardConfig
-from judgetrain.extras.leaderboard.style import Style, style_of
-from judgetrain.judges.base import SHARES, BothOrders, logistic
+from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
-from judgetrain.keys import did_you_mean
-from judgetrain.schema import Verdict
 
 Outcome = BothOrders | Literal["missing"]
 """What both orders say together; ``missing``: the row has no verdict at all."""
@@ -39,35 +34,25 @@ PROMPTS = ("dialogue_id", "question_id", "prompt", "instruction", "query", "ques
 class Battle:
     """One comparison of two systems, whose names are empty where the row could not be read.
 
-    ``ab`` and ``ba`` are the verdicts in both orders, in the comparison's own order, where they are known. ``style``
-    is that of both responses, where the row has them.
+    ``lengths``: both responses' characters, where the row has them.
     """
 
     prompt: str
     system_a: str
     system_b: str
     outcome: Outcome
-    ab: Verdict | None = None
-    ba: Verdict | None = None
-    margin: float | None = None
     group: str | None = None
     judge: str | None = None
-    style: tuple[Style, Style] | None = None
+    lengths: tuple[int, int] | None = None
 
-    def share(self, config: LeaderboardConfig) -> float | None:
+    @property
+    def share(self) -> float | None:
         """The first system's part of the comparison, from 0 to 1; None where the row counts for nothing.
 
-        A verdict that is missing, or could not be read in an order, is never replaced.
+        Different verdicts in the two orders are half a win. A verdict that is missing, or could not be read in an
+        order, is never replaced.
         """
-        if self.outcome in ("missing", "unreadable"):
-            return None
-        if self.outcome == "inconsistent" and config.scores == "consistent":
-            return None
-        if config.scores == "margins":
-            return None if self.margin is None else logistic(self.margin)
-        if config.scores == "orders" and self.ab and self.ba:
-            return (SHARES[self.ab] + SHARES[self.ba]) / 2
-        return SHARES.get(self.outcome, 0.5)
+        return None if self.outcome in ("missing", "unreadable") else SHARES.get(self.outcome, 0.5)
 
 
 def read_battles(files: Sequence[str | Path]) -> Iterator[Battle]:
@@ -78,19 +63,6 @@ def read_battles(files: Sequence[str | Path]) -> Iterator[Battle]:
         DataError: a row that is no comparison of two systems; names its place.
     """
     return read_verdicts(files, "leaderboard.files", battle_of)
-
-
-def check_baseline(baseline: str | None, pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """The names of the systems of comparisons, sorted; of rows that could not be read they are empty, and left out.
-
-    Raises:
-        DataError: the baseline is none of them.
-    """
-    names = sorted({name for pair in pairs for name in pair if name})
-    if baseline is not None and baseline not in names:
-        listed, meant = ", ".join(names), did_you_mean(baseline, names)
-        raise DataError(f"leaderboard.baseline={baseline!r}: no comparison has this system; there are {listed}{meant}")
-    return names
 
 
 def battle_of(row: Any, place: str) -> Battle:
@@ -106,19 +78,15 @@ def battle_of(row: Any, place: str) -> Battle:
         raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
     if a == b and a:
         raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
-    ab, ba = (_verdict(row, name) for name in ("verdict_ab", "verdict_ba"))
-    x, y, margin = row.get("response_a"), row.get("response_b"), row.get("margin")
+    x, y = row.get("response_a"), row.get("response_b")
     return Battle(
         prompt=_prompt(row) or place,
         system_a=str(a),
         system_b=str(b),
         outcome=_outcome(row),
-        ab=ab,
-        ba=ba,
-        margin=float(margin) if isinstance(margin, (int, float)) and margin == margin else None,
         group=None if row.get("group") is None else str(row["group"]),
         judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
-        style=(style_of(x), style_of(y)) if isinstance(x, str) and isinstance(y, str) else None,
+        lengths=(len(x), len(y)) if isinstance(x, str) and isinstance(y, str) else None,
     )
 
 
@@ -136,13 +104,6 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
         raise RowError("no_verdict", f"{name}={value!r}: expected {allowed}")
     return WINNERS.get(text) or WINNERS[text.lower()]
-
-
-def _verdict(row: Mapping[str, Any], name: str) -> Verdict | None:
-    value = row.get(name)
-    if value is not None and value not in SHARES:
-        raise RowError("no_verdict", f"{name}={value!r}: expected A, B, tie or null")
-    return value
 
 
 def _prompt(row: Mapping[str, Any]) -> str | None:

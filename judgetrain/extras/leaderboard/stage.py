@@ -14,17 +14,15 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.extras.leaderboard.battles import read_battles
-from judgetrain.extras.leaderboard.records import Leaderboard, Pair, Rate, Rating, Standing
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import leaderboard
+from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Rating, Standing, leaderboard
 
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``leaderboard.json``, ``.csv`` and ``.html``, and print the table."""
-    config = settings.leaderboard
-    board = leaderboard(list(read_battles(config.files or [inputs["judge"]])), config, out.seed)
+    board = leaderboard(list(read_battles(settings.leaderboard.files or [inputs["judge"]])), out.seed)
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
@@ -54,10 +52,7 @@ def _row(s: Standing) -> dict[str, Any]:
         "best_rank": best,
         "worst_rank": worst,
         "bounded": s.bounded,
-        "styled_rank": s.styled.rank if s.styled else None,
-        **_columns("styled_rating", s.styled),
         **_columns("win_rate", s.win_rate),
-        **_columns("against", s.against),
         "games": s.win_rate.games if s.win_rate else 0,
         **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing", "length")},
     }
@@ -77,15 +72,12 @@ def console(board: Leaderboard) -> list[Any]:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    headers = ["rank", "system", "rating", "95%", "between", *(["styled"] if board.style else []), "win %"]
-    headers += [*(["base %"] if board.baseline else []), "n", "unread"]
-    for header in headers:
+    for header in ("rank", "system", "rating", "95%", "between", "win %", "n", "unread"):
         table.add_column(header, justify="left" if header == "system" else "right", overflow="fold")
     for s in board.systems:
         cells = ["–" if s.rating is None else str(s.rating.rank), s.system, *_rating(s)]
-        cells += [f"{s.styled.points:.0f}" if s.styled else "–"] if board.style else []
-        cells += [_percent(s.win_rate), *([_percent(s.against)] if board.baseline else [])]
-        cells += [str(s.win_rate.games if s.win_rate else 0), str(s.unreadable + s.missing)]
+        cells += [f"{100 * s.win_rate.share:.1f}" if s.win_rate else "–", str(s.win_rate.games if s.win_rate else 0)]
+        cells.append(str(s.unreadable + s.missing))
         table.add_row(*map(Text, cells))
     return [table, *map(Text, remarks(board))]
 
@@ -95,10 +87,6 @@ def _rating(s: Standing) -> list[str]:
         return ["–", "–", "–"]
     (low, high), (best, worst) = s.rating.interval, s.ranks
     return [f"{s.rating.points:.0f}", f"{low:.0f}..{high:.0f}", str(best) if best == worst else f"{best}-{worst}"]
-
-
-def _percent(rate: Rate | None) -> str:
-    return f"{100 * rate.share:.1f}" if rate else "–"
 
 
 def remarks(board: Leaderboard) -> list[str]:

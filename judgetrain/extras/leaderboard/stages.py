@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig
@@ -12,9 +11,6 @@ from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard.config import LeaderboardConfig
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.stages import JUDGE, items_here
-
-if TYPE_CHECKING:
-    from judgetrain.judging.items import Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +28,18 @@ def _inputs(settings: LeaderboardSettings) -> Sequence[str]:
 
 
 def _check_here(settings: LeaderboardSettings) -> None:
-    """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
-    from judgetrain.extras.leaderboard.battles import check_baseline, read_battles
-
-    if settings.leaderboard.files:
-        found = [(battle.system_a, battle.system_b) for battle in read_battles(settings.leaderboard.files)]
-    else:
-        found = _systems(items_here(settings.verdicts, settings.world, settings.seed))
-    if found:
-        check_baseline(settings.leaderboard.baseline, found)
-
-
-def _systems(items: Sequence[Item]) -> list[tuple[str, str]]:
-    """The two systems of each comparison that can be judged.
+    """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked.
 
     Raises:
         DataError: a comparison does not name its systems, or none can be judged; says which, or why.
     """
+    from judgetrain.extras.leaderboard.battles import read_battles
+
+    if settings.leaderboard.files:
+        for _ in read_battles(settings.leaderboard.files):
+            pass
+        return
+    items = items_here(settings.verdicts, settings.world, settings.seed)
     judged = [item.comparison for item in items if item.failure is None]
     if items and not judged:
         raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
@@ -59,7 +50,6 @@ def _systems(items: Sequence[Item]) -> list[tuple[str, str]]:
                 f"leaderboard: {comparison.id}: expected the names of two systems in model_a and model_b, found {a!r} "
                 f"and {b!r}; other columns are named as in 'verdicts.source.fields={{model_a: COLUMN}}'"
             )
-    return [(comparison.model_a, comparison.model_b) for comparison in judged]
 
 
 LEADERBOARD = Stage(

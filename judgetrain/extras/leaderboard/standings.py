@@ -4,84 +4,141 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from judgetrain.errors import DataError
-from judgetrain.extras.leaderboard.battles import Battle, check_baseline
-from judgetrain.extras.leaderboard.config import LeaderboardConfig
+from judgetrain.extras.leaderboard.battles import Battle
 from judgetrain.extras.leaderboard.ratings import Fit, Floats, Games, ends, fit
-from judgetrain.extras.leaderboard.records import Leaderboard, Pair, Rate, Rating, Standing
-from judgetrain.extras.leaderboard.style import Controlled, controlled
 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 APART = 1.0
 """Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
 
-Kept = Sequence[tuple[Battle, float]]
-"""The comparisons that count, with the first system's share."""
+Interval = tuple[float, float]
 
 
-def leaderboard(
-    battles: Sequence[Battle], config: LeaderboardConfig, seed: int, resamples: int = RESAMPLES
-) -> Leaderboard:
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A share from 0 to 1 of so many comparisons, and its interval."""
+
+    share: float
+    interval: Interval
+    games: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rating:
+    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval, and the place that they give."""
+
+    rank: int
+    points: float
+    interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A system's row. What is not known is None.
+
+    ``part`` is the number of its part of the leaderboard: systems that are linked by comparisons; ranks are within it.
+    ``ranks``: the best and the worst rank by the pairs that intervals tell apart. ``bounded``: it won, or lost, all
+    comparisons with others, so that its rating is a matter of how that is bounded.
+    ``win_rate``: the mean of its win rates against each other system. ``length``: of its responses, on average, in
+    characters.
+    """
+
+    system: str
+    part: int | None
+    rating: Rating | None
+    ranks: tuple[int, int] | None
+    bounded: bool
+    win_rate: Rate | None
+    wins: int
+    ties: int
+    losses: int
+    inconsistent: int
+    unreadable: int
+    missing: int
+    length: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two systems of one part, the better one first: rating points between them, and the first one's win rate.
+
+    ``decided``: the interval of the difference is above :data:`APART`.
+    ``rate`` is None where they were never compared.
+    """
+
+    first: str
+    second: str
+    difference: float
+    interval: Interval
+    decided: bool
+    rate: Rate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Everything that ``leaderboard.json`` holds: ``counted`` of ``comparisons`` are behind the ratings.
+
+    ``separability``: the share of pairs that are decided. ``by_group``: win rates of the systems within each group of
+    prompts.
+    """
+
+    systems: list[Standing]
+    pairs: list[Pair]
+    separability: float | None
+    outcomes: dict[str, int]
+    comparisons: int
+    counted: int
+    prompts: int
+    judges: list[str]
+    parts: list[list[str]]
+    by_group: dict[str, dict[str, Rate]]
+
+
+def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
     """The standings of comparisons; the same for a seed.
 
     Raises:
-        DataError: none of them can be counted, or there is no such baseline.
+        DataError: none of them counts.
     """
-    names = check_baseline(config.baseline, ((b.system_a, b.system_b) for b in battles))
-    kept = counted(battles, config)
+    names = sorted({name for b in battles for name in (b.system_a, b.system_b) if name})
+    kept = [b for b in battles if b.share is not None]
+    outcomes = dict(sorted(Counter[str](b.outcome for b in battles).items()))
+    if not kept:
+        said = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()) or "no row"
+        raise DataError(f"leaderboard: nothing to rank by, of {len(battles)} comparisons ({said}) none counts")
     found = fit(games_of(kept, names), resamples, seed)
-    styles = [b.style for b, _ in kept if b.style is not None]
-    styled = controlled(found, styles, seed) if len(styles) == len(kept) else None
     pairs = list(_pairs(found, names))
-    groups = sorted({b.group for b, _ in kept if b.group is not None})
+    groups = sorted({b.group for b in kept if b.group is not None})
     return Leaderboard(
-        systems=_standings(found, names, battles, styled, pairs, config.baseline),
+        systems=_standings(found, names, battles, pairs),
         pairs=pairs,
         separability=sum(p.decided for p in pairs) / len(pairs) if pairs else None,
-        style=styled.effects if styled else {},
-        outcomes=dict(sorted(Counter(b.outcome for b in battles).items())),
+        outcomes=outcomes,
         comparisons=len(battles),
         counted=len(kept),
         prompts=found.games.prompts,
         judges=sorted({b.judge for b in battles if b.judge}),
         parts=[[names[i] for i in members] for members in found.parts],
         by_group={g: _of_group(g, kept, names, resamples, seed) for g in (groups if len(groups) > 1 else ())},
-        baseline=config.baseline,
-        scores=config.scores,
     )
 
 
-def counted(battles: Sequence[Battle], config: LeaderboardConfig) -> Kept:
-    """The comparisons that count.
-
-    Raises:
-        DataError: there is none.
-    """
-    kept = [(b, share) for b in battles if (share := b.share(config)) is not None]
-    if not kept:
-        found = ", ".join(f"{n} {outcome}" for outcome, n in Counter(b.outcome for b in battles).items()) or "no row"
-        raise DataError(
-            f"leaderboard: nothing to rank by, of {len(battles)} comparisons ({found}) none counts with "
-            f"leaderboard.scores={config.scores}; give verdicts that could be read"
-            + (", or scores=verdicts for rows without margins" if config.scores == "margins" else "")
-        )
-    return kept
-
-
-def games_of(kept: Kept, names: Sequence[str]) -> Games:
-    """Comparisons and their shares as numbers; systems as ``names`` has them, prompts as they first occur."""
+def games_of(kept: Sequence[Battle], names: Sequence[str]) -> Games:
+    """Comparisons that count as numbers; systems as ``names`` has them, prompts as they first occur."""
     place, prompts = {name: i for i, name in enumerate(names)}, dict[str, int]()
     return Games(
-        np.array([place[b.system_a] for b, _ in kept], dtype=np.intp),
-        np.array([place[b.system_b] for b, _ in kept], dtype=np.intp),
-        np.array([prompts.setdefault(b.prompt, len(prompts)) for b, _ in kept], dtype=np.intp),
-        np.array([share for _, share in kept], dtype=float),
+        np.array([place[b.system_a] for b in kept], dtype=np.intp),
+        np.array([place[b.system_b] for b in kept], dtype=np.intp),
+        np.array([prompts.setdefault(b.prompt, len(prompts)) for b in kept], dtype=np.intp),
+        np.array([b.share for b in kept], dtype=float),
         len(names),
     )
 
@@ -106,9 +163,9 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
     return Rate(share=share, interval=(float(low), float(high)), games=len(prompts))
 
 
-def _of_group(group: str, kept: Kept, names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
+def _of_group(group: str, kept: Sequence[Battle], names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
     """The win rates of the systems on one group of prompts."""
-    games = games_of([(b, share) for b, share in kept if b.group == group], names)
+    games = games_of([b for b in kept if b.group == group], names)
     won, everyone = games.resampled(resamples, seed), range(len(names))
     rates = {n: rate_between(games, won, i, [j for j in everyone if j != i]) for i, n in enumerate(names)}
     return {name: rate for name, rate in rates.items() if rate}
@@ -129,14 +186,7 @@ def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
             )
 
 
-def _standings(
-    found: Fit,
-    names: Sequence[str],
-    battles: Sequence[Battle],
-    styled: Controlled | None,
-    pairs: Sequence[Pair],
-    baseline: str | None,
-) -> list[Standing]:
+def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pairs: Sequence[Pair]) -> list[Standing]:
     """The systems' rows: the largest part first, best first; then systems of which nothing could be read."""
     worse, better = Counter(p.second for p in pairs if p.decided), Counter(p.first for p in pairs if p.decided)
     part, everyone = {int(i): k for k, members in enumerate(found.parts) for i in members}, range(len(names))
@@ -151,11 +201,7 @@ def _standings(
                 rating=_rating(i, found.ratings, members),
                 ranks=(1 + worse[name], len(members) - better[name]) if i in part else None,
                 bounded=i in found.bounded,
-                styled=_rating(i, styled.ratings, members) if styled else None,
                 win_rate=rate_between(found.games, found.won, i, [j for j in everyone if j != i]),
-                against=None
-                if baseline in (None, name)
-                else rate_between(found.games, found.won, i, [names.index(baseline)]),
                 **_counts(name, battles),
             )
         )
@@ -163,7 +209,7 @@ def _standings(
 
 
 def _rating(system: int, ratings: Floats, members: Any) -> Rating | None:
-    """A system's rating of :class:`Fit` or :class:`Controlled`, and its rank within its part."""
+    """A system's rating, and its rank within its part."""
     points = ratings[0, system]
     if np.isnan(points):
         return None
@@ -177,6 +223,6 @@ def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:
     own = [(b, name == b.system_b) for b in battles if name in (b.system_a, b.system_b)]
     words = ({"A": "wins", "B": "losses", "tie": "ties"}, {"A": "losses", "B": "wins", "tie": "ties"})
     of = Counter(words[second].get(b.outcome, b.outcome) for b, second in own)
-    lengths = [b.style[second].length for b, second in own if b.style]
+    lengths = [b.lengths[second] for b, second in own if b.lengths]
     names = ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")
     return {n: of[n] for n in names} | {"length": float(np.mean(lengths)) if lengths else None}
