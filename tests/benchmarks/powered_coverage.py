@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from judgetrain.extras.guarantees.prediction_powered import powered_mean
 from tests.benchmarks.common import parser_of
@@ -77,7 +78,7 @@ def world(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
 
 def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) -> Coverage:
     """What came of so many simulations; those whose labels are all the same, which are told otherwise, are left out."""
-    rng, rows = np.random.default_rng(seed), []
+    rng, rows, z = np.random.default_rng(seed), [], float(stats.norm.ppf((1 + level) / 2))
     for _ in range(simulations):
         labels, verdicts, prompts = world(setting, rng)
         known = np.arange(len(labels)) < setting.labels
@@ -87,12 +88,14 @@ def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) ->
             labels[known],
             verdicts[known],
             verdicts[~known],
-            level,
             clusters=prompts[known].tolist() if setting.shared > 1 else None,
             unlabelled_clusters=prompts[~known].tolist() if setting.shared > 1 else None,
         )
-        shown, alone = found.bounded(level)
-        held, normal = (ends[0] <= setting.share <= ends[1] for ends in (shown, found.interval))
+        shown, alone = found.bounded(z)
+        held, normal = (
+            shown[0] <= setting.share <= shown[1],
+            abs(setting.share - found.estimate) <= z * found.variance**0.5,
+        )
         rows.append([held, normal, shown[1] - shown[0], alone[1] - alone[0]])
     return Coverage(*np.mean(rows, axis=0).tolist(), told=len(rows) / simulations)
 

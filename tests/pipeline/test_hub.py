@@ -137,7 +137,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
     attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}
-    told: dict[str, Any] = {"selective": {"told": "answers 70% of the comparisons"}, "annotators": {"told": "it may"}}
+    told: dict[str, Any] = {"selective": {"told": "answers 70% of the comparisons"}}
     shares = {"estimate": 0.5, "estimate_ci": [0.4, 0.6], "told": "100 labels are worth 140"}
     told["corrected"] = [{"about": "agreement", **shares}, {"about": "me", "told": "12 prompts are too few"}]
     rows = [
@@ -160,10 +160,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
-    assert (
-        f"### May it replace a person\n\nBy evaluation `e4a1`, {day}:\n\n- world: it may" in text
-        and "+0.75 [+0.25, +1.00] | over-opt" in text
-    )
+    assert "+0.75 [+0.25, +1.00] | over-opt" in text
     assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 (256) | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text

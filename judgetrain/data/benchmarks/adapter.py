@@ -3,7 +3,7 @@
 An adapter says of which ``kind`` the rows are, in which columns things stand and how labels are written:
 
 - ``pair``: a row is a comparison, with one label (``fields.label``) or several annotators' (``label_columns``).
-- ``votes``: a row is one person's vote (``voter`` names the person); rows with one ``key`` are votes on the same
+- ``votes``: a row is one person's vote; rows with one ``key`` are votes on the same
   comparison, whichever order they name its two models in (MT-Bench).
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
   places in the lists, where the groups are to be pairs of styles (RM-Bench).
@@ -99,13 +99,6 @@ class Adapter:
         if missing:
             raise RowError("missing_field", f"expected the column {missing[0]!r}, found {', '.join(map(str, row))}")
         return tuple(self.verdict(column, row[column]) for column in self.label_columns)
-
-    def voters(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """Who gave the labels of :meth:`votes`: their columns, or what the field ``voter`` says; empty: not known."""
-        if self.label_columns:
-            return tuple(self.label_columns)
-        voter = self.value(row, "voter", required=False)
-        return () if voter is None else (str(voter),)
 
     def group(self, row: Mapping[str, Any]) -> str | None:
         """The scenario, subset or category of a row."""

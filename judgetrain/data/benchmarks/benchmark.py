@@ -21,9 +21,8 @@ class Benchmark:
     """A benchmark as evaluated.
 
     A comparison's label is None where its votes have no majority; metrics over labels leave it out, those over votes
-    do not. ``left_out`` counts by reason what is not in it. ``votes``, ``voters`` (who gave each of the votes, where
-    the rows name them) and ``prompts`` (which prompt a comparison belongs to, where the rows say so) are by comparison
-    id, ``domains`` (coarse groups) by group; all four may be empty.
+    do not. ``left_out`` counts by reason what is not in it. ``votes`` and ``prompts`` (which prompt a comparison
+    belongs to, where the rows say so) are by comparison id, ``domains`` (coarse groups) by group; all may be empty.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Benchmark:
     comparisons: list[Comparison]
     left_out: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    voters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +81,6 @@ def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
         split=source.split if source.type == "hub" else "test",
         comparisons=[replace(c.comparison, label=majority(c.votes)) for c in cases],
         votes={c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
-        voters={c.comparison.id: tuple(c.voters) for c in cases if len(c.voters) == len(c.votes)} if voted else {},
         prompts={c.comparison.id: c.prompt for c in cases} if several else {},
         domains=domains,
     )

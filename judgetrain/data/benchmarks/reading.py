@@ -20,15 +20,11 @@ Answers = Mapping[tuple[str, str], tuple[list[str], list[str], str | None]]
 
 @dataclass
 class Case:
-    """An unlabelled comparison, the votes on it in its own order, the prompt it belongs to, and who voted.
-
-    ``voters`` has a name for each vote, or none at all where the rows name nobody.
-    """
+    """An unlabelled comparison, the votes on it in its own order, and the prompt it belongs to."""
 
     comparison: Comparison
     votes: list[Verdict] = field(default_factory=list)
     prompt: str = ""
-    voters: list[str] = field(default_factory=list)
 
 
 def adapter_of(source: SourceConfig) -> Adapter:
@@ -96,7 +92,7 @@ class CaseReader:
         votes = list(self.adapter.votes(row))
         if reversed_:
             comparison, votes = comparison.swapped(), [mirror(v) for v in votes]
-        return [Case(comparison, votes, prompt or comparison.id, list(self.adapter.voters(row)))]
+        return [Case(comparison, votes, prompt or comparison.id)]
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
         """The id of a row's comparison within the benchmark, and whether the row names its two models the other way.
@@ -230,7 +226,6 @@ def _put(cases: dict[str, Case], case: Case, adapter: Adapter) -> None:
     if known.comparison != case.comparison:
         raise RowError("other_texts", f"two votes on {case.comparison.id!r} are about different texts")
     known.votes += case.votes
-    known.voters += case.voters
 
 
 def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:

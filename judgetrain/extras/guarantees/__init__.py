@@ -1,1 +1,1 @@
-"""What can be relied on: corrected numbers, abstentions with a guarantee, people's places, and a gate."""
+"""What can be relied on: corrected numbers, abstentions with a guarantee, and a gate."""

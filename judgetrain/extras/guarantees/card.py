@@ -64,7 +64,6 @@ def _gate(directory: Path, judge: str) -> str:
 PARTS = {
     "Where it may answer alone": partial(_listed, "selective", _told),
     "Corrected by labels": partial(_listed, "corrected", _corrected),
-    "May it replace a person": partial(_listed, "annotators", _told),
     "Gate": _gate,
 }
 """By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""

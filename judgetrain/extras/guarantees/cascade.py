@@ -11,20 +11,15 @@ from numpy.typing import NDArray
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
-from judgetrain.evaluate.metrics.registry import Interval
-from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.extras.guarantees.selective import (
     NEVER,
     Outcomes,
     Tiers,
     certified,
-    in_full,
     levels,
     lower_bound,
     thinned,
     thresholds,
-    within_budget,
 )
 from judgetrain.judges.base import Prediction
 
@@ -32,8 +27,6 @@ LEAST = 20
 """Labelled comparisons on either side: of fewer nothing is said."""
 POINTS = 20
 """Points of a curve."""
-BUDGET = 0.3
-"""Answering everything, a judge may spend this share of the tokens of its most branches."""
 RISK = 0.1
 """The chance that the guarantee is broken nevertheless."""
 
@@ -69,35 +62,11 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InFull:
-    """The cascade that answers everything and was right most often on the calibration side within the budget.
-
-    ``tiers``: how many are asked at most. Agreement and tokens are of the other side, as are those of the full judge
-    (the last tier) and of the ``best`` single tier on the calibration side; ``share``: tokens over the full judge's;
-    ``difference``: agreement less that of ``best``, with its 95% paired interval. ``fits``: False where nothing is
-    within the budget, and this is the first tier alone, over it.
-    """
-
-    tiers: int
-    threshold: float | None
-    agreement: float
-    agreement_ci: Interval | None
-    tokens: float
-    share: float | None
-    full_agreement: float
-    best: str
-    best_agreement: float
-    difference: float
-    difference_ci: Interval | None
-    fits: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class Selective:
     """A method that may abstain.
 
-    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, what it came to as a ``whole`` and by group, the
-    ``curve`` of all thresholds, and the cascade ``in_full``, that never abstains (None for one tier).
+    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, what it came to as a ``whole`` and by group, and the
+    ``curve`` of all thresholds.
     """
 
     tiers: tuple[str, ...]
@@ -106,7 +75,6 @@ class Selective:
     whole: Answers
     groups: dict[str, Answers]
     curve: tuple[CurvePoint, ...]
-    in_full: InFull | None
     told: str
 
 
@@ -115,7 +83,6 @@ def selective(
     tiers: Sequence[Sequence[Prediction]],
     calibrating: NDArray[np.bool_],
     wanted: float,
-    resamples: int,
     seed: int,
 ) -> Selective | None:
     """Selective judging by one method, None where either side has fewer than :data:`LEAST` labelled comparisons.
@@ -125,8 +92,7 @@ def selective(
         tiers: the predictions with each number of branches, the fewest first, in the benchmark's order.
         calibrating: which comparisons set thresholds, bool [n]; a query is on one side only.
         wanted: how often answers are to agree with the labels.
-        resamples: of bootstrap intervals.
-        seed: of these, and of the one comparison that calibrates where several share a prompt.
+        seed: of the one comparison that calibrates where several share a prompt.
     """
     labelled = np.array([c.label is not None for c in benchmark.comparisons])
     prompts, ids = [benchmark.prompt_of(c) for c in benchmark.comparisons], [c.id for c in benchmark.comparisons]
@@ -135,26 +101,20 @@ def selective(
     reported = labelled & ~calibrating
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
-    found, names = _tiers(benchmark, tiers), _names(tiers)
+    found = _tiers(benchmark, tiers)
     groups = np.array([c.group or "" for c in benchmark.comparisons], dtype=object)
 
     def answers(of: NDArray[np.bool_]) -> Answers:
         return _answers(found, calibrates & of, reported & of, alone, wanted)
 
     whole = answers(np.ones(len(labelled), dtype=bool))
-    full = None
-    if len(names) > 1 and not np.isnan(found.tokens).any():
-        sides = found.part(calibrates), found.part(reported)
-        clusters = [p for p, is_reported in zip(prompts, reported, strict=True) if is_reported]
-        full = _in_full(*sides, names, resamples, seed, clusters)
     return Selective(
-        tiers=names,
+        tiers=tuple(f"{p.method}@{p.branches}" if p.branches else p.method for p, *_ in tiers),
         wanted=wanted,
         risk=RISK,
         whole=whole,
         groups={name: answers(groups == name) for name in sorted({*groups[reported]} - {""})},
         curve=_curve(found.part(reported)),
-        in_full=full,
         told=_told(whole, wanted),
     )
 
@@ -184,10 +144,6 @@ def _confidence(prediction: Prediction) -> float:
     if prediction.verdict not in ("A", "B", "tie"):
         return NEVER
     return 0.0 if prediction.margin is None else abs(prediction.margin)
-
-
-def _names(tiers: Sequence[Sequence[Prediction]]) -> tuple[str, ...]:
-    return tuple(f"{p.method}@{p.branches}" if p.branches else p.method for p, *_ in tiers)
 
 
 def _answers(
@@ -226,31 +182,6 @@ def _curve(tiers: Tiers) -> tuple[CurvePoint, ...]:
         share = round(asked.coverage, 6), round(asked.agreement, 6)
         points.append(CurvePoint(round(threshold, 6), *share, _tokens(asked)))
     return tuple(points)
-
-
-def _in_full(
-    calibration: Tiers, reported: Tiers, names: Sequence[str], resamples: int, seed: int, prompts: Sequence[str]
-) -> InFull:
-    count, threshold, fits = within_budget(calibration, levels(calibration.confidence), BUDGET)
-    right, tokens = in_full(reported.first(count), threshold)
-    best = int(calibration.right.mean(axis=1).argmax())
-    differ = paired_difference(right, reported.right[best], resamples, seed, prompts)
-    assert differ is not None
-    full = float(reported.tokens[-1].mean())
-    return InFull(
-        tiers=count,
-        threshold=None if np.isinf(threshold) else round(threshold, 6),
-        agreement=round(float(right.mean()), 6),
-        agreement_ci=bootstrap_interval(right, resamples, seed, prompts),
-        tokens=round(float(tokens.mean()), 3),
-        share=round(float(tokens.mean()) / full, 6) if full else None,
-        full_agreement=round(float(reported.right[-1].mean()), 6),
-        best=names[best],
-        best_agreement=round(float(reported.right[best].mean()), 6),
-        difference=round(differ.mean, 6),
-        difference_ci=differ.interval,
-        fits=fits,
-    )
 
 
 def _told(whole: Answers, wanted: float) -> str:

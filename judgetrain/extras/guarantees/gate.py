@@ -111,7 +111,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
             if not set(methods) & set(BASELINES):
                 floors = ", ".join(BASELINES)
                 raise ConfigError(f"guarantees.required: {rule.text}: evaluate.methods has no baseline ({floors})")
-        elif _released(rule.than) is None:
+        elif rule.than != RELEASE:
             named.append((rule.than, rule.than_branches))
         elif not config.release:
             raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
@@ -172,13 +172,12 @@ def _others(
     """What a rule's judge is set against."""
     if rule.than == FLOORS:
         return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
-    if (released := _released(rule.than)) is not None:
-        then, method = release_verdicts(release, benchmark), released or rule.judge
-        key = _key(then, method, rule.than_branches or (None if released else branches), {})
+    if rule.than == RELEASE:
+        then = release_verdicts(release, benchmark)
+        key = _key(then, rule.judge, rule.than_branches or branches, {})
         if rule.than_branches is None:  # else no other number stands in for the one that was asked for
-            key = key or _key(then, method, None, {})
-        at = "" if rule.than_branches is None else f"@{rule.than_branches}"
-        return [Side(f"{RELEASE}:{key or method + at}", then[key] if key else {})]
+            key = key or _key(then, rule.judge, None, {})
+        return [Side(f"{RELEASE}:{key or rule.judge}", then[key] if key else {})]
     second = _key(here, rule.than, rule.than_branches, chosen)
     return [Side(str(second), here[second])] if second else []
 
@@ -268,13 +267,6 @@ def require_passed(directory: Path) -> None:
 def _numbered(name: str) -> tuple[str, int | None]:
     method, at, branches = name.rpartition("@")
     return (method, int(branches)) if at and branches.isdigit() else (name, None)
-
-
-def _released(than: str) -> str | None:
-    """The method of the release that is meant, empty for the judge's own name; None: no release is."""
-    if than == RELEASE:
-        return ""
-    return than.removeprefix(f"{RELEASE}:") if than.startswith(f"{RELEASE}:") else None
 
 
 def _key(keys: Iterable[MethodKey], method: str, branches: int | None, chosen: Mapping[str, int]) -> MethodKey | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,12 +11,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.choose import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
-from judgetrain.extras.guarantees.annotators import replacement
-from judgetrain.extras.guarantees.cascade import selective
+from judgetrain.extras.guarantees.cascade import Selective, selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.corrected import corrected
+from judgetrain.extras.guarantees.corrected import Corrected, corrected
 from judgetrain.extras.guarantees.gate import gate_checks
-from judgetrain.extras.guarantees.record import Guarantees
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
 
@@ -25,22 +24,29 @@ SHARE = 0.5
 """Of the queries, those that set thresholds where there is no development split: numbers of the others are as sure."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guarantees:
+    """How far a method can be relied on, a part of its row of ``metrics.json``.
+
+    ``selective``: where it answers, with a guarantee; None where there is nothing to say it by. ``corrected``: shares
+    of a partly labelled benchmark, by labels and verdicts.
+    """
+
+    selective: Selective | None = None
+    corrected: tuple[Corrected, ...] = ()
+
+
 def measure(found: Predicted) -> Measured:
     """The column of metrics, and the gate's checks."""
     settings, section = found.settings.evaluate, found.settings.guarantees
-    values = guarantees(found.dev, found.test, found.results, section, settings.bootstrap, found.settings.seed)
+    values = guarantees(found.dev, found.test, found.results, section, found.settings.seed)
     tested = [part_of(found.test, p) for p in found.results]
     checks = gate_checks(found.test, tested, found.chosen, section, settings.bootstrap, found.settings.seed)
     return Measured(values=values, records=checks)
 
 
 def guarantees(
-    dev: Benchmark | None,
-    test: Benchmark,
-    results: Sequence[Sequence[Prediction]],
-    config: GuaranteesConfig,
-    resamples: int,
-    seed: int,
+    dev: Benchmark | None, test: Benchmark, results: Sequence[Sequence[Prediction]], config: GuaranteesConfig, seed: int
 ) -> dict[MethodKey, Guarantees]:
     """Of every method but baselines, by its name and largest number of branches.
 
@@ -49,7 +55,6 @@ def guarantees(
         test: what is reported.
         results: predictions of a method with one number of branches each, on both.
         config: ``guarantees``.
-        resamples: of bootstrap intervals.
         seed: of the run.
     """
     whole = test if dev is None else test.part([*dev.comparisons, *test.comparisons], test.split)
@@ -64,8 +69,7 @@ def guarantees(
             continue
         tiers, mine = [part_of(whole, p) for p in each], part_of(test, each[-1])
         found[MethodKey(name, each[-1][0].branches)] = Guarantees(
-            selective=selective(whole, tiers, calibrating, config.agreement, resamples, seed),
+            selective=selective(whole, tiers, calibrating, config.agreement, seed),
             corrected=corrected(test, mine, config.labels, seed),
-            annotators=replacement(test, mine),
         )
     return found

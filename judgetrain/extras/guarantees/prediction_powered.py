@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics.intervals import Clusters, cluster_index, score_interval
+from judgetrain.evaluate.metrics.intervals import Clusters, Z, cluster_index, score_interval
 
 LEAST = 30
 """Labels, or prompts that share them: an interval of fewer covers less than it says."""
@@ -26,17 +26,14 @@ class PoweredMean:
     """A mean by labels and verdicts together, and by the labels alone.
 
     ``power``: how much the verdicts count (lambda, 0 to 1). ``variance``, ``variance_alone``: of the estimates.
-    ``correlation``: of labels and verdicts on the ``n`` labelled; ``unlabelled`` have a verdict only. ``interval`` and
-    ``alone_interval`` are normal ones, which hold the truth too seldom where a share is near 0 or 1, and may pass it;
-    those of :meth:`bounded` do neither.
+    ``correlation``: of labels and verdicts on the ``n`` labelled; ``unlabelled`` have a verdict only. Normal intervals
+    hold the truth too seldom where a share is near 0 or 1, and may pass it; those of :meth:`bounded` do neither.
     """
 
     n: int
     unlabelled: int
     estimate: float
-    interval: tuple[float, float]
     alone: float
-    alone_interval: tuple[float, float]
     power: float
     correlation: float
     variance: float
@@ -47,8 +44,8 @@ class PoweredMean:
         """How many labels alone would give as narrow an interval (the effective sample size)."""
         return self.n * self.variance_alone / self.variance if self.variance else float(self.n)
 
-    def bounded(self, level: float = 0.95) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Wilson's intervals of the estimate and of the labels alone, between 0 and 1.
+    def bounded(self, z: float = Z) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Wilson's intervals of the estimate and of the labels alone, between 0 and 1; ``z``: the normal quantile.
 
         In place of n stand as many trials as tell as much: a(1 - a) over the variance, with a the labels' mean. How
         often a good judge is off is seen a few times only, and its variance is as often too small: it is that of half
@@ -57,9 +54,7 @@ class PoweredMean:
         Raises:
             ValueError: all labels are the same, so that there is no variance.
         """
-        from scipy import stats
-
-        z, one = float(stats.norm.ppf((1 + level) / 2)), self.alone * (1 - self.alone)
+        one = self.alone * (1 - self.alone)
         if not one or not self.variance_alone:
             raise ValueError("all labels are the same: their variance tells no number of trials")
         more = min(self.variance + UNSEEN * (self.power / self.n) ** 2, max(self.variance, self.variance_alone))
@@ -72,57 +67,47 @@ def powered_mean(
     labels: ArrayLike,
     judged: ArrayLike,
     unlabelled: ArrayLike,
-    level: float = 0.95,
     clusters: Clusters = None,
     unlabelled_clusters: Clusters = None,
-    power: float | None = None,
 ) -> PoweredMean:
     """The mean of labels, corrected by what the judge says of many more (PPI++, section 3 and proposition 2).
 
-    With independent items the interval is that of the package ``ppi-python``. Where items share a cluster, variances
+    With independent items the variance is that of the package ``ppi-python``. Where items share a cluster, variances
     sum over clusters (the influence of a cluster is that of all its items, labelled or not).
 
     Args:
         labels: float [n].
         judged: float [n], what the judge says of the same.
         unlabelled: float [N], what it says of those without a label.
-        level: of both normal intervals.
         clusters: the prompt of each labelled item; None: items are independent.
         unlabelled_clusters: those of the others.
-        power: how much verdicts count, 0 to 1; None: what makes the variance smallest.
 
     Raises:
         ValueError: labels and verdicts of different length, or no label.
     """
-    from scipy import stats
-
     y, f, g = (np.asarray(values, dtype=float) for values in (labels, judged, unlabelled))
     if y.ndim != 1 or y.shape != f.shape or g.ndim != 1:
         raise ValueError(f"labels and verdicts [n] and verdicts [N] are needed, not {y.shape}, {f.shape}, {g.shape}")
     if not len(y):
         raise ValueError("no labels")
-    tuned = best_power(y, f, g) if power is None else power
+    tuned = best_power(y, f, g)
     index = _numbered(clusters, unlabelled_clusters, len(y), len(g))
 
-    def of(share: float) -> tuple[float, float, tuple[float, float]]:
+    def of(share: float) -> tuple[float, float]:
         rest = y - share * f
         far = share * float(g.mean()) if len(g) else 0.0
         influence = np.concatenate([(rest - rest.mean()) / len(y), share * (g - g.mean()) / len(g) if len(g) else g])
         variance = float((np.bincount(index, weights=influence) ** 2).sum())
-        estimate = far + float(rest.mean())
-        half = float(stats.norm.ppf((1 + level) / 2)) * variance**0.5
-        return estimate, variance, (estimate - half, estimate + half)
+        return far + float(rest.mean()), variance
 
-    estimate, variance, interval = of(tuned)
-    alone, variance_alone, alone_interval = of(0.0)
+    estimate, variance = of(tuned)
+    alone, variance_alone = of(0.0)
     spread = float(y.std() * f.std())
     return PoweredMean(
         n=len(y),
         unlabelled=len(g),
         estimate=estimate,
-        interval=interval,
         alone=alone,
-        alone_interval=alone_interval,
         power=tuned,
         correlation=float(np.mean((y - y.mean()) * (f - f.mean()))) / spread if spread else 0.0,
         variance=variance,
@@ -147,15 +132,13 @@ def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.flo
     return float(np.clip(covariance / ((1 + len(y) / len(g)) * variance), 0.0, 1.0))
 
 
-def labels_needed(found: PoweredMean, width: float, level: float = 0.95) -> int | None:
+def labels_needed(found: PoweredMean, width: float) -> int | None:
     """How many of the ``n + unlabelled`` comparisons need a label for an interval of a width; None: all are too few.
 
     The variance of m labels among M comparisons is v/m * (1 - r^2 * (1 - m/M)), with v that of a single label and r the
     correlation (the best lambda put into the variance). Never below :data:`LEAST`.
     """
-    from scipy import stats
-
-    wanted = (width / (2 * float(stats.norm.ppf((1 + level) / 2)))) ** 2
+    wanted = (width / (2 * Z)) ** 2
     pool, one = found.n + found.unlabelled, found.variance_alone * found.n
     known = max(0.0, found.correlation) ** 2
     left = wanted - one * known / pool

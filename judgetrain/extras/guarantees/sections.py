@@ -8,24 +8,24 @@ from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.hooks import FoldedCharts, Sections
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent, share, signed
-from judgetrain.extras.guarantees.cascade import Answers, CurvePoint, Selective
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed
+from judgetrain.extras.guarantees.cascade import Answers, Selective
 from judgetrain.extras.guarantees.corrected import Corrected
 from judgetrain.extras.guarantees.gate import Check
-from judgetrain.extras.guarantees.record import Guarantees
+from judgetrain.extras.guarantees.measure import Guarantees
 
 Rows = Sequence[MetricRow]
 
 
 def sections(rows: Rows, checks: Sequence[Check]) -> Sections:
     """The gate, a line a judge, the tables behind it, and how agreement goes with what is answered."""
-    tables = _cascades(rows), _all_answered(rows), _by_group(rows), _corrected(rows), _people(rows), _each_person(rows)
     curves = FoldedCharts(
-        title="Agreement of what is answered, by coverage and by cost",
+        title="Agreement of what is answered, by coverage",
         charts=_curves(rows),
         note="A judge that answers only where it is at least so sure, threshold by threshold, on the comparisons that "
-        "set none; abstentions cost tokens too.",
+        "set none.",
     )
+    tables = _cascades(rows), _by_group(rows), _corrected(rows)
     return Sections(first=[_gate(checks)], front=[_front(rows)], folded=tables, charts=[curves])
 
 
@@ -34,14 +34,9 @@ def _front(rows: Rows) -> Table:
     shown = _found(rows)
     columns: Columns = {"method": lambda item: item[0].method}
     if any(g.selective for _, g in shown):
-        columns |= {
-            "where it is sure": lambda item: _sure(item[1].selective),
-            "tokens % (answering all)": lambda item: _in_full(item[1].selective),
-        }
+        columns["where it is sure"] = lambda item: _sure(item[1].selective)
     if any(g.corrected for _, g in shown):
         columns["verdicts are worth"] = lambda item: _worth(item[1].corrected)
-    if any(g.annotators for _, g in shown):
-        columns["replaces a person"] = lambda item: _replaces(item[1])
     return Table.of("What can be relied on", shown if len(columns) > 1 else (), columns)
 
 
@@ -59,21 +54,16 @@ def _gate(checks: Sequence[Check]) -> Table:
 
 
 def _curves(rows: Rows) -> list[Chart]:
-    """Agreement of what is answered by coverage, and by tokens, of methods that may abstain."""
-    curves = {row.method: g.selective.curve for row, g in _found(rows) if g.selective and g.selective.curve}
-    by_coverage: dict[str, list[Point]] = {name: [_point(name, p, p.coverage) for p in c] for name, c in curves.items()}
-    by_tokens = {
-        name: [_point(name, p, p.tokens) for p in sorted(curve, key=lambda p: p.tokens or 0.0) if p.tokens is not None]
-        for name, curve in curves.items()
-    }
-    spent = {name: points for name, points in by_tokens.items() if any(p.x for p in points)}
+    """Agreement of what is answered by coverage, of methods that may abstain."""
+    curves: dict[str, list[Point]] = {}
+    for row, found in _selective(rows):
+        for p in found.curve:
+            answered = f"{percent(p.agreement)}% of {percent(p.coverage)}% answered"
+            tip = f"{row.method}: {answered}, threshold {p.threshold:.2f}"
+            curves.setdefault(row.method, []).append(Point(p.coverage, p.agreement, tip))
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    charts = []
-    if by_coverage:
-        charts.append(Chart(title="Agreement by coverage", x_label="share answered", series=by_coverage, ticks=ticks))
-    if spent:
-        charts.append(Chart(title="Agreement of answers by cost", x_label="tokens a verdict", series=spent))
-    return charts
+    chart = Chart(title="Agreement by coverage", x_label="share answered", series=curves, ticks=ticks)
+    return [chart] if curves else []
 
 
 def _found(rows: Rows) -> list[tuple[MetricRow, Guarantees]]:
@@ -93,13 +83,6 @@ def _sure(found: Selective | None) -> str:
     return f"{percent(whole.coverage)}% answered, {percent(whole.agreement)}% agree (≥ {percent(found.wanted)}%)"
 
 
-def _in_full(found: Selective | None) -> str:
-    if found is None or found.in_full is None:
-        return "–"
-    told = f"{percent(found.in_full.share)}% for {signed(found.in_full.difference)} points"
-    return told if found.in_full.fits else f"{told}, over the budget"
-
-
 def _worth(found: Sequence[Corrected]) -> str:
     """What verdicts add to labels: of agreement in numbers, of win rates for how many models they add anything."""
     if not found:
@@ -110,13 +93,6 @@ def _worth(found: Sequence[Corrected]) -> str:
         told = f"{agreement.n} labels → {agreement.effective:.0f}"
     won = f"; win rates: {sum(c.adds for c in models)} of {len(models)} models" if models else ""
     return f"agreement: {told}{won}"
-
-
-def _replaces(found: Guarantees) -> str:
-    people = found.annotators
-    if people is None or people.winning_rate is None:
-        return "–" if people is None else "not known"
-    return f"{'yes' if people.replaces else 'no'} (ω {people.winning_rate:.2f}, ρ {people.advantage:.2f})"
 
 
 ANSWERS: Columns = {
@@ -145,22 +121,6 @@ def _by_tier(found: Selective, answers: Answers) -> str:
     return ", ".join(f"{name} {percent(s)}" for name, s in zip(found.tiers, answers.tiers, strict=False)) or "–"
 
 
-def _all_answered(rows: Rows) -> Table:
-    shown = [(row.method, s, s.in_full) for row, s in _selective(rows) if s.in_full]
-    columns: Columns = {
-        "method": lambda item: item[0],
-        "asked in turn": lambda item: " → ".join(item[1].tiers[: item[2].tiers]),
-        "until sure by": lambda item: number(item[2].threshold, 2),
-        "agreement %": lambda item: bounded(item[2].agreement, item[2].agreement_ci, 1, 100),
-        "tokens": lambda item: number(item[2].tokens, 0),
-        "of the full judge's %": lambda item: percent(item[2].share) + ("" if item[2].fits else ", over the budget"),
-        "full %": lambda item: percent(item[2].full_agreement),
-        "best": lambda item: f"{item[2].best}: {percent(item[2].best_agreement)}",
-        "difference": lambda item: _points(item[2].difference, item[2].difference_ci),
-    }
-    return Table.of("Asked until sure", shown, columns, names=2, folded=True)
-
-
 def _by_group(rows: Rows) -> Table:
     shown = [((row.method, name), answers) for row, s in _selective(rows) for name, answers in s.groups.items()]
     columns: Columns = {"method": lambda item: item[0][0], "group": lambda item: item[0][1], **ANSWERS}
@@ -185,39 +145,6 @@ def _corrected(rows: Rows) -> Table:
         "in words": lambda item: item[1].told,
     }
     return Table.of("Corrected by verdicts", shown, columns, names=2, folded=True)
-
-
-def _people(rows: Rows) -> Table:
-    shown = [(row.method, g.annotators) for row, g in _found(rows) if g.annotators]
-    columns: Columns = {
-        "method": lambda item: item[0],
-        "ω": lambda item: number(item[1].winning_rate),
-        "ρ": lambda item: number(item[1].advantage),
-        "ε": lambda item: number(item[1].epsilon),
-        "people": lambda item: len(item[1].people),
-        "left out": lambda item: item[1].left_out,
-        "in words": lambda item: item[1].told,
-    }
-    return Table.of("May it replace a person", shown, columns, folded=True)
-
-
-def _each_person(rows: Rows) -> Table:
-    shown = [(row.method, person) for row, g in _found(rows) if g.annotators for person in g.annotators.people]
-    columns: Columns = {
-        "method": lambda item: item[0],
-        "person": lambda item: item[1].name,
-        "n": lambda item: item[1].n,
-        "judge holds %": lambda item: percent(item[1].judge),
-        "person holds %": lambda item: percent(item[1].person),
-        "p": lambda item: number(item[1].p, 3),
-        "judge wins": lambda item: "yes" if item[1].wins else "no",
-    }
-    return Table.of("Person by person", shown, columns, names=2, folded=True)
-
-
-def _point(name: str, point: CurvePoint, x: float | None) -> Point:
-    tip = f"{name}: {percent(point.agreement)}% of {percent(point.coverage)}% answered, threshold {point.threshold:.2f}"
-    return Point(x or 0.0, point.agreement, tip)
 
 
 def _points(difference: float | None, ends: Interval | None) -> str:

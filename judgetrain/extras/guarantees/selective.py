@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,10 +40,6 @@ class Tiers:
     def part(self, items: NDArray[np.bool_]) -> Self:
         """Some of the items, by a mask [n]."""
         return type(self)(self.confidence[:, items], self.right[:, items], self.tokens[:, items])
-
-    def first(self, tiers: int) -> Self:
-        """The first tiers alone."""
-        return type(self)(self.confidence[:tiers], self.right[:tiers], self.tokens[:tiers])
 
     def ask(self, threshold: float) -> Outcomes:
         """The cascade with a threshold."""
@@ -132,30 +128,3 @@ def certified(tiers: Tiers, sequence: Sequence[float], agreement: float, risk: f
             break
         found = threshold
     return found
-
-
-def within_budget(tiers: Tiers, sequence: Sequence[float], budget: float) -> tuple[int, float, bool]:
-    """How many tiers are asked, the threshold of all but the last, and whether it fits, of the cascade without
-    abstentions that is right most often.
-
-    It spends at most ``budget`` of what the last tier spends; of equals the cheapest. Where none fits it is the first
-    tier, over the budget.
-    The last tier asked always answers: with one tier the threshold is of no use (infinite).
-    """
-    most = budget * float(tiers.tokens[-1].mean())
-    best: tuple[float, float, int, float] | None = None
-    for count in range(1, len(tiers.right) + 1):
-        for threshold in [math.inf, *sequence] if count > 1 else [math.inf]:
-            right, tokens = in_full(tiers.first(count), threshold)
-            if tokens.mean() <= most:
-                found = float(right.mean()), -float(tokens.mean()), count, threshold
-                best = max(best or found, found)
-    return (1, math.inf, False) if best is None else (best[2], best[3], True)
-
-
-def in_full(tiers: Tiers, threshold: float) -> tuple[NDArray[np.bool_], Floats]:
-    """Right or wrong, and tokens, [n], where the last tier answers whatever no earlier one was sure of."""
-    confidence: Any = tiers.confidence.copy()
-    confidence[-1] = math.inf
-    asked = Tiers(confidence, tiers.right, tiers.tokens).ask(threshold)
-    return asked.right, asked.tokens
