@@ -15,12 +15,12 @@ EXECUTORS = {"local": "judgetrain.artifacts.executors.base:LocalExecutor"} | {
 
 @dataclass
 class TrackConfig:
-    """Experiment tracking; W&B itself reads WANDB_PROJECT and WANDB_RUN_GROUP."""
+    """Experiment tracking; W&B itself reads WANDB_MODE, WANDB_PROJECT and WANDB_RUN_GROUP."""
 
     tracker: str = key(
-        "auto",
-        "auto: W&B online with a key (WANDB_API_KEY or netrc), else offline",
-        choices=("auto", "wandb", "wandb_offline", "none"),
+        "wandb",
+        "wandb: as WANDB_MODE says, else online with a key (WANDB_API_KEY or netrc) and offline without",
+        choices=("wandb", "none"),
     )
 
 

@@ -98,20 +98,12 @@ def _output_dir(directory: Path) -> Path | None:
 
 def damaged(directory: Path, what: str) -> DataError:
     """The error of a damaged artifact: what is wrong, which stage is to be made again, and how."""
-    output = _output_dir(directory)
-    if output is None:
+    if _output_dir(directory) is None:
         return DataError(f"{directory} is damaged: {what}; copy it again from where it was made")
-    place = output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output
     return DataError(
         f"{directory} is damaged: {what}; stage {directory.parent.name} has to be made again: "
-        f"`{clean_command(place)}` removes what is damaged, and the same command as now makes it"
+        f"`rm -r {shlex.quote(str(directory))}`, and the same command as now makes it"
     )
-
-
-def clean_command(output_dir: Path) -> str:
-    """The command that removes what is damaged."""
-    place = shlex.quote(str(output_dir))
-    return f"python -m judgetrain stage=clean clean.damaged=true clean.yes=true output_dir={place}"
 
 
 def described(path: Path, sha256: str | None = None) -> dict[str, Any]:

@@ -7,14 +7,16 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.secrets import without_secrets
 
-WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
+HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0
 """Seconds to wait for the W&B server before the run becomes an offline one."""
 
@@ -123,28 +125,18 @@ def _artifact(directory: Path, manifest: Mapping[str, Any]) -> Any:
 def mode_of(config: TrackConfig) -> str:
     """``online``, ``offline`` or ``disabled``: what the tracker setting means on this machine.
 
-    With ``auto``, ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY`` or netrc).
+    ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY``, or netrc after ``wandb login``).
     """
-    fixed = {"none": "disabled", "wandb": "online", "wandb_offline": "offline"}
-    if config.tracker in fixed:
-        return fixed[config.tracker]
-    wanted = os.environ.get("WANDB_MODE", "")
-    if wanted in fixed.values():
-        return wanted
-    return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
-
-
-def _in_netrc() -> bool:
-    """Whether ``wandb login`` has been done on this machine (it keeps the key in the netrc file)."""
-    import netrc
-    from urllib.parse import urlsplit
-
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "")).hostname
+    if config.tracker == "none":
+        return "disabled"
+    if (wanted := os.environ.get("WANDB_MODE")) in ("online", "offline", "disabled"):
+        return str(wanted)
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or HOST).hostname or ""
     try:
-        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
-    except (OSError, netrc.NetrcParseError):
-        return False
-    return any(name in hosts for name in (host, *WANDB_HOSTS) if name)
+        known = netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, NetrcParseError):
+        known = None
+    return "online" if os.environ.get("WANDB_API_KEY") or known else "offline"
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import Any
 
 from judgetrain.artifacts.files import read_json, write_text_atomic
 from judgetrain.artifacts.fingerprint import fingerprint
-from judgetrain.artifacts.integrity import clean_command
 from judgetrain.artifacts.locks import held_if_free
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.engines.base import Choice, Completion, Request
@@ -125,8 +124,8 @@ class AnswerStore:
             return None
         if (found := _kept(path)) is None:
             raise EngineError(
-                f"{path} holds an answer that is damaged: `{clean_command(self._directory.parent)}` removes all such "
-                "answers, and the same command as now asks (and pays) for them again"
+                f"{path} holds an answer that is damaged: remove the file, and the same command as now asks (and pays) "
+                "for it again"
             )
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
         found["text"] = writable(found["text"])  # it may have been kept as it came
@@ -158,11 +157,6 @@ class AnswerStore:
     def _path(self, content: Mapping[str, Any]) -> Path:
         name = _digest(content)
         return self._directory / name[:2] / f"{name}.json"
-
-
-def broken_answers(directory: Path) -> Iterator[Path]:
-    """The files of kept answers under a directory that are not what was kept."""
-    return (path for path in sorted(directory.glob("??/*.json")) if _kept(path) is None)
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

@@ -31,19 +31,9 @@ class HubConfig:
 
 @dataclass
 class CleanConfig:
-    """stage=clean: artifacts that nothing refers to, or that are damaged."""
+    """stage=clean: artifacts that nothing refers to."""
 
     yes: bool = key(False, "remove what is listed; without it nothing is removed", in_fingerprint=False)
-    damaged: bool = key(
-        False,
-        "list what is damaged in place of what nothing refers to: artifacts, and kept answers of paid models",
-        in_fingerprint=False,
-    )
-    evaluations: bool = key(
-        False,
-        "list results of other settings too (evaluations, verdicts, ...), with what only they are made from",
-        in_fingerprint=False,
-    )
 
 
 @dataclass

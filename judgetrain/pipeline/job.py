@@ -80,11 +80,11 @@ def _run(config: Config) -> Outcome | None:
         check_objective(config.objective, config.evaluate, config.stage)
     pipeline = Pipeline(config)
     if config.dry_run:
-        from judgetrain.pipeline.dry_run import show as show_cost
+        from judgetrain.pipeline.status import show_cost
 
         show_cost(pipeline)
         return None
-    from judgetrain.pipeline.publish import check_hub, fill_cards, push_last
+    from judgetrain.pipeline.cards import check_hub, fill_cards, push_last
 
     check_hub(config)
     directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)

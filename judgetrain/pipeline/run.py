@@ -103,19 +103,24 @@ class Pipeline:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
 
         Raises:
-            ConfigError: an input file is missing; names its configuration key.
+            ConfigError: input files are missing; names the configuration key of each, a line each.
         """
         if name not in self._plans:
             stage = STAGES[name]
-            settings, content = self.settings(name), dict[str, dict[str, str]]()
+            settings, content, missing = self.settings(name), dict[str, dict[str, str]](), list[str]()
             inputs = {i: self.plan(i) for i in stage.inputs(settings)}
             upstream = {i: plan.fingerprint for i, plan in inputs.items()}
 
             def hashed(key: str, path: str) -> dict[str, str]:
-                content[key] = self._content(key, path)
-                return content[key]
+                try:
+                    content[key] = self._content(key, path)
+                except ConfigError as error:  # all files that are missing are named, not the first alone
+                    missing.append(str(error))
+                return content.get(key, {})
 
             parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
+            if missing:
+                raise ConfigError("\n".join(missing))
             mark = fingerprint(parts)
             self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, inputs)
         return self._plans[name]

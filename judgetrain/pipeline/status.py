@@ -1,8 +1,11 @@
-"""``stage=status``: what there is, what is partial, and what a run would do."""
+"""What a run would do (``stage=status``), and what its first paid model is expected to cost (``dry_run=true``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
 
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +13,7 @@ from rich.text import Text
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
+from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
@@ -62,7 +66,7 @@ def _lacking(pipeline: Pipeline) -> Iterator[str]:
         try:
             pipeline.plan(name)
         except ConfigError as error:
-            yield str(error)
+            yield from str(error).splitlines()
 
 
 def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:
@@ -97,3 +101,35 @@ def _partial(plan: Plan) -> str:
     if spent := seconds_so_far(directory):
         parts.append(f"{duration(spent)} so far")
     return ", ".join(parts or ["started"])
+
+
+def show_cost(pipeline: Pipeline) -> None:
+    """Print the estimate of the first stage to be made that asks a paid model.
+
+    Raises:
+        ConfigError: that stage asks one, and has no estimate.
+    """
+    wanted = pipeline.config.stage
+    pipeline.check(wanted)
+    missing = [*pipeline.missing(wanted)]
+    for stage in missing:  # what is wrong with what a run would read is said before it costs
+        STAGES[stage].check_here(pipeline.settings(stage))
+    for stage in missing:
+        settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
+        paid = {engine.model_name: None for engine in engines_in(settings) if engine.paid}
+        if not paid:
+            continue
+        if not estimate:
+            raise ConfigError(
+                f"dry_run=true: stage {stage} asks the external models {', '.join(paid)} first, and has no estimate; "
+                f"run stage={stage}, then this"
+            )
+        for line in resolve_name(estimate)(settings, partial(_inputs, pipeline, stage)):
+            pipeline.console.line(line)
+        return
+    pipeline.console.line(f"{wanted}: dry run: 0 calls, since no model that is paid for is asked")
+
+
+def _inputs(pipeline: Pipeline, stage: str) -> Mapping[str, Path]:
+    """Make what a stage needs; gives its directories."""
+    return {name: pipeline.run(name) for name in STAGES[stage].inputs(pipeline.settings(stage))}

@@ -11,7 +11,7 @@ import numpy as np
 
 from judgetrain.engines.base import Completion, Reading, Request, Sampling
 from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.openai.logprobs import LOWEST, SPACES
+from judgetrain.engines.openai.reading import LOWEST, SPACES
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples

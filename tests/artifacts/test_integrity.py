@@ -68,7 +68,7 @@ def test_what_was_cut_is_named_with_its_rows(name: str, what: str, artifact: Pat
     content = (artifact / name).read_bytes()
     (artifact / name).write_bytes(content[: 3 * len(content) // 4])
     assert re.match(f"{Path(name).name} {what}", wrong(artifact, large=False) or "")
-    with pytest.raises(DataError, match=r"stage tree has to be made again: `python -m judgetrain stage=clean clean\."):
+    with pytest.raises(DataError, match=f"stage tree has to be made again: `rm -r {re.escape(str(artifact))}`"):
         checked(artifact)
 
 

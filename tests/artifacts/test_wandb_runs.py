@@ -65,7 +65,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def enter(tmp_path: Path, tracker: str = "auto") -> Any:
+def enter(tmp_path: Path, tracker: str = "wandb") -> Any:
     return tracked(
         TrackConfig(tracker),
         stage="sft",
@@ -77,19 +77,22 @@ def enter(tmp_path: Path, tracker: str = "auto") -> Any:
     )
 
 
-def test_auto_goes_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert mode_of(TrackConfig("auto")) == "offline"
-    (tmp_path / "netrc").write_text("machine example.org login user password x\n")
-    assert mode_of(TrackConfig("auto")) == "offline"
-    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
-    assert mode_of(TrackConfig("auto")) == "online"
-    (tmp_path / "netrc").write_text("not a netrc file")
-    assert mode_of(TrackConfig("auto")) == "offline"
+def test_a_run_is_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb = TrackConfig("wandb")
+    assert mode_of(wandb) == "offline"
+    for content, mode in {
+        "machine example.org login user password x\n": "offline",
+        "machine api.wandb.ai login user password x\n": "online",
+        "not a netrc file": "offline",
+    }.items():
+        (tmp_path / "netrc").write_text(content)
+        assert mode_of(wandb) == mode
     monkeypatch.setenv("WANDB_API_KEY", "x")
-    assert mode_of(TrackConfig("auto")) == "online"
+    assert mode_of(wandb) == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert mode_of(TrackConfig("auto")) == "disabled"
-    assert [mode_of(TrackConfig(t)) for t in ("wandb", "wandb_offline", "none")] == ["online", "offline", "disabled"]
+    assert mode_of(wandb) == "disabled"
+    monkeypatch.setenv("WANDB_MODE", "online")
+    assert mode_of(TrackConfig("none")) == "disabled"
 
 
 def test_a_run_is_named_by_its_fingerprint_and_always_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def dialogues(tmp_path: Path, text: str) -> Config:
         output_dir=str(tmp_path / "out"),
         dialogues=DialoguesConfig(sources=[source]),
         cluster=ClusterConfig(encoder="static:world", n_clusters=2, sample=3),
-        track=TrackConfig("wandb_offline"),
+        track=TrackConfig("wandb"),
     )
 
 
@@ -201,7 +204,7 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "in.jsonl").write_text(ROWS + "not json\n")
     source = f"[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
     arguments = ["stage=dialogues", "dialogues.strict=true,false", "seed=1,2", f"dialogues.sources={source}"]
-    command = ["judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=wandb_offline"]
+    command = ["judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}"]
     monkeypatch.setattr("sys.argv", command)
     assert main() == 2
     runs = read_runs(tmp_path / "out")

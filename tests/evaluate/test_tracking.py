@@ -47,7 +47,7 @@ def report() -> Report:
 
 def test_numbers_tables_and_figures_of_an_evaluation_are_in_the_run(report: Report, tmp_path: Path) -> None:
     with tracked(
-        TrackConfig("wandb_offline"),
+        TrackConfig("wandb"),
         stage="evaluate",
         fingerprint="0" * 16,
         recipe="mine",

@@ -15,9 +15,10 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.label.config import TeacherConfig
-from judgetrain.pipeline import dry_run, job
+from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.status import show_cost
 from tests.builders.label import tree_of
 
 
@@ -66,11 +67,11 @@ def test_it_says_where_nothing_would_remain_for_the_tree(
     rows = [c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)]
     monkeypatch.setattr(Pipeline, "run", lambda self, name: out.directory)
     out.write_rows("comparisons", rows)
-    dry_run.show(Pipeline(configured(tmp_path)))
+    show_cost(Pipeline(configured(tmp_path)))
     assert "3 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
     half = configured(tmp_path)
     half.teacher.share = 0.5
-    dry_run.show(Pipeline(half))
+    show_cost(Pipeline(half))
     assert "2 comparisons (1 remain for the tree)" in capsys.readouterr().out
 
 
@@ -78,7 +79,7 @@ def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = configured(tmp_path)
     config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
     with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks the external models api first"):
-        dry_run.show(Pipeline(config))
+        show_cost(Pipeline(config))
 
 
 def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_the_first_paid_model_is_the_one_that_is_estimated(
     made = pretended(tmp_path, monkeypatch, "comparisons", rows)
     config = external(tmp_path)
     config.teacher.engine = config.label.external.engine
-    dry_run.show(Pipeline(config))
+    show_cost(Pipeline(config))
     assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
     config.teacher.engine, config.label.source = WorldEngineConfig(), "ensemble"
-    dry_run.show(Pipeline(config))
+    show_cost(Pipeline(config))
     assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out

@@ -19,9 +19,8 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.pipeline.cards import fill, fill_all
+from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
 from judgetrain.pipeline.config import Config, HubConfig
-from judgetrain.pipeline.publish import check_hub, fill_cards, push, push_last
 from judgetrain.train.card import add_results, licence_of, write_card
 from tests.builders.fake_hub import TOKEN, FakeHub
 
@@ -232,7 +231,7 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     )
 
 
-def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stress_test_fills_cards_too(tmp_path: Path) -> None:
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d")
     place = finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"})
@@ -245,12 +244,6 @@ def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: py
     made = SimpleNamespace(config=Config(stage="stress"), console=Console(), plan=lambda name: plans.get(name, nothing))
     fill_cards(made)
     assert "| dpo@3 | 3.00 |" in (directory / "README.md").read_text()
-    (place / "stress.json").unlink()
-    fill_all(made)
-    assert "| dpo@3 |" not in (directory / "README.md").read_text() and "card: " in capsys.readouterr().out
-    plans.clear()
-    with pytest.raises(ConfigError, match="stage=card: no judge of this configuration is finished"):
-        fill_all(made)
 
 
 def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:

@@ -23,8 +23,17 @@ def test_what_is_missing_is_said_before_the_data_is_there(tmp_path: Path) -> Non
         r"^evaluate +- +no input +- +stop +evaluate\.benchmarks\[0\]\.source\.path", done.stdout, re.MULTILINE
     )
     assert "evaluate.benchmarks[0].source.path='data/eval_p/*.jsonl': no such file" in done.stderr
-    assert done.stderr.count("no such file") == 1, "once, not for each stage"
+    assert done.stderr.count("evaluate.benchmarks[0].source.path") == 1, "once, not for each stage"
     assert not list(tmp_path.iterdir())
+
+
+def test_every_missing_file_of_a_stage_is_named() -> None:
+    sources = ",".join(f"{{name: {name}, path: nowhere/{name}.jsonl}}" for name in ("one", "two", "three"))
+    with pytest.raises(ConfigError) as error:
+        status.show(Pipeline(configured("recipe=debug", f"dialogues.sources=[{sources}]")))
+    lines = [line for line in str(error.value).splitlines() if line.startswith("dialogues.sources")]
+    assert [line.partition("=")[0] for line in lines] == [f"dialogues.sources[{i}].path" for i in range(3)]
+    assert all(f"nowhere/{name}.jsonl" in line for name, line in zip(("one", "two", "three"), lines, strict=True))
 
 
 @pytest.mark.parametrize("name", [*recipes()])

@@ -19,8 +19,7 @@ from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address, redact, redact_logs
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending
-from judgetrain.engines.openai.logprobs import read_logprobs, reading_body
-from judgetrain.engines.openai.reading import read_completion
+from judgetrain.engines.openai.reading import read_completion, read_logprobs, reading_body
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
