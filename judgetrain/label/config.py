@@ -81,19 +81,15 @@ class ExternalConfig(LimitsConfig):
 class LabelConfig:
     """Stage label."""
 
-    vote: str = key(
-        "deciding",
-        "how branches become a tree's label: deciding, the side with more of the branches that decide, ties "
-        "abstaining; plurality, what most branches say, ties too (the paper's letter); mean_score, the response with "
-        "the higher mean score",
-        choices=("deciding", "plurality", "mean_score"),
-        active_if=lambda c: c.vote != "deciding",
-    )
-    ties: str = key(
-        "neutral",
-        "a branch that sees a tie where the label is A or B: neutral (its criterion does not tell the responses apart) "
-        "or wrong (the paper's letter)",
-        choices=("neutral", "wrong"),
+    rule: str = key(
+        "evidence",
+        "how branches make labels and pairs. evidence: a label is what most branches that decide say, ties abstain and "
+        "contradict no label, and a pair's sides differ in more than chance (min_evidence). paper, the branching "
+        "paper's letter: a label is what most branches say, ties too, which contradict A and B; every judgment in "
+        "keeping with the label is chosen against every one that is not, guidelines and criteria by their shares of "
+        "such judgments, and criteria stand in SFT as sampled",
+        choices=("evidence", "paper"),
+        active_if=lambda c: c.rule != "evidence",
     )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     orders_together: bool = key(
@@ -104,19 +100,10 @@ class LabelConfig:
     )
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
-    pairs_by: str = key(
-        "evidence",
-        "what tells a pair's sides apart: evidence, a consensus or label that is more than chance (min_evidence); "
-        "label, the paper's letter: every judgment in keeping with the label against every one that is not, guidelines "
-        "and criteria by their shares of such judgments, sides that differ in digits alone too, criteria in SFT as "
-        "sampled",
-        choices=("evidence", "label"),
-        active_if=lambda c: c.pairs_by != "evidence",
-    )
     min_evidence: float = key(
         0.95,
-        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both, "
-        "and guideline or judgment pairs altogether where this is not sure of the level; 0.5 asks for nothing",
+        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both; "
+        "0.5 asks for nothing",
         low=0.5,
         high=1.0,
     )

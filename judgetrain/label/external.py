@@ -8,6 +8,7 @@ the paper's table 9): each preference that holds in both orders is a preference 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -21,15 +22,14 @@ from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
-from judgetrain.judges.kinds.prompted import pairwise_questions
+from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
-from judgetrain.label.external_labels import Conflict, External, disagreement, label_of_verdicts, preferences, summary
-from judgetrain.label.labels import Label, ensemble_label
-from judgetrain.schema import Comparison
+from judgetrain.label.labels import Label, ensemble_label, vote
+from judgetrain.schema import Comparison, Verdict
 
 SHARD = 32
 """Comparisons asked about together; the unit of resume."""
@@ -39,13 +39,24 @@ ATTEMPTS = 2
 """Times an unreadable reply is asked for; greedy ones only once (:class:`Asker`)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """Two critiques by one criterion and guideline, in one order, with different verdicts.
+
+    ``slots`` show them as X and Y.
+    """
+
+    nodes: tuple[str, str]
+    slots: dict[str, str]
+
+
 @dataclass(frozen=True)
 class Case:
     """What the external judge is asked about one tree, and what the branches say."""
 
     comparison: Comparison
     conflicts: tuple[Conflict, ...]
-    ensemble: Label
+    ensemble: Verdict | None
 
 
 def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
@@ -95,7 +106,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
 def _said(case: Case, replies: Sequence[Sequence[Reply]]) -> External:
     found = preferences(case.conflicts, replies) if case.conflicts else label_of_verdicts(replies[0])
-    return replace(found, ensemble=case.ensemble.verdict, truth=case.comparison.label)
+    return replace(found, ensemble=case.ensemble)
 
 
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
@@ -109,7 +120,7 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
         rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
         chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
         if dialect == "one_step" or chosen:
-            yield Case(tree.comparison, tuple(chosen), ensemble)
+            yield Case(tree.comparison, tuple(chosen), ensemble.verdict)
 
 
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
@@ -121,7 +132,7 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
             shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
             critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
             slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
-            yield Conflict(nodes=(x.id, y.id), verdicts=(x.verdict, y.verdict), slots=slots)
+            yield Conflict(nodes=(x.id, y.id), slots=slots)
 
 
 def _questions(conflict: Conflict) -> list[Question]:
@@ -156,3 +167,91 @@ def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) ->
     replies = [r for questions in asked for question in questions for r in question]
     failures = {f"external:{reason}": n for reason, n in failures_of(replies).items()}
     return ShardResult(rows, 0, failures, **tokens_of(replies), counts_out=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """What the external judge says of one comparison.
+
+    ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``label`` is
+    that of its verdicts on the responses. Where it compares critiques there is none: ``nodes`` are then the ids of the
+    preferred and the other critique of each pair that both orders decide alike. ``ensemble`` is the branches' verdict,
+    to compare with.
+    """
+
+    orders: tuple[tuple[str | None, str | None], ...]
+    failures: dict[str, int]
+    label: Label | None = None
+    nodes: tuple[tuple[str, str], ...] = ()
+    ensemble: Verdict | None = None
+
+
+def label_of_verdicts(replies: Sequence[Reply]) -> External:
+    """The label that verdicts on the responses give, where both orders say the same."""
+    first, second = verdicts_in(replies, "AB"), verdicts_in(replies, "BA")
+    order_ab, order_ba = vote(first)[0], vote(second)[0]
+    agreed = order_ab if order_ab == order_ba else None
+    votes = [*first, *second, *[None for r in replies if r.answer is None]]
+    _, share, counts = vote(votes)
+    reason = "external_unreadable" if None in (order_ab, order_ba) else "external_orders_disagree"
+    label = Label(
+        verdict=agreed,
+        share=share,
+        votes=counts,
+        readable=1 - counts["unreadable"] / len(votes),
+        reason=None if agreed else reason,
+        source="external",
+    )
+    return External(label=label, orders=((order_ab, order_ba),), failures=dict(failures_of(replies)))
+
+
+def preferences(conflicts: Sequence[Conflict], replies: Sequence[Sequence[Reply]]) -> External:
+    """Which critiques are preferred in both orders; ``replies``: those to each conflict."""
+    orders = tuple((_answer(each, "XY"), _answer(each, "YX")) for each in replies)
+    held = [(c, first) for c, (first, second) in zip(conflicts, orders, strict=True) if first and first == second]
+    return External(
+        orders=orders,
+        failures=dict(failures_of(r for each in replies for r in each)),
+        nodes=tuple(c.nodes if better == "X" else c.nodes[::-1] for c, better in held),
+    )
+
+
+def _answer(replies: Sequence[Reply], shown: str) -> str | None:
+    answers = [str(r.answer) for r in replies if r.shown == shown and r.answer is not None]
+    return answers[-1] if answers else None
+
+
+def disagreement(said: Sequence[External]) -> dict[str, Any]:
+    """How often the external judge disagrees; each entry has what was compared, and the ``rate`` (0 to 1).
+
+    ``orders``: with itself, when the order is exchanged. ``ensemble``: with the branches' label, where both have one
+    (the paper, section 4.4: 20%).
+    """
+    labels = [(o.label, o.ensemble) for o in said if o.label]
+    asked = [order for o in said for order in o.orders]
+    return {
+        "comparisons": len(said),
+        "labels": dict(sorted(Counter(label.reason or f"label_{label.verdict}" for label, _ in labels).items())),
+        "failures": dict(sorted(sum((Counter(o.failures) for o in said), Counter[str]()).items())),
+        "orders": _rate([(first, second) for first, second in asked if first is not None and second is not None]),
+        "ensemble": _rate([(label.verdict, other) for label, other in labels if label.verdict and other]),
+    }
+
+
+def _rate(compared: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    different = sum(first != second for first, second in compared)
+    return {
+        "compared": len(compared),
+        "disagree": different,
+        "rate": round(different / len(compared), 6) if compared else None,
+    }
+
+
+def summary(table: dict[str, Any]) -> str:
+    """The table in one line."""
+    labelled = sum(n for reason, n in table["labels"].items() if reason.startswith("label_"))
+    parts = [f"{labelled} of {table['comparisons']} comparisons labelled"] if table["labels"] else []
+    for name, what in (("orders", "with itself"), ("ensemble", "with the branches")):
+        if table[name]["compared"]:
+            parts.append(f"{table[name]['rate']:.1%} of {table[name]['compared']} disagree {what}")
+    return ", ".join(parts)

@@ -16,7 +16,7 @@ HINTS = {
     "self_inconsistent": "judgments of one prompt differ: lower tree.judgment_sampling.temperature",
     "position_inconsistent": "verdicts follow the order in which responses are shown: teacher.both_orders=true, or "
     "more teacher.comparisons",
-    "against_label": "consistent branches contradict the label: label.ties=neutral keeps ties",
+    "against_label": "consistent branches contradict the label: label.rule=evidence keeps ties",
     "kept": "the judgments that are kept ran out of tokens: raise tree.judgment_sampling.max_new_tokens",
 }
 """By what a reason ends in (:func:`judgetrain.errors.causes`)."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
-from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.schema import Verdict
 
@@ -50,27 +49,6 @@ def plurality(verdicts: Iterable[Verdict | None]) -> Vote:
     return winner, counts[winner] / readable, counts
 
 
-def mean_score(judgments: Sequence[JudgmentNode]) -> Vote:
-    """The response whose mean score over the readable branches is higher; equal means are a tie.
-
-    The share is that of the readable branches that say the same.
-    """
-    counts = counted(j.verdict for j in judgments)
-    margins = [j.margin for j in judgments if j.margin is not None]
-    if not margins:
-        return None, 0.0, counts
-    mean = round(fmean(margins), 9)  # scores that readout=expected gives are no whole numbers
-    winner: Verdict = "A" if mean > 0 else "B" if mean < 0 else "tie"
-    return winner, counts[winner] / len(margins), counts
-
-
-VOTES: dict[str, Callable[[EvaluationTree], Vote]] = {
-    "deciding": lambda tree: vote(j.verdict for _, _, j in tree.judgments()),
-    "plurality": lambda tree: plurality(j.verdict for _, _, j in tree.judgments()),
-    "mean_score": lambda tree: mean_score([j for _, _, j in tree.judgments()]),
-}
-"""By ``label.vote``: from a tree to its verdict."""
-
 MIN_READABLE = 0.5
 """A tree of which fewer judgments could be read has no label: what is left is no sample of its branches."""
 
@@ -79,10 +57,9 @@ MIN_READABLE = 0.5
 class Label:
     """The verdict on a comparison, of its branches, of an external judge or given (``source``).
 
-    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie, or with
-    ``label.vote`` of plurality or mean_score that of all readable votes;
-    ``deciding_share`` is the share of those that decide among all that could be read. ``verdict`` is None where there
-    is no label; ``reason`` then says why.
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie; by
+    ``label.rule=paper`` that of all readable votes. ``deciding_share`` is the share of those that decide among all
+    that could be read. ``verdict`` is None where there is no label; ``reason`` then says why.
     """
 
     verdict: Verdict | None
@@ -103,13 +80,13 @@ class Label:
         return asdict(self) | {"deciding_share": self.deciding_share}
 
 
-def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
+def accepts(verdict: Verdict | None, label: Verdict, rule: str) -> bool:
     """Whether a branch's verdict is in keeping with the label.
 
     A tie on one criterion does not contradict a label A or B: that criterion may simply not tell the responses
-    apart. With ``ties="wrong"`` only the label itself will do.
+    apart. By the paper's rule only the label itself will do.
     """
-    return verdict == label or (ties == "neutral" and verdict == "tie")
+    return verdict == label or (rule == "evidence" and verdict == "tie")
 
 
 def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
@@ -124,10 +101,10 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label of a tree by ``label.vote``, or an abstention: ``too_few_readable`` branches."""
+    """The label of a tree by ``label.rule``, or an abstention: ``too_few_readable`` branches."""
     judgments = [j for _, _, j in tree.judgments()]
     readable = sum(j.verdict is not None for j in judgments) / len(judgments) if judgments else 0.0
-    verdict, share, votes = VOTES[config.vote](tree)
+    verdict, share, votes = (plurality if config.rule == "paper" else vote)(j.verdict for j in judgments)
     if readable < MIN_READABLE or verdict is None:
         return Label(verdict=None, share=share, votes=votes, readable=readable, reason="too_few_readable")
     return Label(verdict=verdict, share=share, votes=votes, readable=readable)

@@ -18,15 +18,7 @@ from judgetrain.label.examples import Messages, Pair, Prompter
 from judgetrain.label.labels import Label, accepts
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import near_identical, repeats, surplus
-from judgetrain.label.significance import (
-    LevelTest,
-    Outcomes,
-    above_zero,
-    against_consensus,
-    against_label,
-    better,
-    consensus,
-)
+from judgetrain.label.significance import Outcomes, above_zero, against_consensus, against_label, better, consensus
 from judgetrain.schema import Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
@@ -37,10 +29,6 @@ Criteria = list[CriterionNode]
 Ranked = tuple[Criteria, Criteria, Mapping[str, float]]
 """Criteria that head a chosen list, those that head a rejected one, and what each is worth."""
 
-GATED = ("guideline", "judgment")
-"""Levels that teach only if they are shown not to be chance. Of criteria the test asks too much: one that alone decides
-rightly is borne out by no other, and is what the level is to find."""
-
 
 @dataclass
 class PairBuilder:
@@ -50,10 +38,8 @@ class PairBuilder:
     config: LabelConfig = field(default_factory=LabelConfig)
     rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
-    tested: LevelTest = field(default_factory=LevelTest)
     by_label: ClassVar[bool] = False
-    """The paper's letter: tie labels order criteria and guidelines, sides may differ in digits alone, and levels need
-    not be more than chance."""
+    """The paper's letter: tie labels order criteria and guidelines, and sides may differ in digits alone."""
 
     def pairs(self, tree: EvaluationTree, label: Label, rng: random.Random) -> list[Pair]:
         """At most ``max_pairs_per_level`` pairs of each level, drawn at random.
@@ -62,7 +48,6 @@ class PairBuilder:
         """
         verdict, limit = label.verdict, self.config.max_pairs_per_level
         assert verdict is not None
-        self.tested.add_tree(tree, self.config.min_evidence)
         found = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie" or self.by_label:
             found["guideline"] = list(self.guideline_pairs(tree, verdict))
@@ -137,8 +122,8 @@ class PairBuilder:
         orders a judge that leans to the response it sees first would have its leaning rewarded in every comparison
         where the first happens to be the better one.
 
-        The consensus must be in keeping with the label. With ``ties=neutral`` a consensus of ties is in keeping with
-        A or B, and what is rejected may then be a judgment that gives the label: on this criterion it was a slip.
+        The consensus must be in keeping with the label. A consensus of ties is in keeping with A or B, and what is
+        rejected may then be a judgment that gives the label: on this criterion it was a slip.
         """
         for criterion in tree.criteria:
             agreed = self._agreed("judgment", criterion, label)
@@ -182,23 +167,16 @@ class PairBuilder:
     def _agreed(self, level: str, criterion: CriterionNode, label: Verdict) -> Verdict | None:
         """A criterion's consensus where it is in keeping with the label; else None, and it is counted."""
         agreed = consensus(criterion.judgments, self.config.min_evidence)
-        if agreed is not None and accepts(agreed, label, self.config.ties):
+        if agreed is not None and accepts(agreed, label, self.config.rule):
             return agreed
         self.skipped[f"{level}:{'no_consensus' if agreed is None else 'against_label'}"] += 1
         return None
 
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[int]:
-        """Indices of the pairs of all trees without repeats, balanced by the traits that ``config.balance`` names.
-
-        Those of guidelines and judgments are left out if such differences are no larger than chance (a p-value above
-        ``1 - min_evidence``).
-        """
-        traits, sure = sorted(set(self.config.balance)), self.config.min_evidence
-        gated = GATED if sure > 0.5 and not self.by_label else ()
-        chance = {level for level in gated if self.tested.p_value(level) > 1 - sure}
+        """Indices of the pairs of all trees without repeats, balanced by the traits that ``config.balance`` names."""
+        traits = sorted(set(self.config.balance))
         left = list(range(len(pairs)))
         steps: tuple[tuple[str, Callable[[Sequence[Pair]], set[int]]], ...] = (
-            ("level_is_chance", lambda here: {i for i, p in enumerate(here) if p.level in chance}),
             ("repeated", repeats),
             (
                 f"unbalanced_{'_'.join(traits)}",

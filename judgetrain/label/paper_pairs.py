@@ -1,6 +1,6 @@
 """Preference pairs by the paper's letter: who agrees with the label is chosen, who does not is rejected (section 4.4).
 
-No evidence is asked for (``label.pairs_by=label``). Where an external judge has preferred one critique of a pair
+No evidence is asked for (``label.rule=paper``). Where an external judge has preferred one critique of a pair
 (``label.external.prompts=preference``, the paper's LLM-as-a-Judge) its preferences take the label's place.
 """
 
@@ -38,8 +38,8 @@ class LabelPairBuilder(PairBuilder):
         """Each judgment in keeping with the label, and each of its guideline and order that is not."""
         for criterion, guideline in tree.guidelines():
             readable = [j for j in guideline.judgments if j.verdict is not None]
-            right = [j for j in readable if accepts(j.verdict, label, self.config.ties)]
-            wrong = [j for j in readable if not accepts(j.verdict, label, self.config.ties)]
+            right = [j for j in readable if accepts(j.verdict, label, self.config.rule)]
+            wrong = [j for j in readable if not accepts(j.verdict, label, self.config.rule)]
             yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong))
 
     def guidelines_apart(
@@ -67,7 +67,7 @@ class LabelPairBuilder(PairBuilder):
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
         """The share of the readable judgments that are in keeping with the label; None if none is readable."""
         readable = [j.verdict for j in judgments if j.verdict is not None]
-        right = sum(accepts(verdict, label, self.config.ties) for verdict in readable)
+        right = sum(accepts(verdict, label, self.config.rule) for verdict in readable)
         return right / len(readable) if readable else None
 
 
@@ -109,7 +109,7 @@ class PreferredPairBuilder(LabelPairBuilder):
 def pair_builder(
     prompter: Prompter, config: LabelConfig, rewards: Rewards, preferred: Mapping[str, Preferences] | None = None
 ) -> PairBuilder:
-    """What makes the pairs that ``label.pairs_by`` asks for; of an external judge's preferences where there are any."""
+    """What makes the pairs that ``label.rule`` asks for; of an external judge's preferences where there are any."""
     if preferred is not None:
         return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
-    return {"evidence": PairBuilder, "label": LabelPairBuilder}[config.pairs_by](prompter, config, rewards)
+    return (LabelPairBuilder if config.rule == "paper" else PairBuilder)(prompter, config, rewards)

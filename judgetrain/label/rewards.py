@@ -6,7 +6,6 @@ counts in no mean.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -16,7 +15,6 @@ import numpy as np
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair
 from judgetrain.label.labels import Label
-from judgetrain.schema import Verdict
 
 ENSEMBLE = "ensemble"
 Parts = dict[str, float | None]
@@ -96,10 +94,3 @@ class Rewards:
         if first is None or second is None or first == second:
             return label
         return replace(label, verdict="A" if first > second else "B", source="reward")
-
-
-def vote_shares(tree: EvaluationTree) -> dict[Verdict, float]:
-    """The share of the tree's readable judgments that give each verdict."""
-    counts = Counter(j.verdict for _, _, j in tree.judgments() if j.verdict is not None)
-    total = max(1, counts.total())
-    return {"A": counts["A"] / total, "B": counts["B"] / total, "tie": counts["tie"] / total}

@@ -8,14 +8,12 @@ sees a tie, or cannot be read, is neither.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.label.labels import vote
-from judgetrain.schema import ORDERS, Order, Verdict
+from judgetrain.judges.trees.schema import JudgmentNode
+from judgetrain.schema import ORDERS, Verdict
 
 PRIOR = 0.5
 """Pseudo-counts of each outcome (Jeffreys)."""
@@ -89,66 +87,3 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
         if leads and beta.sf(0.5, count + PRIOR, total.total() - count + PRIOR) >= sure and 2 * count > total.total():
             return verdict
     return None
-
-
-class LevelTest:
-    """Whether a level's siblings differ in more than chance: counts how often an independent signal says the same.
-
-    - criteria: a criterion that decides, against the vote of all others;
-    - guideline: which of two has more judgments in keeping with their criterion's consensus, in order AB and in BA;
-    - judgment: what the judgments by two guidelines of one criterion agree on, where both decide.
-
-    If a level's differences were chance, half of these would agree.
-    """
-
-    FEWEST = 20
-    """With fewer than so many tested nothing is said of a level."""
-
-    def __init__(self) -> None:
-        self.agreed: Counter[str] = Counter()
-        self.tested: Counter[str] = Counter()
-
-    def add_tree(self, tree: EvaluationTree, sure: float) -> None:
-        """Take in what a tree's siblings say; ``sure``: how sure a criterion's consensus must be."""
-        signs: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
-        for criterion in tree.criteria:
-            agreed = consensus(criterion.judgments, sure)
-            others, _, _ = vote(j.verdict for c, _, j in tree.judgments() if c.id != criterion.id)
-            self.add("criteria", signs.get(agreed, 0.0), signs.get(others, 0.0))
-            for pair in itertools.combinations(criterion.guidelines, 2):
-                if agreed:
-                    self.add("guideline", *(_difference(pair, order, agreed) for order in ORDERS))
-                self.add("judgment", *(signs.get(consensus(g.judgments, 0.5), 0.0) for g in pair))
-
-    def add(self, level: str, first: float, second: float) -> None:
-        """Two signals by their signs; where either is 0, nothing is counted."""
-        if first * second:
-            self.tested[level] += 1
-            self.agreed[level] += first * second > 0
-
-    def p_value(self, level: str) -> float:
-        """Of a one-sided binomial test against a half; 0, which condemns no level, with fewer than :attr:`FEWEST`."""
-        from scipy.stats import binomtest
-
-        tested = self.tested[level]
-        return float(binomtest(self.agreed[level], tested, 0.5, "greater").pvalue) if tested >= self.FEWEST else 0.0
-
-    def table(self) -> dict[str, dict[str, float | int | None]]:
-        """By level: how many were ``tested``, the ``share`` that agreed, and the p-value (``chance``).
-
-        It is None where fewer than :attr:`FEWEST` were tested: such a level teaches, but nothing is known of it.
-        """
-        return {
-            level: {
-                "tested": tested,
-                "share": round(self.agreed[level] / tested, 3),
-                "chance": round(self.p_value(level), 4) if tested >= self.FEWEST else None,
-            }
-            for level, tested in sorted(self.tested.items())
-        }
-
-
-def _difference(guidelines: Sequence[GuidelineNode], order: Order, agreed: Verdict) -> float:
-    """By how much more of its judgments in one order the first guideline reaches the consensus than the second."""
-    first, second = (against_consensus([j for j in g.judgments if j.order == order], agreed).net for g in guidelines)
-    return first - second

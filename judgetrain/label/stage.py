@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
+from judgetrain.artifacts.stage_run import StageRun, is_held_out
 from judgetrain.data.contamination import named_queries
 from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -19,7 +19,6 @@ from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
-from judgetrain.label.reward_report import SignalReport, summary
 from judgetrain.label.stages import CORRECTION, LabelSettings
 from judgetrain.label.training_data import TrainingData
 
@@ -34,8 +33,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     disagrees, with itself and with the branches, in ``external.json`` and the manifest; where it prefers critiques
     its preferences make the pairs, and the branches' label chooses the SFT examples. With
     ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.signals``
-    the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
-    ``rewards.json`` and the manifest.
+    the branches' scores are kept in ``branch-scores-SIGNAL`` shards.
     """
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
@@ -46,14 +44,11 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
     labels = {name: said.label for name, said in asked.items()}
     data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory)
-    report = SignalReport(rewards, config.ties)
     by_data = config.source == "given"
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        label = data.add(tree, given_label(tree, config) if by_data else labels.get(tree.comparison.id))
-        if config.signals:
-            report.add(tree, label.verdict)
+        data.add(tree, given_label(tree, config) if by_data else labels.get(tree.comparison.id))
         if len(shown) < VIEWED:
             shown.append(tree)
         out.count(in_=1)
@@ -81,18 +76,11 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
         index = write_views(found, out.path(DIRECTORY), "Evaluation trees")
         out.log(f"label: trees to look at: {index}")
-    if config.signals:
-        rewards_table = report.table(derive_seed(out.seed, "rewards"))
-        out.write_json("rewards", rewards_table)
-        out.note("rewards", rewards_table)
-        for line in summary(rewards_table):
-            out.log(f"label: rewards: {line}", keep=True)
     table = data.table()
     if corrections:
         table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
     made = ", ".join(f"{number:,} {level}" for level, number in table["pairs"].items())
-    untested = [level for level in table["pairs"] if table["levels"].get(level, {}).get("chance") is None]
-    out.log(f"label: preference pairs: {made or 'none'}" + f"; too few to test: {', '.join(untested)}" * bool(untested))
+    out.log(f"label: preference pairs: {made or 'none'}")
     out.count(dropped=data.unlabelled)

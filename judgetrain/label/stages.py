@@ -142,8 +142,8 @@ def _check_label(settings: LabelSettings) -> None:
             f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
             "give an even number"
         )
-    if labels.pairs_by == "label" and "judgment" in labels.levels and settings.judgments == 1:
-        raise ConfigError(f"label.pairs_by=label: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
+    if labels.rule == "paper" and "judgment" in labels.levels and settings.judgments == 1:
+        raise ConfigError(f"label.rule=paper: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
     if labels.corrections.path:
         labels.corrections.check("label.corrections")
         load_prompt_set(CORRECTION, "correction", "label.corrections")

@@ -89,7 +89,7 @@ class TrainingData:
         """``kept``, or why a branch trains nothing: a constraint that it breaks, ``no_label`` or ``against_label``."""
         if not branch.kept or label.verdict is None:
             return "no_label" if branch.kept else branch.reason
-        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.ties) else "against_label"
+        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.rule) else "against_label"
 
     def sft_examples(
         self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
@@ -108,7 +108,7 @@ class TrainingData:
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
         good = {c.id for c, _, j in kept if j.verdict == label.verdict}
         criteria = list(tree.criteria)
-        if config.pairs_by != "label":  # the paper: as sampled
+        if config.rule == "evidence":  # the paper: as sampled
             criteria.sort(key=lambda c: (c.id not in good, c.rank))
         if len(criteria) == prompter.count:
             rows.append(prompter.criteria_row(comparison, criteria))
@@ -136,8 +136,7 @@ class TrainingData:
     def table(self) -> dict[str, dict[str, Any]]:
         """Kept and dropped, by rule.
 
-        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own;
-        ``levels`` says whether differences of a level are more than chance.
+        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own.
         """
         return {
             "trees": dict(sorted(self.trees.items())),
@@ -147,7 +146,6 @@ class TrainingData:
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
             "pairs_lean_to": leanings(self.pairs),
-            "levels": self.pair_builder.tested.table(),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **({"comparisons_for": self.divided} if self.divided else {}),
         }

@@ -3,10 +3,9 @@
     python -m tests.benchmarks.reward_ablation --seeds 101 102 103 --n 500 --output outputs
 
 Each setting is one run of the main command a seed; the trees are sampled once, and finished runs are reused. ``--only``
-names the settings to run in this call. Prints three Markdown tables a seed over the settings that are finished: labels
-and pairs against the world's truth, DPO judges, and how well each signal tells right judgments from wrong ones by that
-truth; with several seeds also every setting's judges against those of the first, pooled. Exit code 0 whatever the
-figures are.
+names the settings to run in this call. Prints two Markdown tables a seed over the settings that are finished: labels
+and pairs against the world's truth, and DPO judges; with several seeds also every setting's judges against those of the
+first, pooled. Exit code 0 whatever the figures are.
 """
 
 from __future__ import annotations
@@ -23,13 +22,8 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world import true_verdict
 from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.branch_scores import read_scores
-from judgetrain.label.rewards import vote_shares
-from judgetrain.scorers.association import associate
-from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.methods import better
 from tests.benchmarks.common import parser_of
-from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
+from tests.benchmarks.pair_truth import Fates, fates
 from tests.benchmarks.quickstart_claims import RESAMPLES, Key, Seed
 from tests.benchmarks.quickstart_table import load, read, run, spread
 
@@ -105,35 +99,8 @@ def judge_row(name: str, directory: Path) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def signal_rows(directory: Path, trees: Trees) -> list[str]:
-    """AUC and correlation of every score, turned so that higher is better, with a judgment's rightness on its
-    criterion."""
-    right = judgment_rightness(trees)
-    nodes = {
-        j.id: (t, j) for t in trees.values() for _, _, j in t.judgments() if j.verdict is not None and j.id in right
-    }
-    shares = {t.comparison.id: vote_shares(t) for t in trees.values()}
-    signals: dict[str, dict[str, float]] = {
-        "ensemble": {n: shares[t.comparison.id][j.verdict] for n, (t, j) in nodes.items() if j.verdict is not None}
-    }
-    for row in read_scores(directory):
-        for signal, value in row.items():
-            if signal not in ("node", "level") and not isinstance(value, str) and row["node"] in nodes:
-                signals.setdefault(signal, {})[row["node"]] = better(signal, ScorerConfig()) * value
-    lines = []
-    for signal, values in signals.items():
-        by = [right[n] for n in values]
-        found = associate(list(values.values()), by, [nodes[n][0].comparison.id for n in values], 17)
-        area, point = (
-            "–" if v is None or ci is None else f"{v:.3f} ({ci[0]:.3f}–{ci[1]:.3f})"
-            for v, ci in ((found.auc, found.auc_ci), (found.correlation, found.correlation_ci))
-        )
-        lines.append(f"| {signal} | {found.n} | {area} | {point} |")
-    return lines
-
-
 def tables(done: Mapping[str, Path], output: Path) -> str:
-    """The three tables of the finished settings."""
+    """The tables of the finished settings."""
     labels = {name: upstream(directory, "label", output) for name, directory in done.items()}
     first = next(iter(labels.values()))
     rows = read_rows(upstream(first, "tree", output), "trees")
@@ -147,15 +114,6 @@ def tables(done: Mapping[str, Path], output: Path) -> str:
         f"| --- |{' --- | --- |' * len(BRANCHES)}",
         *(judge_row(name, directory) for name, directory in done.items()),
     ]
-    scored = [d for d in labels.values() if list(d.glob("branch-scores-*"))]
-    if scored:
-        most = max(scored, key=lambda d: len(read_scores(d)[0]))
-        lines += [
-            "",
-            "| score of a judgment, higher is better | n | AUC | point-biserial r |",
-            "| --- | --- | --- | --- |",
-        ]
-        lines += signal_rows(most, trees)
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -104,28 +103,17 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     )
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
     names = [name for name in whole if ".json" in name]
-    assert "rewards.json" in names and "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
+    assert "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
     for name in names:
         assert cut[name] == whole[name]
 
 
-def test_the_stage_tells_how_good_each_signal_is(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_pairs_keep_every_signal(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
 ) -> None:
-    config, inputs, trees = prepared
+    config, inputs, _ = prepared
     config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
-    run = out(tmp_path / "label")
-    label_stage.run(LabelSettings.of(config), inputs, run)
-    table = json.loads((tmp_path / "label" / "rewards.json").read_text())
-    assert table == json.loads(json.dumps(run.notes["rewards"]))
-    labels = {row["comparison_id"]: row["verdict"] for row in read_rows(tmp_path / "label", "labels")}
-    assert set(labels.values()) == {"A"}
-    readable = [j.verdict for t in trees for _, _, j in t.judgments() if j.verdict not in (None, "tie")]
-    for against in ("label", "truth"):
-        rows = table[against]
-        assert set(rows) == {"ensemble", "probdiff", "sentprob_mean", "combined"}
-        assert {row["n"] for row in rows.values()} == {len(readable)}
-    assert "label: rewards: AUC of judgments against the truth (n = 42)" in capsys.readouterr().out
+    label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "label"))
     pairs = [r for name in ("pairs-train", "pairs-heldout") for r in read_rows(tmp_path / "label", name)]
     assert pairs
     assert all(set(p["reward"]) == {"ensemble", "branches", "probdiff", "sentprob_mean"} for p in pairs)
@@ -154,7 +142,7 @@ def test_without_signals_no_model_is_loaded(
     config.label.signals = []
     monkeypatch.setattr(branch_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
     label_stage.run(LabelSettings.of(config), {"tree": inputs["tree"]}, out(tmp_path / "label"))
-    assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
+    assert not list((tmp_path / "label").glob("*scores*"))
 
 
 @pytest.mark.parametrize(

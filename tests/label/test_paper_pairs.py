@@ -1,4 +1,4 @@
-"""The paper's letter: pairs by the label alone, labels by plurality and mean score, one switch, disjoint dialogues."""
+"""The paper's letter: pairs by the label alone, labels by plurality, one switch, disjoint dialogues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from judgetrain.pipeline.options import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage, configured
 
-LETTER = LabelConfig(pairs_by="label", ties="wrong")
+LETTER = LabelConfig(rule="paper")
 
 
 def judgment_pairs(builder: PairBuilder, word: str) -> int:
@@ -62,9 +62,6 @@ def test_chosen_agrees_with_the_label_and_rejected_does_not() -> None:
     sides = {(p.chosen_nodes[0], p.rejected_nodes[0]) for p in builder.judgment_pairs(tree, "A")}
     assert sides == {("d0/c0/g0/0", "d0/c0/g0/1"), ("d0/c0/g0/3", "d0/c0/g0/2")}, "within an order, ties are wrong"
     assert all(p.chosen_verdict == "A" for p in builder.judgment_pairs(tree, "A"))
-    neutral = LabelPairBuilder(PROMPTER, replace(LETTER, ties="neutral"))
-    sides = {(p.chosen_nodes[0], p.rejected_nodes[0]) for p in neutral.judgment_pairs(tree, "A")}
-    assert sides == {("d0/c0/g0/0", "d0/c0/g0/1")}, "a tie is in keeping with the label"
     assert not list(builder.judgment_pairs(tree_of(("A??A",)), "A")), "what cannot be read is neither"
 
 
@@ -87,7 +84,7 @@ def test_criteria_lead_from_three_quarters_and_trail_to_a_quarter() -> None:
 
 def test_tie_labels_order_criteria_too() -> None:
     tree = tree_of(("tttt",), ("AAAA",), ("BBBB",))
-    label = ensemble_label(tree, replace(LETTER, vote="plurality"))
+    label = ensemble_label(tree, LETTER)
     assert label.verdict == "tie"
     pairs = LabelPairBuilder(PROMPTER, LETTER).pairs(tree, label, random.Random(0))
     assert {p.level for p in pairs} == {"criteria"}
@@ -106,38 +103,26 @@ def test_pairs_of_judgments_take_two_in_an_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "deciding", "plurality", "mean_score"),
+    ("word", "deciding", "plurality"),
     [
-        ("t" * 79 + "A", ("A", 1.0), ("tie", 79 / 80), ("A", 1 / 80)),  # a mean difference of 2/80 points
-        ("AAB", ("A", 2 / 3), ("A", 2 / 3), ("A", 2 / 3)),
-        ("AABtt", ("A", 2 / 3), ("tie", 2 / 5), ("A", 2 / 5)),  # A and ties lead alike
-        ("AABB", ("tie", 0.5), ("tie", 0.0), ("tie", 0.0)),
-        ("ABBt?", ("B", 2 / 3), ("B", 2 / 4), ("B", 2 / 4)),
-        ("??", (None, 0.0), (None, 0.0), (None, 0.0)),
+        ("t" * 79 + "A", ("A", 1.0), ("tie", 79 / 80)),
+        ("AAB", ("A", 2 / 3), ("A", 2 / 3)),
+        ("AABtt", ("A", 2 / 3), ("tie", 2 / 5)),  # A and ties lead alike
+        ("AABB", ("tie", 0.5), ("tie", 0.0)),
+        ("ABBt?", ("B", 2 / 3), ("B", 2 / 4)),
+        ("??", (None, 0.0), (None, 0.0)),
     ],
 )
-def test_how_branches_become_a_label(word: str, deciding: object, plurality: object, mean_score: object) -> None:
-    rows = (("deciding", deciding), ("plurality", plurality), ("mean_score", mean_score))
+def test_how_branches_become_a_label(word: str, deciding: object, plurality: object) -> None:
     shape = tree_of(("tA",), ("BB",), ("??",))
     known = [j for _, _, j in shape.judgments()]
     leaves = {"t": known[0], "A": known[1], "B": known[2], "?": known[4]}
     (guideline,) = shape.criteria[0].guidelines
     guideline = replace(guideline, judgments=tuple(leaves[letter] for letter in word))
     tree = replace(shape, criteria=(replace(shape.criteria[0], guidelines=(guideline,)),))
-    for vote, expected in rows:
-        label = ensemble_label(tree, LabelConfig(vote=vote))
+    for config, expected in ((LabelConfig(), deciding), (LETTER, plurality)):
+        label = ensemble_label(tree, config)
         assert (label.verdict, label.share) == expected
-
-
-def test_a_mean_score_weighs_how_much_better() -> None:
-    """Two judgments of +1 and one of -4: more branches say A, the mean of B is higher."""
-    tree = tree_of(("AAB",))
-    (guideline,) = tree.criteria[0].guidelines
-    scores = [(3.0, 2.0), (3.0, 2.0), (1.0, 5.0)]
-    leaves = tuple(replace(j, score_a=a, score_b=b) for j, (a, b) in zip(guideline.judgments, scores, strict=True))
-    tree = replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
-    assert ensemble_label(tree, LabelConfig(vote="deciding")).verdict == "A"
-    assert ensemble_label(tree, LabelConfig(vote="mean_score")).verdict == "B"
 
 
 def trees(number: int) -> list[EvaluationTree]:
@@ -214,7 +199,7 @@ def test_the_papers_recipes_use_the_letter(name: str) -> None:
 
 def test_one_switch_sets_the_letter_and_another_takes_it_back() -> None:
     ours, paper = configured("recipe=quickstart").label, configured("recipe=quickstart", "label=paper").label
-    assert (paper.pairs_by, paper.vote, paper.ties, paper.balance) == ("label", "plurality", "wrong", [])
+    assert (paper.rule, paper.balance) == ("paper", [])
     assert paper.max_sft_per_tree == ours.max_sft_per_tree, "what the paper does not say stays the recipe's"
     groups = {name: yaml.safe_load((CONF / "label" / f"{name}.yaml").read_text()) for name in ("paper", "default")}
     assert set(groups["paper"]) == set(groups["default"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +13,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.reward_report import SignalReport, rightness, summary
-from judgetrain.label.rewards import Rewards, mean_of, percentiles, vote_shares
+from judgetrain.label.rewards import Rewards, mean_of, percentiles
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
@@ -97,39 +95,3 @@ def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
     assert "guideline" not in levels and skipped["guideline:low_margin"] == 1
     levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.6, c0_g1=0.5), skipped)}
     assert levels["guideline"] == pytest.approx((0.25 - 0.1) / 2)
-
-
-def test_shares_are_of_the_readable_votes() -> None:
-    assert vote_shares(tree_of(("AAB?",), ("tt??",))) == {"A": 0.4, "B": 0.2, "tie": 0.4}
-
-
-def test_the_report_finds_a_signal_that_knows_and_one_that_does_not() -> None:
-    scores: dict[str, dict[str, float]] = {"probdiff": {}, "softmax_var": {}}
-    trees = []
-    rng = random.Random(0)
-    for index in range(40):
-        tree = tree_of(("AABB", "ABAB"), ("AAAt", "BBA?"), index=index)
-        trees.append(replace(tree, comparison=replace(tree.comparison, label="A")))
-        for _, _, j in trees[-1].judgments():
-            scores["probdiff"][j.id] = 0.8 if j.verdict == "A" else 0.2
-            scores["softmax_var"][j.id] = rng.random()
-    report = SignalReport(Rewards(scores), "neutral")
-    for tree in trees:
-        report.add(tree, None)
-    table = report.table(0)
-    assert table["label"]["probdiff"]["n"] == 0, "no label, nothing to compare with"
-    truth = table["truth"]
-    assert truth["probdiff"]["auc"] == 1.0
-    assert truth["probdiff"]["n"] == 40 * 14, "neither the unreadable judgment nor the tie"
-    low, high = truth["softmax_var"]["auc_ci"]
-    assert low < 0.5 < high
-    assert truth["probdiff"]["clusters"] == 40
-    (line,) = summary(table)
-    assert line.startswith("AUC of judgments against the truth (n = 560): ensemble ")
-    assert "probdiff 1.000 (1.000–1.000)" in line
-
-
-def test_a_neutral_tie_is_neither_right_nor_wrong() -> None:
-    assert [rightness(v, "A", "neutral") for v in ("A", "B", "tie", None)] == [1.0, 0.0, None, None]
-    assert [rightness(v, "A", "wrong") for v in ("A", "B", "tie", None)] == [1.0, 0.0, 0.0, None]
-    assert [rightness(v, "tie", "neutral") for v in ("A", "tie")] == [0.0, 1.0]

@@ -1,18 +1,16 @@
-"""Evidence behind pairs: probabilities against an integral, consensus by its definition, levels that are chance."""
+"""Evidence behind pairs: probabilities against an integral, and consensus by its definition."""
 
 from __future__ import annotations
 
-import random
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from judgetrain.artifacts.disk_list import only
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.significance import LevelTest, Outcomes, above_zero, against_label, better, consensus
+from judgetrain.label.significance import Outcomes, above_zero, against_label, better, consensus
 from tests.builders.label import PROMPTER, tree_of
 
 
@@ -71,36 +69,3 @@ def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
         builder = PairBuilder(PROMPTER, config)
         found = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
         assert {p.level for p in found} == levels
-
-
-def test_a_level_that_is_chance_teaches_nothing() -> None:
-    """Guidelines whose two orders speak for different ones; criteria that the others bear out."""
-    chance, real = ("AtAA", "AAAt"), ("AAAA", "AAtt")
-    for words, share, taught in ((chance, 0.0, False), (real, None, True)):
-        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], min_evidence=0.55))
-        trees = [tree_of(words, ("AAAA", "AAAA"), ("BBBB",), index=i) for i in range(30)]
-        for tree in trees:
-            builder.tested.add_tree(tree, 0.5)
-        pairs = [p for tree in trees for p in builder.guideline_pairs(tree, "A")]
-        pairs += [p for tree in trees for p in builder.criteria_pairs(tree, "A", random.Random(0), 1)]
-        table = builder.tested.table()
-        if share is not None:
-            assert (table["guideline"]["tested"], table["guideline"]["share"]) == (30, share)
-            assert table["guideline"]["chance"] == 1.0
-        kept = {p.level for p in only(pairs, builder.selected(pairs, 0))}
-        assert ("guideline" in kept) == (taught and any(p.level == "guideline" for p in pairs))
-        assert (builder.skipped["guideline:level_is_chance"] > 0) == (
-            not taught and any(p.level == "guideline" for p in pairs)
-        )
-
-
-def test_a_level_is_tested_against_a_half() -> None:
-    test = LevelTest()
-    for agrees in [True] * 60 + [False] * 40:
-        test.add("criteria", 1.0, 1.0 if agrees else -1.0)
-    test.add("criteria", 0.0, 1.0)
-    assert test.p_value("criteria") == pytest.approx(stats.binom.sf(59, 100, 0.5))
-    assert test.table() == {"criteria": {"tested": 100, "share": 0.6, "chance": 0.0284}}
-    few = LevelTest()
-    few.add("judgment", 1.0, -1.0)
-    assert few.p_value("judgment") == 0.0, "of one nothing is said"

@@ -33,7 +33,7 @@ class HoldoutSettings(StageSettings):
     holdout_labels: str = at("rounds.holdout_labels")
     tree: TreeConfig | None = at("tree", only=HOW, active_if=_grows)
     engine: EngineConfig | None = at("engine", active_if=_grows)
-    label: LabelConfig | None = at("label", only=("vote",), active_if=_grows)
+    label: LabelConfig | None = at("label", only=("rule",), active_if=_grows)
     prompts: str = at("prompts", in_fingerprint=False)
 
 
