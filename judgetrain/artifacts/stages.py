@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -40,6 +41,11 @@ class StageSettings:
     """All that a stage reads of the configuration, which is also what its fingerprint covers."""
 
     seed: int = at("seed")
+
+    @property
+    def judges(self) -> Sequence[str]:
+        """The stages whose judges the settings name: the stage's inputs, where it does not say others."""
+        return ()
 
     @classmethod
     def of(cls, config: Any) -> Self:
@@ -92,8 +98,9 @@ class Stage(Generic[S]):
     Args:
         name: as in ``stage=NAME``, and the folder of its artifacts.
         settings: the class of its settings.
-        code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs.
-        inputs: the stages that it needs, given its settings.
+        code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs; by default ``run`` of the
+            module ``stage`` beside the ``stages`` that has the settings.
+        inputs: the stages that it needs, given its settings; by default those whose judges they name.
         check: refuses, before anything runs, settings that the stage cannot work with (``ConfigError``).
         format: raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
@@ -109,8 +116,8 @@ class Stage(Generic[S]):
 
     name: str
     settings: type[S]
-    code: str
-    inputs: Callable[[S], Sequence[str]] = needs()
+    code: str = ""
+    inputs: Callable[[S], Sequence[str]] = attrgetter("judges")
     check: Callable[[S], None] = _no_check
     format: int = 1
     trains: bool = False
@@ -119,6 +126,10 @@ class Stage(Generic[S]):
     estimate: str = ""
     finished: str = ""
     without: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.code:
+            object.__setattr__(self, "code", f"{self.settings.__module__.removesuffix('s')}:run")
 
     def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
         """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""

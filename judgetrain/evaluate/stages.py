@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage
@@ -96,7 +95,6 @@ EVALUATE = Stage(
     settings=EvaluateSettings,
     code="judgetrain.evaluate.stage:run",
     artifact="evaluation",
-    inputs=attrgetter("judges"),
     check=_check_evaluate,
     check_here=_check_evaluate_here,
     format=4,

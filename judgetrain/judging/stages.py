@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
@@ -82,7 +81,7 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         )
 
 
-def _check_judge(found: JudgeSettings) -> None:
+def _check(found: JudgeSettings) -> None:
     settings = found.verdicts
     check_judge(found, settings.judge, "verdicts.judge")
     if settings.systems:
@@ -105,6 +104,29 @@ def _check_judge(found: JudgeSettings) -> None:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerdictsSettings(StageSettings):
+    """A stage that reads verdicts: those in ``files``, or where none are named, those of stage judge."""
+
+    verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
+    world: WorldConfig = at("dialogues.world", in_fingerprint=False)
+    """What stage judge is to judge, looked at before it does."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Files of verdicts."""
+        raise NotImplementedError
+
+    @property
+    def judges(self) -> Sequence[str]:
+        """Stage judge, where no files are named."""
+        return () if self.files else ("judge",)
+
+    def items(self) -> Sequence[Item]:
+        """What stage judge is to judge."""
+        return items_here(self.verdicts, self.world, self.seed)
+
+
 def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -> Sequence[Item]:
     """What is to be judged, as far as it is on this machine: none of what the Hub holds."""
     from judgetrain.judging.items import read_items
@@ -114,18 +136,10 @@ def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -
     return read_items(verdicts, world, seed)
 
 
-def _check_judge_here(settings: JudgeSettings) -> None:
+def _check_here(settings: JudgeSettings) -> None:
     """Read what is to be judged, and look at the judge's directory."""
     items_here(settings.verdicts, settings.world, settings.seed)
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
-JUDGE = Stage(
-    name="judge",
-    settings=JudgeSettings,
-    code="judgetrain.judging.judging:run",
-    artifact="evaluation",
-    inputs=attrgetter("judges"),
-    check=_check_judge,
-    check_here=_check_judge_here,
-)
+JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=_check, check_here=_check_here)

@@ -103,7 +103,7 @@ def check_revision_prompt(scorer: ScorerConfig) -> None:
         raise ConfigError(f"scorer.revision_prompt={scorer.revision_prompt!r}: allowed are {', '.join(revision)}")
 
 
-def _check_selfeval(settings: SelfEvalSettings) -> None:
+def _check(settings: SelfEvalSettings) -> None:
     from judgetrain.scorers.methods import check_scorers
 
     if not settings.selfeval.methods:
@@ -113,10 +113,5 @@ def _check_selfeval(settings: SelfEvalSettings) -> None:
 
 
 SELFEVAL = Stage(
-    name="selfeval",
-    settings=SelfEvalSettings,
-    code="judgetrain.scorers.stage:run",
-    artifact="evaluation",
-    inputs=needs("dialogues"),
-    check=_check_selfeval,
+    name="selfeval", settings=SelfEvalSettings, artifact="evaluation", inputs=needs("dialogues"), check=_check
 )

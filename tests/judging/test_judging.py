@@ -16,7 +16,7 @@ from judgetrain.data.readers import parquet
 from judgetrain.engines.openai import gate
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
-from judgetrain.judging import judging
+from judgetrain.judging import stage as judging
 from judgetrain.judging.items import read_items
 from tests.builders.faulty_server import serving
 from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines

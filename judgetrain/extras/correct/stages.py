@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import ClassVar
 
 from judgetrain.artifacts.stages import Stage, at
@@ -37,7 +36,7 @@ class CorrectSettings(ModelSettings):
         return self.correct.source.type == "world"
 
 
-def _check_correct(found: CorrectSettings) -> None:
+def _check(found: CorrectSettings) -> None:
     settings, method = found.correct, Method.parse(found.correct.judge)
     if settings.source.type != "world" and not settings.source.path:
         raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
@@ -60,7 +59,7 @@ def _check_correct(found: CorrectSettings) -> None:
     load_prompt_set(settings.prompts, "correction", "correct.prompts")
 
 
-def _check_correct_here(found: CorrectSettings) -> None:
+def _check_here(found: CorrectSettings) -> None:
     """Read the comparisons, and look at the judge's directory."""
     source = found.correct.source
     if source.type != "world":
@@ -69,11 +68,4 @@ def _check_correct_here(found: CorrectSettings) -> None:
     check_directories(found.engine, found.methods, "correct.judge")
 
 
-CORRECT = Stage(
-    name="correct",
-    settings=CorrectSettings,
-    code="judgetrain.extras.correct.stage:run",
-    inputs=attrgetter("judges"),
-    check=_check_correct,
-    check_here=_check_correct_here,
-)
+CORRECT = Stage(name="correct", settings=CorrectSettings, check=_check, check_here=_check_here)

@@ -25,12 +25,13 @@ class CorrelateSettings(ModelSettings):
         """Who rates."""
         return [Method.parse(text) for text in self.correlate.raters]
 
+    @property
+    def judges(self) -> Sequence[str]:
+        """Those that rate this run's own answers, and the answers."""
+        return ("dialogues", "selfeval", *super().judges) if self.correlate.own else ()
 
-def _correlate_inputs(settings: CorrelateSettings) -> Sequence[str]:
-    return ("dialogues", "selfeval", *settings.judges) if settings.correlate.own else ()
 
-
-def _check_correlate(found: CorrelateSettings) -> None:
+def _check(found: CorrelateSettings) -> None:
     settings = found.correlate
     if not settings.own and not settings.scores:
         raise ConfigError("correlate.own=false and correlate.scores is empty: there is no score; name a file of some")
@@ -54,7 +55,7 @@ def _check_correlate(found: CorrelateSettings) -> None:
         raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
 
 
-def _check_correlate_here(found: CorrelateSettings) -> None:
+def _check_here(found: CorrelateSettings) -> None:
     """Read the files of ratings and scores, and look at the raters' directories."""
     from judgetrain.extras.correlate.columns import read_columns
 
@@ -64,11 +65,5 @@ def _check_correlate_here(found: CorrelateSettings) -> None:
 
 
 CORRELATE = Stage(
-    name="correlate",
-    settings=CorrelateSettings,
-    code="judgetrain.extras.correlate.stage:run",
-    artifact="evaluation",
-    inputs=_correlate_inputs,
-    check=_check_correlate,
-    check_here=_check_correlate_here,
+    name="correlate", settings=CorrelateSettings, artifact="evaluation", check=_check, check_here=_check_here
 )

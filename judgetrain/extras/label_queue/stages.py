@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from judgetrain.artifacts.stages import Stage, StageSettings, at
-from judgetrain.data.config import WorldConfig
+from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
-from judgetrain.judging.config import VerdictsConfig
-from judgetrain.judging.stages import JUDGE, items_here
+from judgetrain.judging.stages import VerdictsSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelQueueSettings(StageSettings):
+class LabelQueueSettings(VerdictsSettings):
     """Stage label_queue."""
 
     label_queue: LabelQueueConfig = at("label_queue")
-    verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
-    world: WorldConfig = at("dialogues.world", in_fingerprint=False)
-    """What stage judge is to judge, looked at before it does."""
 
-
-def _inputs(settings: LabelQueueSettings) -> Sequence[str]:
-    return () if settings.label_queue.files else (JUDGE.name,)
+    @property
+    def files(self) -> Sequence[str]:
+        """Files of verdicts."""
+        return self.label_queue.files
 
 
 def _check(settings: LabelQueueSettings) -> None:
@@ -40,7 +36,7 @@ def _check_here(settings: LabelQueueSettings) -> None:
     if queue.files:
         read_rows_of(queue.files)
     elif not queue.relabel:
-        items = items_here(settings.verdicts, settings.world, settings.seed)
+        items = settings.items()
         if items and all(item.failure or item.comparison.label for item in items):
             raise ConfigError(
                 f"label_queue: none of the {len(items)} comparisons is left to label: all have a label or cannot be "
@@ -48,12 +44,5 @@ def _check_here(settings: LabelQueueSettings) -> None:
             )
 
 
-LABEL_QUEUE = Stage(
-    name="label_queue",
-    settings=LabelQueueSettings,
-    code="judgetrain.extras.label_queue.stage:run",
-    inputs=_inputs,
-    check=_check,
-    check_here=_check_here,
-)
+LABEL_QUEUE = Stage(name="label_queue", settings=LabelQueueSettings, check=_check, check_here=_check_here)
 """Stage label_queue."""

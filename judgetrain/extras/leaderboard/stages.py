@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from judgetrain.artifacts.stages import Stage, StageSettings, at
-from judgetrain.data.config import WorldConfig
+from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard.config import LeaderboardConfig
-from judgetrain.judging.config import VerdictsConfig
-from judgetrain.judging.stages import JUDGE, items_here
+from judgetrain.judging.stages import VerdictsSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderboardSettings(StageSettings):
+class LeaderboardSettings(VerdictsSettings):
     """Stage leaderboard."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
-    verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
-    world: WorldConfig = at("dialogues.world", in_fingerprint=False)
-    """What stage judge is to judge, looked at before it does."""
 
-
-def _inputs(settings: LeaderboardSettings) -> Sequence[str]:
-    return () if settings.leaderboard.files else (JUDGE.name,)
+    @property
+    def files(self) -> Sequence[str]:
+        """Files of verdicts."""
+        return self.leaderboard.files
 
 
 def _check_here(settings: LeaderboardSettings) -> None:
@@ -39,7 +35,7 @@ def _check_here(settings: LeaderboardSettings) -> None:
         for _ in read_battles(settings.leaderboard.files):
             pass
         return
-    items = items_here(settings.verdicts, settings.world, settings.seed)
+    items = settings.items()
     judged = [item.comparison for item in items if item.failure is None]
     if items and not judged:
         raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
@@ -52,11 +48,4 @@ def _check_here(settings: LeaderboardSettings) -> None:
             )
 
 
-LEADERBOARD = Stage(
-    name="leaderboard",
-    settings=LeaderboardSettings,
-    code="judgetrain.extras.leaderboard.stage:run",
-    artifact="evaluation",
-    inputs=_inputs,
-    check_here=_check_here,
-)
+LEADERBOARD = Stage(name="leaderboard", settings=LeaderboardSettings, artifact="evaluation", check_here=_check_here)

@@ -48,7 +48,7 @@ class StudiesSettings(ModelSettings):
         return [Method.parse(text) for text in dict.fromkeys((self.studies.judge, self.studies.duels)) if text]
 
 
-def _check_studies(found: StudiesSettings) -> None:
+def _check(found: StudiesSettings) -> None:
     settings = found.studies
     if "probdiff" not in found.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
@@ -69,7 +69,7 @@ def _check_studies(found: StudiesSettings) -> None:
             load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
 
 
-def _check_studies_here(found: StudiesSettings) -> None:
+def _check_here(found: StudiesSettings) -> None:
     """Read people's verdicts, and look at the judge's directory."""
     if found.studies.verdicts:
         read_verdicts(found.studies.verdicts, "studies.verdicts")
@@ -79,8 +79,7 @@ def _check_studies_here(found: StudiesSettings) -> None:
 STUDIES = Stage(
     name="studies",
     settings=StudiesSettings,
-    code="judgetrain.extras.probdiff_studies.stage:run",
     inputs=needs("dialogues", "selfeval"),
-    check=_check_studies,
-    check_here=_check_studies_here,
+    check=_check,
+    check_here=_check_here,
 )

@@ -56,12 +56,12 @@ class RoundCheckSettings(ModelSettings):
         return (Method.parse(self.result),)
 
 
-def _round_inputs(settings: RoundCheckSettings) -> Sequence[str]:
+def _inputs(settings: RoundCheckSettings) -> Sequence[str]:
     """The round's result, and before the first round the Initial judge."""
     return "holdout_comparisons", *(() if settings.earlier else ("initial",)), settings.result
 
 
-def _check_round(settings: RoundCheckSettings) -> None:
+def _check(settings: RoundCheckSettings) -> None:
     if settings.branches > (settings.criteria or 0):
         raise ConfigError(f"rounds.branches={settings.branches}: at most tree.criteria={settings.criteria}")
     check_model(settings, Method.parse(settings.result), "rounds.judge")
@@ -81,10 +81,5 @@ HOLDOUT = Stage(
 )
 
 ROUND_CHECK = Stage(
-    name="round_check",
-    settings=RoundCheckSettings,
-    code="judgetrain.extras.rounds.stage:run",
-    artifact="evaluation",
-    inputs=_round_inputs,
-    check=_check_round,
+    name="round_check", settings=RoundCheckSettings, artifact="evaluation", inputs=_inputs, check=_check
 )

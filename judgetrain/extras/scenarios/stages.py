@@ -25,7 +25,7 @@ class ScenariosSettings(ModelSettings):
         return any(b.source.type == "world" for b in self.benchmarks)
 
 
-def _check_scenarios(settings: ScenariosSettings) -> None:
+def _check(settings: ScenariosSettings) -> None:
     if settings.source is None:
         raise ConfigError(
             "evaluate.scenarios.path is empty: name queries with a category; a classifier learns from them"
@@ -35,10 +35,5 @@ def _check_scenarios(settings: ScenariosSettings) -> None:
 
 
 SCENARIOS = Stage(
-    name="scenarios",
-    settings=ScenariosSettings,
-    code="judgetrain.extras.scenarios.stage:run",
-    artifact="evaluation",
-    inputs=needs("cluster"),
-    check=_check_scenarios,
+    name="scenarios", settings=ScenariosSettings, artifact="evaluation", inputs=needs("cluster"), check=_check
 )

@@ -14,7 +14,7 @@ from judgetrain.judges.checks import check_directories
 from judgetrain.judges.factory import Models
 from judgetrain.judges.settings import judges_of
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.judging.judging import judge_of
+from judgetrain.judging.stage import judge_of
 from judgetrain.judging.stages import JudgeSettings, check_judge
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline

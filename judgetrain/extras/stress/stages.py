@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_dialogues
@@ -79,13 +78,5 @@ def _check_here(found: StressSettings) -> None:
     check_directories(found.engine, found.methods, "stress.methods")
 
 
-STRESS = Stage(
-    name="stress",
-    settings=StressSettings,
-    code="judgetrain.extras.stress.stage:run",
-    artifact="evaluation",
-    inputs=attrgetter("judges"),
-    check=_check,
-    check_here=_check_here,
-)
+STRESS = Stage(name="stress", settings=StressSettings, artifact="evaluation", check=_check, check_here=_check_here)
 """Stage stress."""
