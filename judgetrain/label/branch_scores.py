@@ -73,7 +73,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
 
             places = range(count_rows(trees, "trees"))
             out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
-    return Rewards(_percentiles(read_scores(out.directory), signals, settings))
+    return Rewards(_percentiles(read_scores(out.directory), signals))
 
 
 def read_scores(directory: Path) -> list[dict[str, Any]]:
@@ -111,9 +111,7 @@ def _plain(value: Value) -> float | str:
     return value.reason if isinstance(value, Unscored) else value
 
 
-def _percentiles(
-    scored: Sequence[Mapping[str, Any]], signals: Sequence[str], settings: ScorerConfig
-) -> dict[str, dict[str, float]]:
+def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> dict[str, dict[str, float]]:
     """By signal, the percentile of each node among the nodes of its level."""
     levels: dict[str, list[Mapping[str, Any]]] = {}
     for row in scored:
@@ -124,7 +122,7 @@ def _percentiles(
             parts = {}
             for name in _names(signal):
                 values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
-                parts[name] = Scores(name, values, better(name, settings))
+                parts[name] = Scores(name, values, better(name))
             oriented = assemble(parts, signal).oriented
             result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
     return result

@@ -21,8 +21,6 @@ class ScorerConfig:
         "and scores of whole distributions have none. None: scorer.model is read",
         active_if=lambda c: c.engine is not None,
     )
-    formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
-    revisions: int = key(1, "ProbDiff: K, each of the one before it", low=1)
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
     revision_temperature: float | None = key(
         0.1, "ProbDiff: the paper's 0.1; None, in stage selfeval: that of the answer", low=0.0, high=10.0

@@ -19,8 +19,8 @@ from judgetrain.scorers.results import Result
 
 log = logging.getLogger(__name__)
 
-PASSES = {"paper": 10, "released": 7}
-"""By formula, as the paper says and as its released code has it."""
+PASSES = 10
+"""Of either ensemble, as the paper says."""
 TOP_K, TEMPERATURE = 50, 1.0
 """Of a decoding ensemble's texts; the paper names neither."""
 Passes = list[list[float] | Unscored]
@@ -58,9 +58,8 @@ class PromptEnsemble(Ensemble):
         samples, settings = batch.samples, batch.settings
         rng = random.Random(derive_seed(batch.seed, "prmensem"))
         pool = load_scorer_prompts(settings.prompts).system_prompts
-        drawn = [rng.choice(pool) for _ in range(PASSES[settings.formula])]
-        distinct = list(dict.fromkeys(drawn))
-        sentprob = FEATURES["sentprob"].by(settings.formula).read
+        drawn = [rng.choice(pool) for _ in range(PASSES)]
+        distinct, sentprob = list(dict.fromkeys(drawn)), FEATURES["sentprob"].read
         flat = batch.scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
         results: Passes = []
         for i in range(len(samples)):
@@ -83,17 +82,16 @@ class DecodingEnsemble(Ensemble):
     def passes(self, batch: Batch) -> Passes:
         """SentProb of each text that the model decoded for a sample; texts without one are left out, and logged."""
         samples, settings = batch.samples, batch.settings
-        count = PASSES[settings.formula]
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
-        chats = [sample.chat for sample in samples for _ in range(count)]
+        chats = [sample.chat for sample in samples for _ in range(PASSES)]
         written = batch.scorer.generate(
             [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(batch.seed, "decensem")
         )
-        sentprob = FEATURES["sentprob"].by(settings.formula).read
+        sentprob = FEATURES["sentprob"].read
         flat = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
         results: Passes = []
-        for start in range(0, len(flat), count):
-            own = slice(start, start + count)
+        for start in range(0, len(flat), PASSES):
+            own = slice(start, start + PASSES)
             read = [sentprob(r) for r in flat[own] if not isinstance(r, Unscored)]
             results.append(read or Unscored(_missing(written[own], flat[own]).most_common(1)[0][0]))
         if missing := _missing(written, flat):

@@ -58,19 +58,14 @@ class Estimator(ABC):
     """Computes scores, several at once where they come from the same passes.
 
     ``group``: its name, that of the shards that keep its scores. ``names``: its scores, with 1 where more is better and
-    -1 where less is. ``of_responses``: it scores a given response, not the model on a prompt. ``illustrated`` and
-    ``calibrated``: whether references change it (:data:`~judgetrain.scorers.methods.VARIANTS`).
+    -1 where less is. ``of_responses``: it scores a given response, not the model on a prompt. ``references``: whether
+    they change it (:data:`~judgetrain.scorers.methods.VARIANTS`).
     """
 
     group: ClassVar[str]
     names: ClassVar[Mapping[str, int]]
     of_responses: ClassVar[bool] = True
-    illustrated: ClassVar[bool] = True
-    calibrated: ClassVar[bool] = True
-
-    def better(self, name: str, settings: ScorerConfig) -> int:
-        """1 if more of a score is better, -1 if less is."""
-        return self.names[name]
+    references: ClassVar[bool] = True
 
     @abstractmethod
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:

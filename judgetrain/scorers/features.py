@@ -1,8 +1,4 @@
-"""Glass-box features as functions of token statistics (glass-box paper, sections 2 and 3).
-
-``formula="paper"`` is what the paper's equations say; ``formula="released"`` is what its released code computes: one
-step late (:class:`~judgetrain.scorers.results.TokenStatistics` says how), with another entropy and variance.
-"""
+"""Glass-box features as functions of token statistics (glass-box paper, sections 2 and 3), as its equations say."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.results import Result, TokenStatistics
@@ -26,18 +21,12 @@ Read = Callable[[TokenStatistics], float]
 class Feature:
     """A feature of one response: how to compute it, and whether more of it is better (1) or less (-1).
 
-    ``attention``: it reads attention entropies. ``released``: by the released code, where that differs.
+    ``attention``: it reads attention entropies.
     """
 
     read: Read
     better: int
-    doc: str
     attention: bool = False
-    released: Feature | None = None
-
-    def by(self, formula: str) -> Feature:
-        """The feature by a formula, ``paper`` or ``released``."""
-        return self.released if self.released and formula == "released" else self
 
 
 def mean(values: ArrayLike) -> float:
@@ -57,53 +46,20 @@ def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
 
 
 FEATURES: dict[str, Feature] = {
-    "sentprob": Feature(
-        lambda s: float(np.sum(s["logprob"], dtype=np.float64)),
-        1,
-        "log of the response's probability: the sum of its tokens' log-probabilities",
-        released=Feature(lambda s: mean(s.released("logprob")), 1, "mean log-probability, one step late"),
-    ),
-    "sentprob_mean": Feature(
-        lambda s: mean(s["logprob"]),
-        1,
-        "mean log-probability per token",
-        released=Feature(lambda s: mean(s.released("logprob")), 1, "the same as sentprob"),
-    ),
-    "softmax_ent": Feature(
-        lambda s: mean(s["entropy"]),
-        -1,
-        "mean entropy of the softmax",
-        released=Feature(
-            lambda s: mean(s.released("logprob_times_logit")),
-            1,
-            "mean over steps and vocabulary of log-probability times raw logit, one step late",
-        ),
-    ),
-    "softmax_var": Feature(
-        lambda s: variance(np.exp(s["logprob"], dtype=np.float64)),
-        -1,
-        "variance of the tokens' probabilities",
-        released=Feature(
-            lambda s: mean(s.released("logprob_variance")),
-            1,
-            "variance of the log-probabilities over the vocabulary, mean over steps, one step late",
-        ),
-    ),
-    "softmax_var_log": Feature(
-        lambda s: variance(s["logprob"]),
-        -1,
-        "variance of the tokens' log-probabilities",
-        released=Feature(lambda s: variance(s.released("logprob")), -1, "the same, one step late"),
-    ),
-    "attnent_min": Feature(lambda s: float(_attention(s).min()), -1, "smallest attention entropy of all heads", True),
-    "attnent_avg": Feature(lambda s: float(_attention(s).mean()), -1, "mean attention entropy of all heads", True),
+    # Log of the response's probability.
+    "sentprob": Feature(lambda s: float(np.sum(s["logprob"], dtype=np.float64)), 1),
+    "sentprob_mean": Feature(lambda s: mean(s["logprob"]), 1),
+    "softmax_ent": Feature(lambda s: mean(s["entropy"]), -1),
+    # The paper's equation has the variance of the tokens' probabilities, its text that of their log-probabilities.
+    "softmax_var": Feature(lambda s: variance(np.exp(s["logprob"], dtype=np.float64)), -1),
+    "softmax_var_log": Feature(lambda s: variance(s["logprob"]), -1),
+    "attnent_min": Feature(lambda s: float(_attention(s).min()), -1, attention=True),
+    "attnent_avg": Feature(lambda s: float(_attention(s).mean()), -1, attention=True),
 }
 """Every feature that one pass gives; a line here is a scorer.
 
-The directions of ``paper`` are its argument: a confident model (probable tokens, low entropy, little dispersion,
-focused attention) answers well. Those of ``released`` follow the quantity: a peaked softmax has larger log-probability
-products and a larger spread over the vocabulary, and so the stored features rise with the GPT-4 score. That of SentProb
-is the paper's too, though its stored values fall as the GPT-4 score rises: the published correlations are absolute.
+Directions are the paper's argument: a confident model (probable tokens, low entropy, little dispersion, focused
+attention) answers well.
 """
 
 
@@ -113,10 +69,6 @@ class SinglePass(Estimator):
     group = "single_pass"
     names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
 
-    def better(self, name: str, settings: ScorerConfig) -> int:
-        """1 if more of a feature is better, -1 if less is, by the formula of the settings."""
-        return FEATURES[name].by(settings.formula).better
-
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
         """Each feature of every sample, ``no_distribution`` where a server does not tell what it is made of.
 
@@ -124,12 +76,12 @@ class SinglePass(Estimator):
             EngineError: attention weights are asked for and cannot be had.
         """
         results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
-        return {name: read(results, name, batch.settings.formula) for name in names}
+        return {name: read(results, name) for name in names}
 
 
-def read(results: Sequence[Result], name: str, formula: str = "paper") -> Scores:
+def read(results: Sequence[Result], name: str) -> Scores:
     """One feature of token statistics that are there already; there is none where it would be infinite or NaN."""
-    feature = FEATURES[name].by(formula)
+    feature = FEATURES[name]
     values: list[Value] = [r if isinstance(r, Unscored) else _value(feature, r) for r in results]
     finite = [v if isinstance(v, Unscored) or math.isfinite(v) else Unscored("non_finite") for v in values]
     return Scores(name, finite, feature.better)

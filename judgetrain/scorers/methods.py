@@ -46,7 +46,7 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
         if not set(variants) <= set(VARIANTS) or len(set(variants)) < len(variants):
             raise ConfigError(f"{key}: {text!r}: after a score's name there may be +{', +'.join(VARIANTS)}")
         for part in COMBINED.get(name, (name,)) if variants and name in SCORERS else ():
-            if not (BY_NAME[part].illustrated and BY_NAME[part].calibrated):
+            if not BY_NAME[part].references:
                 raise ConfigError(f"{key}: {text!r}: references change nothing of {part}; leave out what follows +")
         if name in SCORERS and name not in allowed:
             raise ConfigError(
@@ -133,12 +133,12 @@ def assemble(found: Mapping[str, Scores], name: str) -> Scores:
     return Scores(name, [reason or cast(float, value) for reason, value in zip(reasons, total, strict=True)], 1)
 
 
-def better(name: str, settings: ScorerConfig) -> int:
-    """1 if more of a score is better, -1 if less is, as the settings compute it."""
+def better(name: str) -> int:
+    """1 if more of a score is better, -1 if less is."""
     if parts(name) != [name]:
         return 1
     name, *variants = name.split("+")
-    return -1 if "calibration" in variants else BY_NAME[name].better(name, settings)
+    return -1 if "calibration" in variants else BY_NAME[name].names[name]
 
 
 def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:

@@ -22,8 +22,7 @@ def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         logits: ``[steps, vocabulary]``, any floating type; reduced in float32, without a copy of all of them.
         targets: ``[steps]``, the token ids whose log-probability is wanted.
 
-    A step whose logits hold NaN or positive infinity gives NaN. Negative infinity (a token ruled out) gives an
-    infinite ``logprob_variance``, and NaN where the mean over the vocabulary has no value.
+    A step whose logits hold NaN or positive infinity gives NaN. Negative infinity (a token ruled out) counts nothing.
     """
 
     def fill(rows: slice, part: slice, out: torch.Tensor) -> None:
@@ -85,7 +84,7 @@ def _in_tiles(
             logits, scratch = (buffer[: len(own) * count].view(-1, count) for buffer in buffers)
             fill(rows, part, logits)
             sums.add(logits, scratch)
-        parts.append(sums.columns(vocabulary))
+        parts.append(sums.columns())
     return torch.cat(parts)
 
 
@@ -96,17 +95,11 @@ class _Sums:
         self._chosen = chosen
         zero = torch.zeros_like(chosen)
         self._best = torch.full_like(zero, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
-        self._total = self._products = self._sum = self._spread = zero
-        self._near: torch.Tensor | None = None
+        self._total = self._products = zero
 
     def add(self, logits: torch.Tensor, scratch: torch.Tensor) -> None:
         """Read the next slice of the vocabulary; both buffers are overwritten."""
-        if self._near is None:  # sums of squares lose nothing around a value near the mean
-            self._near = logits.mean(dim=-1, keepdim=True)
         best = torch.maximum(self._best, logits.amax(dim=-1, keepdim=True))
-        torch.sub(logits, self._near, out=scratch)
-        self._sum = self._sum + scratch.sum(dim=-1, keepdim=True)
-        self._spread = self._spread + _dot(scratch, scratch)
         shifted = logits.sub_(best)
         weights = torch.exp(shifted, out=scratch)
         step = self._best - best
@@ -115,18 +108,10 @@ class _Sums:
         self._total = scale * self._total + weights.sum(dim=-1, keepdim=True)
         self._best = best
 
-    def columns(self, size: int) -> torch.Tensor:
-        """The statistics over a vocabulary of ``size`` tokens, as :func:`reduce_logits` has them."""
-        assert self._near is not None
+    def columns(self) -> torch.Tensor:
+        """The statistics of what was read, as :func:`reduce_logits` has them."""
         log_total = self._total.log()
-        log_partition, mean = self._best + log_total, self._near + self._sum / size
-        spread = self._spread - self._sum.square() / size
-        columns = (
-            self._chosen - log_partition,
-            log_total - self._products / self._total,
-            spread / max(1, size - 1),
-            spread / size + mean * (mean - log_partition),
-        )
+        columns = (self._chosen - (self._best + log_total), log_total - self._products / self._total)
         return torch.cat(columns, dim=1)
 
 

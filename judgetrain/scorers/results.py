@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from judgetrain.scorers.encode import Unscored
 
-COLUMNS = ("logprob", "entropy", "logprob_variance", "logprob_times_logit")
+COLUMNS = ("logprob", "entropy")
 """The statistics of one step of a softmax, in the order in which tables hold them.
 
-``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats. ``logprob_variance``:
-unbiased variance over the vocabulary of the log-probabilities. ``logprob_times_logit``: mean over the vocabulary of
-log-probability times raw logit, which the glass-box paper's released code takes for the entropy.
+``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats.
 """
 
 
@@ -23,10 +21,8 @@ log-probability times raw logit, which the glass-box paper's released code takes
 class TokenStatistics:
     """Statistics of one response of T tokens.
 
-    ``steps``: by name of :data:`COLUMNS` a float32 array ``[T + 1]``: the steps that
-    predict the T response tokens, then the step after the last one, whose target is the sequence's first token (the
-    glass-box paper's released code scores that one, and not the first). ``attention_entropy``: for each layer a
-    float array ``[heads]``, nats; None where it was not asked for.
+    ``steps``: by name of :data:`COLUMNS` a float32 array ``[T]`` of the steps that predict the response's tokens.
+    ``attention_entropy``: for each layer a float array ``[heads]``, nats; None where it was not asked for.
     """
 
     prompt_tokens: int
@@ -35,12 +31,8 @@ class TokenStatistics:
     attention_entropy: tuple[NDArray[np.float32], ...] | None = None
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        """A statistic of the steps that predict the response's tokens, ``[T]``."""
-        return self.steps[name][:-1]
-
-    def released(self, name: str) -> NDArray[np.float32]:
-        """The same one step late, ``[T]``, as the glass-box paper's released code masks it."""
-        return self.steps[name][1:]
+        """A statistic of every step, ``[T]``."""
+        return self.steps[name]
 
     @property
     def mean_logprob(self) -> float:

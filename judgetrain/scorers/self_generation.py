@@ -21,7 +21,7 @@ class SelfGeneration(Estimator):
 
     group = "self_generation"
     names: ClassVar = {"self_generation": 1}
-    calibrated = False
+    references = False
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
         """The ratings, 1 to 10; ``unreadable_rating`` where the model wrote none."""

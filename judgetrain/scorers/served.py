@@ -104,5 +104,4 @@ def _result(tokens: Tokens, completion: Completion) -> Result:
     logprobs = np.array(completion.logprobs[len(tokens.prompt) - 1 :], dtype=np.float32)
     if (logprobs <= LOWEST).any():
         return Unscored("non_finite")
-    steps = {"logprob": np.append(logprobs, np.float32(np.nan))}  # no server tells of the step after the last token
-    return TokenStatistics(len(tokens.prompt), len(tokens.response), steps)
+    return TokenStatistics(len(tokens.prompt), len(tokens.response), {"logprob": logprobs})

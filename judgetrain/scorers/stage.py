@@ -66,11 +66,10 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
         raise DataError(f"no answer could be scored: {causes(reasons, REMEDIES, SEE)}")
-    rows = table(answers, settings.selfeval, settings.scorer)
+    rows = table(answers, settings.selfeval.methods)
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
-    title = f"{settings.scored_model.path}, {len(answers)} prompts"
-    report = markdown(rows, settings.selfeval, title)
+    report = markdown(rows, f"{settings.scored_model.path}, {len(answers)} prompts")
     write_text_atomic(out.path("report.md"), report)
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     out.tell([report])
@@ -113,6 +112,5 @@ def _answers(
     for group, members in groups(settings.selfeval.methods).items():
         for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):
             answer.values.update({m: Unscored(v) if isinstance(v := row[m], str) else float(v) for m in members})
-            answer.length_ratio = row.get("length_ratio", answer.length_ratio)
-            answer.cut += row.get("cut", 0)
+            answer.cut = answer.cut or row.get("cut", False)
     return answers

@@ -73,7 +73,7 @@ def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
 
 
 def check_served(config: ScorerConfig) -> None:
-    """Check the server of ``scorer.engine``, if there is one, and that it can tell what is to be computed.
+    """Check the server of ``scorer.engine``, if there is one.
 
     Raises:
         ConfigError: names the key, its value and the remedy.
@@ -83,11 +83,6 @@ def check_served(config: ScorerConfig) -> None:
     if config.engine.type != "openai":
         raise ConfigError(f"scorer.engine.type={config.engine.type!r}: allowed is openai; other models: scorer.model")
     config.engine.check("scorer.engine")
-    if config.formula == "released":
-        raise ConfigError(
-            "scorer.formula=released: it reads the step after the last token, which no server tells of "
-            "(scorer.engine); set scorer.formula=paper"
-        )
 
 
 def check_revision_prompt(scorer: ScorerConfig) -> None:

@@ -195,11 +195,11 @@ class TokenScorer:
         ids, mask = ids.to(device), mask.to(device)
         hidden = self.head.hidden(ids, mask) if cache is None else self.head.following(cache, ids, mask)
         attention = collect.take() if collect else [None] * len(batch)
-        states = torch.cat([hidden[row, response - 1 : end] for row, (response, end) in enumerate(spans)])
-        targets = torch.tensor([t for each in batch for t in (*each.response, each.prompt[0])], device=device)
+        states = torch.cat([hidden[row, response - 1 : end - 1] for row, (response, end) in enumerate(spans)])
+        targets = torch.tensor([token for each in batch for token in each.response], device=device)
         del hidden
         table = self._reduced(states, targets)
-        parts = np.split(table, np.cumsum([len(each.response) + 1 for each in batch])[:-1])
+        parts = np.split(table, np.cumsum([len(each.response) for each in batch])[:-1])
         return [_result(e, p, a) for e, p, a in zip(batch, parts, attention, strict=True)]
 
     def _reduced(self, states: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
@@ -225,8 +225,7 @@ class TokenScorer:
 
 
 def _result(tokens: Tokens, table: NDArray[np.float32], attention: Any) -> Result:
-    # The vocabulary-wide moments of log-probabilities may be infinite, where a model rules tokens out.
-    if not np.isfinite(table[:, [COLUMNS.index(name) for name in ("logprob", "entropy")]]).all():
+    if not np.isfinite(table).all():
         return Unscored("non_finite")
     steps = {name: table[:, column] for column, name in enumerate(COLUMNS)}
     return TokenStatistics(len(tokens.prompt), len(tokens.response), steps, attention)

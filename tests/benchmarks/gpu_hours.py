@@ -129,7 +129,7 @@ def self_evaluation(config: Config, billions: float) -> Iterator[Part]:
     ProbDiff reads an answer and its revisions, a decoding ensemble decodes as often as it has passes, and a prompt
     ensemble reads as often; other scores are read off the answer.
     """
-    methods, passes = " ".join(config.selfeval.methods), PASSES[config.scorer.formula]
+    methods, passes = " ".join(config.selfeval.methods), PASSES
     prompts = sum(source.sample or PROMPTS[source.dataset or source.name] for source in config.dialogues.sources)
     revised = prompts * config.scorer.revisions if "probdiff" in methods else 0
     written = prompts + revised + (prompts * passes if "decensem" in methods else 0)

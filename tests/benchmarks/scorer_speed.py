@@ -30,7 +30,7 @@ from judgetrain.scorers.statistics import TokenScorer
 from tests.benchmarks.common import parser_of
 
 MB = 1 << 20
-COMPARED = ("logprob", "entropy", "logprob_variance")
+COMPARED = ("logprob", "entropy")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def plain(model: Any, batch: Sequence[Tokens]) -> list[tuple[dict[str, np.ndarra
         probs = logs.exp()
         start, end = len(tokens.prompt), len(tokens)
         chosen = logs[:-1].gather(1, ids[0, 1:, None])[:, 0]
-        values = {"logprob": chosen, "entropy": -(probs * logs).sum(-1)[:-1], "logprob_variance": logs.var(-1)[:-1]}
+        values = {"logprob": chosen, "entropy": -(probs * logs).sum(-1)[:-1]}
         used = torch.stack([a[0, :, start - 1 : end - 1, :start].float() for a in output.attentions])
         attention = torch.special.entr(used).sum((-1, -2)) / start
         results.append(({k: v[start - 1 :].cpu().numpy() for k, v in values.items()}, attention.cpu().numpy()))

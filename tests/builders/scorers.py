@@ -39,16 +39,13 @@ def columns(logits: np.ndarray, targets: list[int]) -> dict[str, np.ndarray]:
     return {
         "logprob": np.array([logs[i, targets[i]] for i in steps]),
         "entropy": np.array([-sum(p * x for p, x in zip(probs[i], logs[i], strict=True) if p > 0) for i in steps]),
-        "logprob_variance": logs.var(-1, ddof=1),
-        "logprob_times_logit": (logs * logits).mean(-1),
     }
 
 
 def statistics(model: Any, tokens: Tokens) -> dict[str, np.ndarray]:
-    """Statistics [T + 1] of a response, as TokenStatistics.steps has them."""
-    ids = tokens.prompt + tokens.response
-    logits = full_logits(model, ids)[len(tokens.prompt) - 1 :]
-    return columns(logits, [*tokens.response, ids[0]])
+    """Statistics [T] of a response, as TokenStatistics.steps has them."""
+    logits = full_logits(model, tokens.prompt + tokens.response)[len(tokens.prompt) - 1 : -1]
+    return columns(logits, [*tokens.response])
 
 
 def attention_entropies(model: Any, tokens: Tokens) -> list[list[float]]:

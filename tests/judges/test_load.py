@@ -124,11 +124,6 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         ("external", {"engine": OpenAIEngineConfig()}, r"engine\.model is empty"),
         ("scorer:sentprob", {}, "name it with model="),
         ("scorer:nothing", {"model": "world"}, "'nothing' is no scorer"),
-        (
-            "scorer:sentprob",
-            {"model": "world", "engine": OpenAIEngineConfig(model="m"), "formula": "released"},
-            "formula=released: it reads the step after the last token",
-        ),
         ("longer", {"temperature": 1.0}, "'longer' has no setting temperature"),
         ("one_step:world", {"tie": 1.0}, "tie: there is no such setting here; there are temperature"),
         ("one_step:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),

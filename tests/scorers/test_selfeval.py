@@ -20,7 +20,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from judgetrain.scorers import discrepancy, ensembles, stage
+from judgetrain.scorers import ensembles, probdiff, stage
 from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
@@ -46,7 +46,7 @@ def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
 
 @pytest.fixture(autouse=True)
 def two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ensembles, "PASSES", {"paper": 2})
+    monkeypatch.setattr(ensembles, "PASSES", 2)
 
 
 def out(directory: Path) -> StageRun:
@@ -83,14 +83,13 @@ def test_the_table_by_category_equals_a_recount(
         row = rows[category, "probdiff"]
         assert row["n"] == len(chosen)
         assert row["mean"] == pytest.approx(np.mean([d[i] for i in chosen]))
-        assert row["confidence"] == pytest.approx(np.mean([d[i] >= -0.05 for i in chosen]))
+        assert row["sweep"]["-0.05"] == pytest.approx(np.mean([d[i] >= -0.05 for i in chosen]))
         assert rows[category, "sentprob"]["mean"] == pytest.approx(
             np.mean([answers[i]["scores"]["sentprob"] for i in chosen])
         )
     whole = rows["all", "probdiff"]
-    ratios = [row["length_ratio"] for row in revised]
-    assert whole["length"]["changed"] == np.mean([abs(r - 1) > 0.2 for r in ratios])
-    assert whole["sweep"] == {f"{k:g}": discrepancy.confidence(d, k) for k in (0.0, -0.05, -0.1)}
+    assert whole["cut"] == sum(row["cut"] for row in revised)
+    assert whole["sweep"] == {f"{k:g}": probdiff.confidence(d, k) for k in (0.0, -0.05, -0.1)}
     report = (directory / "report.md").read_text()
     assert "sentprob ↑" in report and "confidence -0.05 %" in report and "| all | 8 |" in report
 

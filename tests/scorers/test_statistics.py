@@ -47,8 +47,8 @@ def test_every_statistic_equals_the_plain_way(
         check(found, plain.statistics(MODEL, tokens))
         assert isinstance(found, TokenStatistics)
         assert (found.prompt_tokens, found.response_tokens) == (len(tokens.prompt), len(tokens.response))
-        assert len(found["logprob"]) == len(found.released("entropy")) == len(tokens.response)
-        expected = plain.statistics(MODEL, tokens)["logprob"][:-1].mean()
+        assert len(found["logprob"]) == len(found["entropy"]) == len(tokens.response)
+        expected = plain.statistics(MODEL, tokens)["logprob"].mean()
         assert found.mean_logprob == pytest.approx(expected, abs=1e-5)
 
 
@@ -87,11 +87,8 @@ def test_reduction_of_any_logits(reduce: Any, seed: int, steps: int, size: int, 
         patch.setitem(reduction.TILE, "cpu", (3, tile))
         found = reduce(torch.from_numpy(logits), torch.tensor(targets)).numpy()
     expected = plain.columns(logits.astype(np.float64), targets)
-    # Products of logits, hundreds in size, cancel to something small: float32 is exact to their size.
-    size_of_terms = np.abs(plain.log_softmax(logits.astype(np.float64)) * logits).mean()
     for column, name in enumerate(COLUMNS):
-        atol = 1e-5 + (1e-6 * size_of_terms if name == "logprob_times_logit" else 0)
-        np.testing.assert_allclose(found[:, column], expected[name], rtol=2e-5, atol=atol, err_msg=name)
+        np.testing.assert_allclose(found[:, column], expected[name], rtol=2e-5, atol=1e-5, err_msg=name)
 
 
 def test_blocks_of_a_large_vocabulary_and_bf16_logits_reduce_in_float32() -> None:
@@ -103,7 +100,6 @@ def test_blocks_of_a_large_vocabulary_and_bf16_logits_reduce_in_float32() -> Non
     logs = plain.log_softmax(logits.double().numpy())
     np.testing.assert_allclose(found[:, 0], [logs[i, t] for i, t in enumerate(targets)], atol=1e-5)
     np.testing.assert_allclose(found[:, 1], -(np.exp(logs) * logs).sum(-1), atol=2e-5)
-    np.testing.assert_allclose(found[:, 2], logs.var(-1, ddof=1), rtol=1e-5)
 
 
 def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -249,7 +245,7 @@ def test_logits_of_a_capped_head_are_never_held_for_more_steps_than_a_chunk() ->
     assert tested.head.linear is None
     sizes.clear()
     tested.of_tokens([Tokens((5,) * 30, (6,) * 20)] * 3)
-    assert sizes == [7] * 9
+    assert sizes == [*[7] * 8, 4], "three responses of 20 tokens"
     assert "forward" not in vars(model.model)
 
 

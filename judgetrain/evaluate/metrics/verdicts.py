@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.judges.base import verdict_of
 from judgetrain.schema import Verdict, mirror
-from judgetrain.scorers import association
 
 # fmt: off
 __all__ = [
@@ -175,8 +174,12 @@ def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float 
 
     Items with another label or none, and those without a margin, are left out; None without items of both labels.
     """
+    from scipy.stats import rankdata
+
     pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None and y in ("A", "B")]
-    return association.auc([m for m, _ in pairs], [y == "A" for _, y in pairs])
+    right, ranks = np.array([y == "A" for _, y in pairs], dtype=bool), rankdata([m for m, _ in pairs])  # Mann-Whitney
+    good, bad = int(right.sum()), int((~right).sum())
+    return float((ranks[right].sum() - good * (good + 1) / 2) / (good * bad)) if good and bad else None
 
 
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:

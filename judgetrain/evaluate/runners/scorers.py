@@ -69,15 +69,14 @@ class ScorerRunner:
         from judgetrain.scorers.methods import assemble, better, groups
         from judgetrain.scorers.results import Usage
 
-        settings, out = _settings(evaluation), evaluation.out
-        found: dict[str, Scores] = {}
+        out, found = evaluation.out, dict[str, Scores]()
         usage, seconds = Usage(), 0.0
         for group, members in groups([method.target]).items():
             shards = _shards(benchmark, group)
             rows = list(read_rows(out.directory, shards))
             for member in members:
                 values = [Unscored(v) if isinstance(v, str) else float(v) for row in rows for v in row[member]]
-                found[member] = Scores(member, values, better(member, settings))
+                found[member] = Scores(member, values, better(member))
             for marker in markers_of(out.directory, shards):
                 tokens, seconds = marker["tokens"], seconds + marker["seconds"]
                 usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])

@@ -30,7 +30,7 @@ from judgetrain.extras.correlate.stages import CorrelateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
-from judgetrain.scorers.discrepancy import DELTA
+from judgetrain.scorers.probdiff import DELTA
 from judgetrain.scorers.respond import answered_dialogues
 
 RESAMPLES = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from judgetrain.scorers.discrepancy import Values, confidence, mean
+from judgetrain.scorers.probdiff import Values, average, confidence
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def ranking(models: Mapping[str, Values]) -> list[Rank]:
     """Models from best to worst, by confidence; models without any d are left out."""
     found = {}
     for name, d in models.items():
-        confident, average = confidence(d), mean(d)
-        if confident is not None and average is not None:
-            found[name] = confident, average, sum(x is not None for x in d)
+        confident, of_all = confidence(d), average(d)
+        if confident is not None and of_all is not None:
+            found[name] = confident, of_all, sum(x is not None for x in d)
     values = {name: row[0] for name, row in found.items()}
     placed = [Rank(n, 1 + sum(v > values[n] for v in values.values()), *row) for n, row in found.items()]
     return sorted(placed, key=lambda rank: (rank.place, rank.model))

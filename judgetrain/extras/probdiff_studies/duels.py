@@ -20,7 +20,7 @@ from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
-from judgetrain.scorers.discrepancy import DELTA, confidence
+from judgetrain.scorers.probdiff import DELTA, confidence
 
 OF_SECOND = {"B": 1, "A": -1, "tie": 0}
 """What a verdict says of the second text: better, worse or no better."""

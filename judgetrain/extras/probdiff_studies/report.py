@@ -19,7 +19,7 @@ from judgetrain.extras.probdiff_studies.conflicts import Verdicts, kappas
 from judgetrain.extras.probdiff_studies.duels import Duel
 from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.extras.probdiff_studies.models import ALL, SelfEvaluated, groups_of
-from judgetrain.scorers import discrepancy
+from judgetrain.scorers import probdiff
 
 CURVE = 40
 """Points of a confidence curve."""
@@ -81,7 +81,7 @@ class Studies:
         own = next(iter(d.values()))
         return cls(
             d=d,
-            sweep={name: discrepancy.confidence_sweep(values) for name, values in d.items()},
+            sweep={name: probdiff.confidence_sweep(values) for name, values in d.items()},
             ranking=comparing.ranking(d),
             outcomes=[
                 {"first": a, "second": b, "threshold": t, **asdict(comparing.win_tie_lose(d[a], d[b], t))}
@@ -105,7 +105,7 @@ class Studies:
     @property
     def deviation(self) -> float | None:
         """Mean over prompts of the standard deviation of their answers' log-probabilities."""
-        return discrepancy.mean([s.deviation for s in self.spread if s.logprobs])
+        return probdiff.average([s.deviation for s in self.spread if s.logprobs])
 
     def to_json(self) -> dict[str, Any]:
         """``studies.json``."""
@@ -140,7 +140,7 @@ class Studies:
         result = []
         for name, given in self.official.items():
             group = name if any(row.group == name for row in self.by_group) else ALL
-            here = [row for row in self.by_group if (row.group, row.delta) == (group, discrepancy.DELTA)]
+            here = [row for row in self.by_group if (row.group, row.delta) == (group, probdiff.DELTA)]
             both = [(r.confidence, given[r.model]) for r in here if r.model in given and r.confidence is not None]
             found = correlations(*zip(*both, strict=True)) if both else {}
             ranks = {kind: found.get(kind) for kind in ("kendall", "spearman")}
@@ -182,7 +182,7 @@ class Studies:
         columns |= {name: _given(given) for name, given in self.official.items()}
         columns |= {"d": lambda r: number(r.mean, 4)}
         columns |= {f"confidence {delta:g} %": self._confident(delta) for delta in self.sweep[self.model]}
-        return Table.of("Models by confidence", self.ranking, columns, f"Places: at {discrepancy.DELTA:g}.")
+        return Table.of("Models by confidence", self.ranking, columns, f"Places: at {probdiff.DELTA:g}.")
 
     def _confident(self, delta: float) -> Callable[[Rank], str]:
         return lambda rank: percent(self.sweep[rank.model][delta])
@@ -229,7 +229,7 @@ def _by_group(models: Mapping[str, SelfEvaluated]) -> Iterator[Grouped]:
         for name, model in models.items():
             d = [model.d[i] for i in ids]
             n = sum(x is not None for x in d)
-            for delta, value in discrepancy.confidence_sweep(d).items():
+            for delta, value in probdiff.confidence_sweep(d).items():
                 yield Grouped(model=name, group=group, delta=delta, n=n, confidence=value)
 
 
@@ -258,7 +258,7 @@ def _confidence(found: Studies) -> Chart:
     most = max(0.1, float(np.quantile(falls, MOST))) if falls else 0.1
     series = {}
     for name, values in found.d.items():
-        shares = [(most * i / CURVE, discrepancy.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
+        shares = [(most * i / CURVE, probdiff.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
         series[name] = [Point(x, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
     label = "fall of log-probability that still counts as confident, nats"
     return Chart(title="Confidence by threshold", x_label=label, series=series)
