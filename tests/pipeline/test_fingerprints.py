@@ -142,7 +142,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "label.external.sampling.top_p=0.5", set()),
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
     ([], "label.rule=paper", {"label", "holdout_comparisons"}),
-    (["rounds.holdout_labels=given"], "label.rule=paper", {"label"}),
+    (["label.source=given"], "label.rule=paper", {"label"}),
     ([], SIGNALS, {"label"}),
     ([], "scorer.revision_prompt=simple", {"selfeval", "studies"}),
     (["label.signals=[softmax_combo]"], "scorer.revision_prompt=simple", {"label", "selfeval", "studies"}),

@@ -9,6 +9,8 @@ from judgetrain.train.config import TrainerConfig
 
 PARTS = 4
 """Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order."""
+TEMPERATURE = 1.0
+"""Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
 
 
 def _own_labels(config: RlConfig) -> bool:
@@ -48,13 +50,8 @@ class RlConfig(TrainerConfig):
     credit: str = key(
         "branch",
         "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
-        "they can decide: rewards unreadable and consistent",
+        "they can decide, that they can be read",
         choices=("branch", "level"),
-    )
-    rewards: dict[str, float] = key(
-        {"both_orders": 1.0, "unreadable": 1.0},
-        "weights of what a branch is rewarded for: both_orders, unreadable, consistent",
-        low=0.0,
     )
     beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)
     keep_best: bool = key(True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs them")
@@ -63,8 +60,3 @@ class RlConfig(TrainerConfig):
     def rows_per_step(self) -> int:
         """Texts that an optimizer step learns from, over all processes."""
         return self.comparisons_per_step * self.num_generations * PARTS
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weights of the rewards that are on."""
-        return {name: weight for name, weight in self.rewards.items() if weight}

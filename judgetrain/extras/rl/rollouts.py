@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -17,8 +18,8 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.extras.rl.config import PARTS, RlConfig
-from judgetrain.extras.rl.rewards import OF_READING, REWARDS, TEMPERATURE, Outcome
+from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
+from judgetrain.judges.base import verdict_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
@@ -38,6 +39,45 @@ class Labelled:
 
     comparison: Comparison
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one branch said, in the comparison's own order: the margins (score of A minus that of B) of both orders.
+
+    None is an order that cannot be read, also because the criterion or the guideline before it could not be had.
+    ``tie``: margins at most so large are ties.
+    """
+
+    label: Verdict
+    margin_ab: float | None
+    margin_ba: float | None
+    tie: float = 0.0
+
+    @property
+    def verdicts(self) -> tuple[Verdict | None, Verdict | None]:
+        """Both verdicts."""
+        return verdict_of(self.margin_ab, self.tie), verdict_of(self.margin_ba, self.tie)
+
+
+def both_orders(outcome: Outcome) -> float:
+    """1 where both orders give the label, else 0 (J1, arXiv 2505.10320). Who always prefers what is shown first gets 0.
+
+    A label that is a tie is given by two ties.
+    """
+    return float(all(verdict == outcome.label for verdict in outcome.verdicts))
+
+
+def unreadable(outcome: Outcome) -> float:
+    """Minus the share of the orders that cannot be read: 0, -0.5 or -1."""
+    return -fmean(verdict is None for verdict in outcome.verdicts)
+
+
+REWARDS: Mapping[str, Callable[[Outcome], float]] = {f.__name__: f for f in (both_orders, unreadable)}
+"""What a branch is rewarded for, in sum. None looks at length. A branch that cannot be read gets a number, never None:
+what TRL leaves out of a group cannot be unlearned."""
+OF_READING = "unreadable"
+"""What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
 
 
 class RecordingEngine(TransformersEngine):
@@ -148,12 +188,12 @@ class _Found:
         config = self.rollouts.config
         node = tree.criteria[0] if tree.criteria else None
         outcome = outcome_of(node, label, self.rollouts.asking.tie)
-        branch = {name: REWARDS[name](outcome) for name in config.weights}
+        branch = {name: reward(outcome) for name, reward in REWARDS.items()}
         yield self._row(tree.lists[0], branch)
         guideline = node.guidelines[0] if node and node.guidelines else None
         yield self._row(guideline, branch)
         judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-        alone = {name: value for name, value in branch.items() if config.credit == "branch" or name in OF_READING}
+        alone = branch if config.credit == "branch" else {OF_READING: branch[OF_READING]}
         for order in ORDERS:
             yield self._row(judgments.get(order), alone)
 
@@ -173,8 +213,8 @@ def outcome_of(node: CriterionNode | None, label: Verdict, tie: float) -> Outcom
     return Outcome(label, margins.get("AB"), margins.get("BA"), tie)
 
 
-def reward_functions(config: RlConfig) -> list[Callable[..., list[float | None]]]:
-    """What TRL calls for the rewards that are on; a part that a reward is not about gets None."""
+def reward_functions() -> list[Callable[..., list[float | None]]]:
+    """What TRL calls for each reward; a part that a reward is not about gets None."""
 
     def function(name: str) -> Callable[..., list[float | None]]:
         def reward(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
@@ -183,4 +223,4 @@ def reward_functions(config: RlConfig) -> list[Callable[..., list[float | None]]
         reward.__name__ = name
         return reward
 
-    return [function(name) for name in config.weights]
+    return [function(name) for name in REWARDS]

@@ -13,9 +13,8 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.extras.rl.config import PARTS, RlConfig
+from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
 from judgetrain.extras.rl.labels import own_labels, untaught
-from judgetrain.extras.rl.rewards import TEMPERATURE
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
 """Where rl's are other than TRL's; ``rl.trainer`` may say otherwise."""
-FEW = 30
-"""Held-out comparisons, of which fewer are said to be too few to choose by."""
 
 
 def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -63,11 +60,6 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         raise TrainingError(f"there are no labelled comparisons to train on: {unlabelled} have no label")
     if config.keep_best and not held_out:
         raise TrainingError("rl.keep_best=true, and no labelled comparison is held out: raise label.holdout")
-    if config.keep_best and len(held_out) < FEW:
-        out.log(
-            f"{out.stage}: {len(held_out)} held-out comparisons hardly tell one checkpoint from another: raise "
-            "label.holdout, or set rl.keep_best=false"
-        )
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in (*train, *held_out)},
         prompts=load_prompt_set(start / PROMPTS),
@@ -153,7 +145,7 @@ def _trainer(
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         trainer = BranchTrainer(
             model=model,
-            reward_funcs=reward_functions(config),
+            reward_funcs=reward_functions(),
             args=args,
             train_dataset=Dataset.from_list(rows),
             eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watch else None,
@@ -187,7 +179,6 @@ def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "num_generations_eval": 1,
-        "reward_weights": [*config.weights.values()],
         "max_completion_length": max(sampling.max_new_tokens for sampling in limits),
         "temperature": TEMPERATURE,
         "eval_on_start": config.keep_best,

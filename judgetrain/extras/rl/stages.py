@@ -11,9 +11,6 @@ from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.train.stages import JudgeSettings, check_stage, training_stage
 
-REWARDS = ("both_orders", "unreadable", "consistent")
-"""What ``rl.rewards`` may weigh: the functions of judgetrain/extras/rl/rewards.py."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RlSettings(JudgeSettings):
@@ -39,14 +36,6 @@ def _check(settings: RlSettings) -> None:
         raise ConfigError(f"rl.label_branches={own.label_branches}: at most tree.criteria={settings.asking.criteria}")
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
-    if unknown := next((name for name in own.rewards if name not in REWARDS), None):
-        raise ConfigError(f"rl.rewards.{unknown}: there is no such reward; there are {', '.join(REWARDS)}")
-    if not own.weights:
-        raise ConfigError("rl.rewards: every weight is 0; give both_orders or another reward a weight")
-    if own.credit == "level" and not {"unreadable", "consistent"} & own.weights.keys():
-        raise ConfigError(
-            "rl.credit=level rewards judgments only by rl.rewards.unreadable and .consistent: give one a weight"
-        )
 
 
 def _check_shared(config: RlConfig, size: int) -> None:

@@ -23,9 +23,6 @@ from judgetrain.train.checkpoints import KeptBest
 AGREEMENT = "eval_agreement"
 """The held-out figure by which the trainer picks the best checkpoint."""
 
-MEANS_OF_ROWS = ("grpo", "dr_grpo")
-"""Loss types that are means over rows, so that rows without advantage can be left out of the computation."""
-
 
 @contextmanager
 def policy(trainer: Any) -> Iterator[PreTrainedModel]:
@@ -60,11 +57,7 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        share = 1.0
-        # Processes compare notes on their rows, so that all must have equally many.
-        if self.accelerator.num_processes == 1 and self.beta == 0.0 and self.loss_type in MEANS_OF_ROWS:
-            inputs, share = _taught(inputs)
-        return super()._compute_loss(model, _trimmed(inputs)) * share
+        return super()._compute_loss(model, _trimmed(inputs))
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The held-out figures of the judge as it is now."""
@@ -82,29 +75,14 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         return metrics
 
 
-def _rows(batch: Mapping[str, Any], chosen: torch.Tensor) -> dict[str, Any]:
-    """These rows of a batch alone, in this order; what is no column of rows stays."""
-    count = len(batch["prompt_mask"])
+def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of a batch, sorted by the tokens that are read; what is no column of rows stays."""
+    lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
+    order, count = torch.argsort(lengths, stable=True), len(lengths)
     return {
-        name: value[chosen] if isinstance(value, torch.Tensor) and value.dim() and len(value) == count else value
+        name: value[order] if isinstance(value, torch.Tensor) and value.dim() and len(value) == count else value
         for name, value in batch.items()
     }
-
-
-def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of a batch, sorted by the tokens that are read."""
-    lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    return _rows(batch, torch.argsort(lengths, stable=True))
-
-
-def _taught(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """The rows whose advantage is not 0, at least one, and their share: the others have no part in the loss.
-
-    Most judgments are among them: where all branches of a comparison say the same, there is nothing to compare.
-    """
-    rows = inputs["advantages"].nonzero().flatten()
-    rows = rows if len(rows) else rows.new_zeros(1)
-    return _rows(inputs, rows), len(rows) / len(inputs["advantages"])
 
 
 def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:

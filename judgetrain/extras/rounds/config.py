@@ -16,13 +16,6 @@ class RoundsConfig:
     holdout_comparisons: int = key(
         100, "comparisons that no round trains on, by which the checks measure every round", low=1
     )
-    holdout_labels: str = key(
-        "ensemble",
-        "the labels of the held-out comparisons: the vote of the Initial judge's trees, or those of the data and of "
-        "constructed pairs",
-        choices=("ensemble", "given"),
-    )
-    branches: int = key(1, "branches with which the checks ask a judge, as judge.* says", low=1)
     stop_on_collapse: bool = key(True, "stop at a round whose judge has collapsed; false measures them alone")
     earlier: str = key(
         "", "rounds.json of the round before: stage=rounds sets it", content=in_place(lambda path, owner: path)

@@ -28,7 +28,7 @@ def run(settings: HoldoutSettings, inputs: Mapping[str, Path], out: StageRun) ->
         DataError: none of them has a label.
     """
     remaining = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
-    held, others = held_out(remaining, settings.holdout_comparisons, settings.holdout_labels, settings.seed)
+    held, others = held_out(remaining, settings.holdout_comparisons, settings.labels, settings.seed)
     left_out = Counter[str]()
     if settings.label is not None and settings.tree is not None and settings.engine is not None:
         grow_complete(held, grower(None, inputs), settings.tree, settings.engine, out)
@@ -40,7 +40,7 @@ def run(settings: HoldoutSettings, inputs: Mapping[str, Path], out: StageRun) ->
         del left_out[""]
         held = [replace(c, label=labels[c.id]) for c in held if labels[c.id] is not None]
     if not held:
-        otherwise = "rounds.holdout_labels=given, and no comparison has a label: set rounds.holdout_labels=ensemble"
+        otherwise = "label.source=given, and no comparison has a label: set label.source=ensemble"
         raise DataError(f"there are no held-out comparisons to measure rounds by: {causes(left_out, HINTS, otherwise)}")
     out.write_rows("comparisons", (c.to_row() for c in held))
     out.write_rows("others", (c.to_row() for c in others))

@@ -1,7 +1,7 @@
-"""Stage ``round_check``: a round's judge on the held; whether another round may follow, and which round is the best.
+"""Stage ``round_check``: a round's judge on the held-out comparisons, and whether another round may follow.
 
 A judge that is trained on its own trees can run away: it says A whatever is shown first, or the longer response wins,
-and its trees then teach the next round the same. The held' labels stay what they were before the first round.
+and its trees then teach the next round the same. Their labels stay what they were before the first round.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
@@ -19,29 +18,19 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.extras.rounds.collapse import Figures, Round, best_of, failures
 from judgetrain.extras.rounds.stages import RoundCheckSettings
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method
 from judgetrain.schema import Comparison
 
 FILE = "rounds.json"
-
-
-def row_of(prediction: Prediction) -> dict[str, Any]:
-    """What is kept of a prediction."""
-    scores = [s for r in prediction.reasons for s in (r.score_a, r.score_b) if s is not None]
-    return {
-        "comparison_id": prediction.comparison_id,
-        "verdict_ab": prediction.verdict_ab,
-        "verdict_ba": prediction.verdict_ba,
-        "score": fmean(scores) if scores else None,
-    }
+BRANCHES = 1
+"""Of the judges that are checked: what one branch says shows a collapse first."""
 
 
 def run(settings: RoundCheckSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``rounds.json``: the Initial judge as round 0, every round so far, the best, and whether to go on.
 
-    What judges said of the held is kept in ``verdicts-JUDGE`` shards.
+    What judges said is kept in ``verdicts-JUDGE`` shards.
     """
     held = [Comparison.from_row(row) for row in read_rows(inputs["holdout_comparisons"], "comparisons")]
     rounds: list[Round] = []
@@ -70,14 +59,15 @@ def _asked(
     name: str, held: Sequence[Comparison], settings: RoundCheckSettings, inputs: Mapping[str, Path], out: StageRun
 ) -> list[dict[str, Any]]:
     models = Models(settings, inputs, out)
-    with loaded_once(lambda: models.judge(Method.parse(name), settings.branches)) as judge:
+    with loaded_once(lambda: models.judge(Method.parse(name), BRANCHES)) as judge:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             said = judge().compare_all(items, derive_seed(out.shard_seed(index), name))
             prompt, generated = (
                 round(sum(getattr(p.whole_cost, f"{kind}_tokens") for p in said)) for kind in ("prompt", "generated")
             )
-            return ShardResult([row_of(p) for p in said], len(said), prompt_tokens=prompt, generated_tokens=generated)
+            rows = [{name: getattr(p, name) for name in ("comparison_id", "verdict_ab", "verdict_ba")} for p in said]
+            return ShardResult(rows, len(said), prompt_tokens=prompt, generated_tokens=generated)
 
         out.sharded(f"verdicts-{name}", held, settings.shard_size, process, "comparisons", judge, spread=True)
     return list(read_rows(out.directory, f"verdicts-{name}"))
@@ -87,14 +77,13 @@ def _table(rounds: Sequence[Round], best: int) -> Any:
     from rich import box
     from rich.table import Table
 
-    shown = ("agreement", "consistency", "position_bias", "unreadable", "ties", "length_bias", "score")
-    title = f"rounds on {rounds[0].figures.n} held (* the best)"
+    shown = ("agreement", "consistency", "position_bias", "unreadable", "alike", "length_bias")
+    title = f"rounds on {rounds[0].figures.n} held-out comparisons (* the best)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("round", "judge", *shown, "stopped by"):
         table.add_column(column.replace("_", " "), justify="left" if column in ("judge", "stopped by") else "right")
     for each in rounds:
-        figures = [getattr(each.figures, name) for name in shown]
-        cells = ["-" if value is None else f"{value:.3f}" for value in figures]
+        cells = [f"{getattr(each.figures, name):.3f}" for name in shown]
         mark = f"{each.round}{' *' if each.round == best else ''}"
         table.add_row(mark, each.judge.partition("/")[0], *cells, ", ".join(s.split()[0] for s in each.stopped))
     return table

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.engines.config import EngineConfig
-from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.method import Method
@@ -22,7 +21,7 @@ HOW = tuple(f.name for f in fields(TreeConfig) if f.name not in ("comparisons", 
 
 
 def _grows(settings: Any) -> bool:
-    return bool(settings.holdout_labels == "ensemble")
+    return bool(settings.labels != "given")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,8 @@ class HoldoutSettings(StageSettings):
     """Stage holdout_comparisons."""
 
     holdout_comparisons: int = at("rounds.holdout_comparisons")
-    holdout_labels: str = at("rounds.holdout_labels")
+    labels: str = at("label.source")
+    """Where labels are given the held-out comparisons have those of the data, else the Initial judge's vote."""
     tree: TreeConfig | None = at("tree", only=HOW, active_if=_grows)
     engine: EngineConfig | None = at("engine", active_if=_grows)
     label: LabelConfig | None = at("label", only=("rule",), active_if=_grows)
@@ -42,12 +42,9 @@ class RoundCheckSettings(ModelSettings):
     """Stage round_check."""
 
     stop_on_collapse: bool = at("rounds.stop_on_collapse")
-    branches: int = at("rounds.branches")
     earlier: str = at("rounds.earlier", content=in_place(lambda path, owner: path))
     shard_size: int = at("tree.shard_size")
 
-    whole_trees: ClassVar[bool] = True
-    """The checks measure the scores of all branches."""
     result: str = at("rounds.judge", in_fingerprint=False)
 
     @property
@@ -62,8 +59,6 @@ def _inputs(settings: RoundCheckSettings) -> Sequence[str]:
 
 
 def _check(settings: RoundCheckSettings) -> None:
-    if settings.branches > (settings.criteria or 0):
-        raise ConfigError(f"rounds.branches={settings.branches}: at most tree.criteria={settings.criteria}")
     check_model(settings, Method.parse(settings.result), "rounds.judge")
 
 

@@ -20,11 +20,17 @@ from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
-from judgetrain.extras.rl import trainer as trainer_module
 from judgetrain.extras.rl.config import PARTS, RlConfig
-from judgetrain.extras.rl.rewards import REWARDS, Outcome
-from judgetrain.extras.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
-from judgetrain.extras.rl.run import _labelled, _split, branch_arguments, in_order
+from judgetrain.extras.rl.rollouts import (
+    REWARDS,
+    Labelled,
+    Outcome,
+    RecordingEngine,
+    Rollouts,
+    outcome_of,
+    reward_functions,
+)
+from judgetrain.extras.rl.run import _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
@@ -50,23 +56,22 @@ def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, fl
 
 
 @pytest.mark.parametrize(
-    ("label", "ab", "ba", "both_orders", "unreadable", "consistent"),
+    ("label", "ab", "ba", "both_orders", "unreadable"),
     [
-        ("A", 2.0, 1.0, 1, 0, 1),
-        ("A", 2.0, -2.0, 0, 0, 0),
-        ("B", 2.0, 2.0, 0, 0, 1),
-        ("tie", 0.0, 0.0, 1, 0, 1),
-        ("tie", 4.0, 0.0, 0, 0, 0),
-        ("A", 0.0, 0.0, 0, 0, 1),
-        ("A", None, 4.0, 0, -0.5, 0),
-        ("tie", None, None, 0, -1, 0),
+        ("A", 2.0, 1.0, 1, 0),
+        ("A", 2.0, -2.0, 0, 0),
+        ("B", 2.0, 2.0, 0, 0),
+        ("tie", 0.0, 0.0, 1, 0),
+        ("tie", 4.0, 0.0, 0, 0),
+        ("A", 0.0, 0.0, 0, 0),
+        ("A", None, 4.0, 0, -0.5),
+        ("tie", None, None, 0, -1),
     ],
 )
 def test_rewards_of_scripted_branches(
-    label: Verdict, ab: float | None, ba: float | None, both_orders: float, unreadable: float, consistent: float
+    label: Verdict, ab: float | None, ba: float | None, both_orders: float, unreadable: float
 ) -> None:
-    expected = {"both_orders": both_orders, "unreadable": unreadable, "consistent": consistent}
-    assert rewarded(label, ab, ba) == expected
+    assert rewarded(label, ab, ba) == {"both_orders": both_orders, "unreadable": unreadable}
 
 
 def test_who_always_prefers_what_is_shown_first_earns_nothing_for_both_orders() -> None:
@@ -214,12 +219,10 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
 
 
 def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
-    config = RlConfig(rewards={"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5})
-    found = batch(*world, [COMPARISONS[0].id], credit="level", rewards=config.rewards)
-    named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions(config)}
-    assert dict(zip(named, branch_arguments(config, ASKING)["reward_weights"], strict=True)) == config.weights
+    found = batch(*world, [COMPARISONS[0].id], credit="level")
+    named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions()}
     assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
-    assert None not in named["unreadable"] and None not in named["consistent"]
+    assert None not in named["unreadable"]
 
 
 def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
@@ -304,9 +307,6 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
-        ("++rl.rewards={other: 1}", r"rl\.rewards\.other: there is no such reward; there are both_orders"),
-        ("rl.rewards={both_orders: 0, unreadable: 0}", r"rl\.rewards: every weight is 0"),
-        ("rl={credit: level, rewards: {unreadable: 0}}", r"rl\.credit=level rewards judgments only by"),
         ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
         ("rl={labels: start, label_branches: 5}", r"rl\.label_branches=5: at most tree\.criteria=4"),
     ],
@@ -386,9 +386,7 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_w
     assert "tree" in plan.inputs and "responses" not in plan.inputs
 
 
-def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(tmp_path: Path) -> None:
     few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=3"]
     pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "label.holdout=0.5"))
     pipeline.run("rl")
@@ -400,7 +398,6 @@ def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(
     assert len(wanted) > 2 and wanted <= labelled and 3 <= len(labelled) <= 3 + len(wanted)
     chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
     assert chosen_by == wanted & agreed
-    assert f"{len(chosen_by)} held-out comparisons hardly tell one checkpoint from another" in capsys.readouterr().out
 
 
 def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:
@@ -411,25 +408,3 @@ def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_pa
     own = "rl.labels=start"
     ways = [[], [own], [own, "judge.aggregation=vote"], [own, "rl.label_branches=2"]]
     assert len({mark(*way) for way in ways}) == 4
-
-
-def test_what_teaches_nothing_is_left_out_of_the_computation_and_not_of_the_mean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = [*RL, "rl.beta=0", "rl.max_steps=3", "rl.keep_best=false"]
-    seen: list[float] = []
-    taught = trainer_module._taught
-
-    def noted(inputs: Any) -> Any:
-        rows, share = taught(inputs)
-        assert len(rows["advantages"]) == round(share * len(inputs["advantages"]))
-        seen.append(share)
-        return rows, share
-
-    monkeypatch.setattr(trainer_module, "_taught", noted)
-    plant(composed(tmp_path / "less", *small)).run("rl")
-    assert min(seen) < 1, "the case needs rows without advantage"
-    monkeypatch.setattr(trainer_module, "MEANS_OF_ROWS", ())
-    plant(composed(tmp_path / "all", *small)).run("rl")
-    less, everything = (weights(artifact(tmp_path / name)) for name in ("less", "all"))
-    assert max(float((less[k] - everything[k]).abs().max()) for k in less) < WEIGHT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.rounds import holdout
-from judgetrain.extras.rounds.collapse import Figures, Limits, Round, failures
+from judgetrain.extras.rounds.collapse import Figures, Round, failures
 from judgetrain.extras.rounds.command import make
 from judgetrain.extras.rounds.holdout import held_out, part_of
-from judgetrain.extras.rounds.stage import read_rounds, row_of
+from judgetrain.extras.rounds.stage import read_rounds
 from judgetrain.extras.rounds.stages import HOLDOUT, HoldoutSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
@@ -73,9 +73,7 @@ def fair(wrong: int = 0) -> Answer:
 LONGEST = steps(lambda s: judged(4, 2) if len(s["response_a"]) > len(s["response_b"]) else judged(2, 4))
 ALWAYS_A = steps(lambda s: judged(5, 1))
 SILENT = steps(lambda s: "I like both.")
-GENEROUS = steps(lambda s: judged(5, 5))
 EQUAL = steps(lambda s: judged(3, 3))
-OPEN = Limits(**dict.fromkeys(field.name for field in fields(Limits)))
 
 
 def judge_of(answer: Answer) -> BranchingJudge:
@@ -83,19 +81,20 @@ def judge_of(answer: Answer) -> BranchingJudge:
 
 
 def figures(answer: Answer) -> Figures:
-    return Figures.of([row_of(p) for p in judge_of(answer).compare_all(HELD)], HELD)
+    said = judge_of(answer).compare_all(HELD)
+    return read_as([(p.verdict_ab, p.verdict_ba) for p in said], [str(c.label) for c in HELD])
 
 
 def test_figures_of_scripted_judges() -> None:
     found = figures(fair(6))
     assert (found.agreement, found.consistency, found.position_bias, found.unreadable) == (0.75, 1.0, 0.0, 0.0)
-    assert found.score == 3.0 and abs(found.length_bias) < 0.1
-    assert (found.ties, found.alike, found.tie_labels) == (0.25, 0.375, 0.0), "the other 18 as often the first"
-    assert (figures(ALWAYS_A).alike, figures(EQUAL).ties, figures(SILENT).alike) == (1.0, 1.0, 0.0)
+    assert abs(found.length_bias) < 0.1
+    assert (found.alike, found.tie_labels) == (0.375, 0.0), "the other 18 as often the first"
+    assert (figures(ALWAYS_A).alike, figures(EQUAL).alike, figures(SILENT).alike) == (1.0, 1.0, 0.0)
     always = figures(ALWAYS_A)
     assert (always.agreement, always.position_bias, always.length_bias) == (0.0, 1.0, 0.0)
     assert figures(LONGEST).length_bias == 0.5 and figures(LONGEST).position_bias == 0
-    assert figures(SILENT).unreadable == 1.0 and figures(SILENT).score is None
+    assert figures(SILENT).unreadable == 1.0
     last = figures(steps(lambda s: judged(1, 5)))
     assert last.position_bias == -1.0, "who prefers what is shown last is as biased"
 
@@ -106,8 +105,7 @@ def test_figures_of_scripted_judges() -> None:
         (ALWAYS_A, {"agreement", "position_bias", "alike"}),
         (LONGEST, {"agreement", "length_bias"}),
         (SILENT, {"agreement", "unreadable"}),
-        (EQUAL, {"agreement", "ties", "alike"}),
-        (GENEROUS, {"agreement", "score", "ties", "alike"}),
+        (EQUAL, {"agreement", "alike"}),
         (fair(7), set()),  # a little worse than round 1, within what chance does on 24 comparisons
         (fair(2), set()),
         (fair(9), {"agreement"}),
@@ -118,12 +116,11 @@ def test_a_collapse_is_stopped_and_a_sound_judge_is_not(answer: Answer, stopped:
     before.append(Round(round=1, judge="dpo/y", figures=figures(fair(5))))
     found = {sentence.split()[0] for sentence in failures(figures(answer), before)}
     assert found == stopped
-    assert not [*failures(figures(answer), before, OPEN)]
 
 
 def read_as(verdicts: Sequence[tuple[str | None, str | None]], labels: Sequence[str]) -> Figures:
     """The figures of verdicts in both orders, in each comparison's own order, with other labels."""
-    rows = [{"verdict_ab": ab, "verdict_ba": ba, "score": 3.0 if ab or ba else None} for ab, ba in verdicts]
+    rows = [{"verdict_ab": ab, "verdict_ba": ba} for ab, ba in verdicts]
     return Figures.of(rows, [replace(c, label=y) for c, y in zip(HELD, labels, strict=True)])  # type: ignore[arg-type]
 
 
@@ -164,13 +161,11 @@ def test_a_judge_that_begins_as_badly_as_it_ends_is_stopped() -> None:
             (a if i % 6 else b, a if i % 6 else b) for i, (a, b) in enumerate(zip(LONGER, labels, strict=True))
         ],
     }
-    relative = Limits(alike=None, most_unreadable=None, most_length=None, above_constant=None)
     for name, said in mostly.items():
         before = [Round(round=0, judge="initial/x", figures=read_as(said, labels))]
         found = read_as(COLLAPSES[name], labels)
-        changed = {s.split()[0] for s in failures(found, before, relative)} - {"agreement"}
-        assert not changed, name
         stopped = [*failures(found, before)]
+        assert not [s for s in stopped if "allowed" in s and not s.startswith("agreement")], name
         cap = {"ties": "alike"}.get(name, name)
         assert any(s.startswith(cap) and "more than" in s for s in stopped), name
 
@@ -307,9 +302,6 @@ def test_what_a_round_does_not_depend_on(tmp_path: Path) -> None:
 
 
 def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", "rounds={count: 2, branches: 9}"))
-    with pytest.raises(ConfigError, match=r"rounds\.branches=9: at most tree\.criteria=4"):
-        make(pipeline)
     with pytest.raises(ConfigError, match=r"rounds\.count=1: must be at least 2"):
         configured(*RECIPE, "rounds.count=1")
     nobody = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", f"tree.judge={tmp_path}"))
@@ -318,7 +310,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def test_given_labels_are_the_datas(tmp_path: Path) -> None:
-    config = configured(*RECIPE, "rounds={holdout_comparisons: 5, holdout_labels: given}")
+    config = configured(*RECIPE, "rounds.holdout_comparisons=5", "label.source=given")
     assert [*HOLDOUT.inputs(HOLDOUT.settings.of(config))] == ["teacher"]
     teacher = StageRun(tmp_path / "teacher", "teacher", 0, Console())
     everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(HELD)]
@@ -330,5 +322,5 @@ def test_given_labels_are_the_datas(tmp_path: Path) -> None:
     others = [json.loads(line)["id"] for line in out.path("others.jsonl").open()]
     assert len(others) == len(HELD) - 5 and not {c.id for c in found} & {*others}
     teacher.write_rows("remaining", (replace(c, label=None).to_row() for c in everyone))
-    with pytest.raises(DataError, match=r"no comparison has a label: set rounds\.holdout_labels=ensemble"):
+    with pytest.raises(DataError, match=r"no comparison has a label: set label\.source=ensemble"):
         holdout.run(HoldoutSettings.of(config), {"teacher": teacher.directory}, out)
