@@ -1,4 +1,4 @@
-"""Stages evaluate and correct, and merged reports."""
+"""Stage evaluate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.engines.config import AnyEngine, LimitsConfig, TransformersEngineConfig, engine_key
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key
@@ -68,11 +68,6 @@ class EvaluateConfig(LimitsConfig):
     one_step: OnceConfig = key(
         OnceConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("one_step")
     )
-    at_once: OnceConfig = key(
-        OnceConfig("at_once", SamplingConfig(0.0, 1.0, 2)),
-        "methods at_once:MODEL: one letter in each order, and the model's log-odds of A over B",
-        active_if=_has_kind("at_once"),
-    )
     rating: OnceConfig = key(
         OnceConfig("rating"), "methods rating:MODEL: each response rated by itself", active_if=_has_kind("rating")
     )
@@ -84,8 +79,3 @@ class EvaluateConfig(LimitsConfig):
         high=0.9,
     )
     stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
-    scenarios: SourceConfig = key(
-        SourceConfig,
-        "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
-        active_if=lambda c: c.scenarios.path,
-    )

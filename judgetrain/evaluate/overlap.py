@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,31 +10,14 @@ from typing import Any, Self
 from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.contamination import BenchmarkQueries, Match, asked, turns
+from judgetrain.data.contamination import BenchmarkQueries, asked, turns
 from judgetrain.data.dedup import normalised
 from judgetrain.errors import DataError
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 
 SHOWN = 10
-"""Ids of a benchmark's comparisons that ``metrics.json`` names; ``overlap.jsonl`` has all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A benchmark's comparison whose query a training dialogue of the ``methods`` holds: a row of ``overlap.jsonl``.
-
-    ``exact``: word for word; else ``similarity`` is that of near-duplicates.
-    """
-
-    benchmark: str
-    comparison: str
-    query: str
-    methods: list[str]
-    training: str
-    training_query: str
-    exact: bool
-    similarity: float
+"""Ids of a benchmark's comparisons that ``metrics.json`` names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,28 +33,22 @@ class Overlap:
     near: int = 0
     ids: Sequence[str] = ()
 
-    @classmethod
-    def of(cls, training_queries: int, seen: Sequence[Seen]) -> Self:
-        """Counts of the comparisons in ``seen``, each once."""
-        exact = dict.fromkeys(s.comparison for s in seen if s.exact)
-        near = dict.fromkeys(s.comparison for s in seen if s.comparison not in exact)
-        return cls(training_queries=training_queries, exact=len(exact), near=len(near), ids=[*exact, *near][:SHOWN])
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a group of methods was trained on: their names, and the dialogues, None where they are not known."""
+    """What a group of methods was trained on: their names, the dialogues, None where they are not known, and by
+    benchmark the comparisons with a query among theirs, each with whether that is word for word."""
 
     methods: list[str]
     dialogues: Sequence[Dialogue] | None
+    seen: Mapping[str, Mapping[str, bool]]
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """All that was found: the groups of methods that were trained on the same, and the rows of ``overlap.jsonl``."""
+    """What each group of methods was trained on."""
 
     trained: Sequence[Training]
-    seen: Sequence[Seen]
 
     @classmethod
     def find(cls, methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark]) -> Self:
@@ -82,8 +59,21 @@ class Overlaps:
             inputs: directories of this run's judges, by stage.
             benchmarks: loaded.
         """
-        trained = list(_trained(methods, inputs))
-        return cls(trained, [s for b in benchmarks for s in _seen(b, trained)])
+        groups: dict[tuple[Path, bool] | None, list[str]] = {}
+        for method in methods:
+            if method.target in inputs or method.is_directory:
+                artifact = inputs.get(method.target) or Path(method.target).expanduser().resolve().parent
+                source = _teacher(artifact)
+                # The Initial judge learned from the teacher's evaluations alone.
+                key = (source, _manifest(artifact).get("stage") == "initial") if source else None
+                groups.setdefault(key, []).append(method.name)
+        queries = [(b.name, *_queries(b)) for b in benchmarks]
+        trained = []
+        for key, names in groups.items():
+            dialogues = _dialogues(*key) if key else None
+            seen = {name: _seen(by_query, index, dialogues or ()) for name, by_query, index in queries}
+            trained.append(Training(methods=names, dialogues=dialogues, seen=seen))
+        return cls(trained)
 
     def of(self, method: str, benchmark: str, comparisons: Sequence[Comparison]) -> Overlap | None:
         """The overlap of a method's training with labelled comparisons of a benchmark; None for what is no judge."""
@@ -92,9 +82,11 @@ class Overlaps:
             return None
         if training.dialogues is None:
             return Overlap(training_queries=None)
-        ids = {c.id for c in comparisons if c.label is not None}
-        mine = [s for s in self.seen if s.benchmark == benchmark and method in s.methods and s.comparison in ids]
-        return Overlap.of(len(training.dialogues), mine)
+        labelled = {c.id for c in comparisons if c.label is not None}
+        seen = {name: exact for name, exact in training.seen[benchmark].items() if name in labelled}
+        ids = sorted(seen, key=lambda name: not seen[name])  # a stable sort: the exact ones first
+        exact = sum(seen.values())
+        return Overlap(training_queries=len(training.dialogues), exact=exact, near=len(seen) - exact, ids=ids[:SHOWN])
 
     def told(self, benchmarks: Sequence[Benchmark]) -> Iterator[str]:
         """A line for each benchmark and group of methods, to be logged."""
@@ -111,21 +103,8 @@ class Overlaps:
                     f"comparisons have a query among the {len(training.dialogues)} that {who} learned from"
                 )
                 if found.ids:
-                    line += f" ({found.exact} word for word, {found.near} nearly; first {found.ids[0]}): overlap.jsonl"
+                    line += f" ({found.exact} word for word, {found.near} nearly; first {found.ids[0]})"
                 yield line
-
-
-def _trained(methods: Sequence[Method], inputs: Mapping[str, Path]) -> Iterator[Training]:
-    groups: dict[tuple[Path, bool] | None, list[str]] = {}
-    for method in methods:
-        if method.target in inputs or method.is_directory:
-            artifact = inputs.get(method.target) or Path(method.target).expanduser().resolve().parent
-            source = _teacher(artifact)
-            # The Initial judge learned from the teacher's evaluations alone.
-            key = (source, _manifest(artifact).get("stage") == "initial") if source else None
-            groups.setdefault(key, []).append(method.name)
-    for key, names in groups.items():
-        yield Training(methods=names, dialogues=_dialogues(*key) if key else None)
 
 
 def _manifest(artifact: Path) -> Mapping[str, Any]:
@@ -150,26 +129,20 @@ def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue] | None:
     return list({normalised(turns(d)): d for d in (Comparison.from_row(row).dialogue for row in rows)}.values())
 
 
-def _seen(benchmark: Benchmark, trained: Sequence[Training]) -> Iterator[Seen]:
-    by_query: dict[str, list[Comparison]] = {}
+def _queries(benchmark: Benchmark) -> tuple[dict[str, list[str]], BenchmarkQueries]:
+    """The ids of a benchmark's comparisons by what they ask, and an index of that."""
+    by_query: dict[str, list[str]] = {}
     for comparison in benchmark.comparisons:
         for text in asked(comparison.dialogue):
-            by_query.setdefault(normalised(text), []).append(comparison)
-    index = BenchmarkQueries([(benchmark.name, text) for text in by_query])
-    for training in trained:
-        for dialogue in training.dialogues or ():
-            found: dict[str, tuple[Match, Comparison]] = {}
-            for match in index.matches(dialogue):  # the likest first
-                for comparison in by_query[match.query]:
-                    found.setdefault(comparison.id, (match, comparison))
-            for match, comparison in found.values():
-                yield Seen(
-                    benchmark=benchmark.name,
-                    comparison=comparison.id,
-                    query=comparison.dialogue.query,
-                    methods=training.methods,
-                    training=dialogue.id,
-                    training_query=dialogue.query,
-                    exact=match.exact,
-                    similarity=match.similarity,
-                )
+            by_query.setdefault(normalised(text), []).append(comparison.id)
+    return by_query, BenchmarkQueries([(benchmark.name, text) for text in by_query])
+
+
+def _seen(by_query: Mapping[str, list[str]], index: BenchmarkQueries, dialogues: Iterable[Dialogue]) -> dict[str, bool]:
+    """The comparisons with a query that a dialogue holds, and whether one does word for word."""
+    found: dict[str, bool] = {}
+    for dialogue in dialogues:
+        for match in index.matches(dialogue):
+            for name in by_query[match.query]:
+                found[name] = found.get(name, False) or match.exact
+    return found

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stages import at
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import with_sections
-from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings, never
+from judgetrain.judges.settings import ModelSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +20,6 @@ class EvaluateSettings(ModelSettings):
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
 
-    one_step: OnceConfig | None = at("evaluate.one_step", active_if=never)
-    at_once: OnceConfig | None = at("evaluate.at_once", active_if=never)
-    rating: OnceConfig | None = at("evaluate.rating", active_if=never)
-    """What ``evaluate`` says already."""
-
     @property
     def methods(self) -> Sequence[Method]:
         """``evaluate.methods``."""
@@ -35,8 +29,3 @@ class EvaluateSettings(ModelSettings):
     def reads_world(self) -> bool:
         """Whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in self.evaluate.benchmarks)
-
-    @property
-    def asks(self) -> EvaluateConfig:
-        """``evaluate`` says how judges are asked."""
-        return self.evaluate

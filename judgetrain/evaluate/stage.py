@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
-from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
@@ -41,8 +40,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     ``trees-BENCHMARK-METHOD`` keep. Those that an earlier evaluation sampled from the same judge in the same way are
     taken over. Judges that are asked once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise.
     One model is in memory at a time. What an external model answers is kept in ``output_dir`` before it is used, and
-    none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``. ``overlap.jsonl`` names the
-    comparisons with a query that the judges were trained on.
+    none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
@@ -52,14 +50,9 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         further[extra.name] = make(settings, benchmarks, methods)
     made = [each for of_extra in further.values() for each in of_extra]
     _refuse_equal_names([*benchmarks, *(each.benchmark for each in made)], methods)
-    if config.scenarios.path:
-        classifier = load_classifier(config.scenarios, "evaluate.scenarios", settings.seed)
-        benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
-        out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
     overlaps = Overlaps.find(methods, inputs, benchmarks)
-    out.write_rows("overlap", map(asdict, overlaps.seen))
     for line in overlaps.told(benchmarks):
         out.log(line)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in made))}
@@ -132,7 +125,6 @@ def _write(
         chosen=chosen,
         lineage=lineage(evaluation.inputs.values()),
         versions=versions(),
-        scenarios=out.notes.get("scenarios", {}),
         records=records,
     )
     out.write_json("metrics", [row.to_row() for row in rows])

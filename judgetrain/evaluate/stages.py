@@ -60,7 +60,6 @@ def check_branches(branches: Sequence[int], criteria: int) -> None:
 def _check_evaluate_here(found: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
     from judgetrain.data.benchmarks.benchmark import load_benchmark
-    from judgetrain.data.benchmarks.scenarios import labelled_queries
     from judgetrain.evaluate.runners.stored import stored_predictions
 
     settings, methods = found.evaluate, found.methods
@@ -70,8 +69,6 @@ def _check_evaluate_here(found: EvaluateSettings) -> None:
         for j, stored in enumerate(settings.stored):
             if stored.benchmark == benchmark.name and stored.name in wanted:
                 stored_predictions(stored, benchmark, loaded.comparisons, f"evaluate.stored[{j}]")
-    if settings.scenarios.path:
-        labelled_queries(settings.scenarios, "evaluate.scenarios")
     check_directories(found.engine, methods, "evaluate.methods")
     for _, extra, section in calls("check_here", found):
         extra(section, settings)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges.config import JudgeConfig, OnceConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -17,11 +17,6 @@ from judgetrain.scorers.config import ScorerConfig
 
 EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 """Targets that are no model of this run: the keys of their engines."""
-
-
-def never(settings: object) -> bool:
-    """``active_if`` of what a stage has no use for, and those that it is built on have."""
-    return False
 
 
 def _names(target: str) -> Callable[[ModelSettings], bool]:
@@ -69,12 +64,13 @@ class ModelSettings(StageSettings):
     teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
     one_step: OnceConfig | None = at("evaluate.one_step", active_if=_has("one_step"))
-    at_once: OnceConfig | None = at("evaluate.at_once", active_if=_has("at_once"))
     rating: OnceConfig | None = at("evaluate.rating", active_if=_has("rating"))
     scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
     world: WorldConfig | None = at("dialogues.world", active_if=_world)
     eval_comparisons: int | None = at("dialogues.world.eval_comparisons", active_if=_world)
 
+    at_once: ClassVar[OnceConfig] = OnceConfig("at_once", SamplingConfig(0.0, 1.0, 2))
+    """A letter and the end of the text, greedily."""
     whole_trees: ClassVar[bool] = False
     """Whether every branch is to be judged, also where ``judge.early_stop`` would do with fewer."""
 

@@ -61,8 +61,8 @@ def test_stored_verdicts_and_scenarios(tmp_path: Path) -> None:
     stored = "evaluate.stored=[{name: s, benchmark: b, verdict_ab: said}]", "evaluate.methods=['stored:s']"
     path = write_lines(tmp_path / "rows.jsonl", [GOOD | {"said": "A"}, GOOD | {"said": "both"}])
     assert "rows.jsonl:2: said 'both' is not one of" in refused(tmp_path, "evaluate", benchmark(path), *stored)
-    scenarios = "evaluate.scenarios.path=" + write_lines(tmp_path / "s.jsonl", [{"query": "q", "category": "c"}])
-    assert "fewer than two categories" in refused(tmp_path, "evaluate", scenarios)
+    scenarios = "scenarios.queries.path=" + write_lines(tmp_path / "s.jsonl", [{"query": "q", "category": "c"}])
+    assert "fewer than two categories" in refused(tmp_path, "scenarios", scenarios)
 
 
 def test_files_that_other_stages_read_late(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.integrity import made_from, read_manifest
-from judgetrain.evaluate.report.table import Columns, Table, number, percent
+from judgetrain.evaluate.report.table import Columns, Table, number
 
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
 Row = Mapping[str, Any]
@@ -49,13 +49,6 @@ def run_table(rows: Sequence[Row]) -> Table:
     """The runs that were put together."""
     columns: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
     return Table.of("Runs", rows, columns)
-
-
-def scenario_table(facts: Mapping[str, float]) -> Table:
-    """The classifier that groups benchmarks without groups."""
-    columns: Columns = {"queries": itemgetter("queries"), "scenarios": itemgetter("scenarios")}
-    columns |= {"accuracy %": lambda f: percent(f["accuracy"]), "most common %": lambda f: percent(f["most_common"])}
-    return Table.of("Scenario classifier", [facts] if facts else (), columns, names=0)
 
 
 def version_table(found: Mapping[str, str]) -> Table:

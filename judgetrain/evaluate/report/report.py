@@ -26,8 +26,7 @@ class Report:
     out, the numbers of branches ``chosen`` on a development split, the ``lineage``
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
     ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
-    setting that differs, ``scenarios`` the classifier that groups
-    benchmarks without groups, ``records`` what extras noted of each benchmark, by their names.
+    setting that differs, ``records`` what extras noted of each benchmark, by their names.
     """
 
     recipe: str
@@ -40,7 +39,6 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
     seeds: Sequence[SeedMeans] = ()
-    scenarios: Mapping[str, float] = field(default_factory=dict)
     swept: Sequence[SweptValue] = ()
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
@@ -89,7 +87,6 @@ class Report:
             sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),
             *(sections.declared(title, verdicts) for title in declared),
-            sections.positions(verdicts),
             sections.calibration(verdicts),
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
@@ -103,7 +100,6 @@ class Report:
         """What the results were made from; empty tables are left out."""
         tables = [
             provenance.run_table(self.runs),
-            provenance.scenario_table(self.scenarios),
             provenance.lineage_table(self.lineage),
             provenance.version_table(self.versions),
         ]

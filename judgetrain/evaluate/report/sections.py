@@ -107,26 +107,6 @@ def votes(rows: Rows) -> Table:
     return Table.of("Agreement per vote", [r for r in rows if r.votes], columns)
 
 
-def positions(rows: Rows) -> Table:
-    """What a preference for a position is worth in points, and what verdicts without it would be."""
-    columns: Columns = NAME | {
-        "offset": lambda r: number(r.position_offset, 2),
-        "agreement %": share("agreement"),
-        "balanced %": share("balanced.agreement"),
-        "consistency %": value("consistency", "percent"),
-        "balanced consistency %": lambda r: percent(r.balanced.consistency),
-    }
-    shown = [r for r in rows if r.balanced and r.position_offset]
-    note = (
-        "*Offset*: by how much the response shown first is ahead, in points of score (nats of a judge that is asked "
-        "for a letter): the median of its margins over both orders, for which no labels are needed. *Balanced*: "
-        "verdicts by the mean margin of an order's branches less the offset, measured on the other comparisons (ten "
-        "folds of prompts). `judge.position_offset` makes a branching judge's verdicts so, with several branches by "
-        "`judge.aggregation=margin`; with `judge.readout=expected` margins are fine enough for it."
-    )
-    return Table.of("Position", shown, columns, note, folded=True)
-
-
 def calibration(rows: Rows) -> Table:
     """Whether larger margins are surer."""
     columns: Columns = NAME | {

@@ -30,11 +30,11 @@ class PromptedRunner:
         """The model that it names, that it can be asked so, and the prompt set."""
         check_model(settings, method, "evaluate.methods")
         key = f"evaluate.{method.kind}.prompts"
-        load_prompt_set(getattr(settings.asks, method.kind).prompts, cast(Dialect, method.kind), key)
+        load_prompt_set(getattr(settings, method.kind).prompts, cast(Dialect, method.kind), key)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""
-        ask: OnceConfig = getattr(evaluation.settings.evaluate, method.kind)
+        ask: OnceConfig = getattr(evaluation.settings, method.kind)
         with loaded_once(lambda: evaluation.models.judge(method)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._ask(method, ask, judge, benchmark, evaluation)
@@ -82,7 +82,7 @@ class PromptedRunner:
         }
         if told := errors_told(r for each in replies.values() for r in each):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
-        sampling = getattr(evaluation.settings.evaluate, method.kind).sampling
+        sampling = getattr(evaluation.settings, method.kind).sampling
         predictions = [prediction_of(method.kind, method.name, i, each, sampling) for i, each in replies.items()]
         verdicts = 1 if method.kind == "rating" else 2
         return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)

@@ -17,11 +17,11 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.data.benchmarks.scenarios import load_classifier
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.page import write_report
 from judgetrain.evaluate.report.table import Columns, Table, percent
+from judgetrain.extras.scenarios.classifier import load_classifier
 from judgetrain.extras.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
@@ -53,8 +53,7 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none that it
     knows: categories of a benchmark's own (MT-Bench's) could not be set beside them.
     """
-    assert settings.source is not None
-    classifier = load_classifier(settings.source, "evaluate.scenarios", settings.seed)
+    classifier = load_classifier(settings.queries, "scenarios.queries", settings.seed)
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
     domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)

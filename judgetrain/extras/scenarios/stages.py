@@ -15,7 +15,7 @@ from judgetrain.judges.settings import ModelSettings
 class ScenariosSettings(ModelSettings):
     """Stage scenarios."""
 
-    source: SourceConfig | None = at("evaluate.scenarios", active_if=lambda settings: settings.source.path)
+    queries: SourceConfig = at("scenarios.queries")
     benchmarks: list[BenchmarkConfig] = at("evaluate.benchmarks")
     runs: list[str] = at("scenarios.runs")
 
@@ -26,14 +26,26 @@ class ScenariosSettings(ModelSettings):
 
 
 def _check(settings: ScenariosSettings) -> None:
-    if settings.source is None:
+    if not settings.queries.path:
         raise ConfigError(
-            "evaluate.scenarios.path is empty: name queries with a category; a classifier learns from them"
+            "scenarios.queries.path is empty: name queries with a category; a classifier learns from them"
         )
-    settings.source.check("evaluate.scenarios")
+    settings.queries.check("scenarios.queries")
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
 
 
+def _check_here(settings: ScenariosSettings) -> None:
+    """Read the labelled queries."""
+    from judgetrain.extras.scenarios.classifier import labelled_queries
+
+    labelled_queries(settings.queries, "scenarios.queries")
+
+
 SCENARIOS = Stage(
-    name="scenarios", settings=ScenariosSettings, artifact="evaluation", inputs=needs("cluster"), check=_check
+    name="scenarios",
+    settings=ScenariosSettings,
+    artifact="evaluation",
+    inputs=needs("cluster"),
+    check=_check,
+    check_here=_check_here,
 )

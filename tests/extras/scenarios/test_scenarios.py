@@ -1,4 +1,4 @@
-"""The scenario classifier: how good it says it is, what it groups, and what it needs."""
+"""The scenario classifier: how good it says it is, and what it needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.benchmarks.scenarios import load_classifier, train_classifier
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.extras.scenarios.classifier import load_classifier, train_classifier
 from judgetrain.extras.scenarios.stages import SCENARIOS, ScenariosSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
@@ -47,27 +45,10 @@ def test_accuracy_is_that_of_unseen_queries() -> None:
     assert found.most_common == max(drawn.count(s) for s in WORDS) / 80
 
 
-def test_comparisons_without_a_group_get_one_and_the_report_says_whose(tmp_path: Path) -> None:
-    rng = random.Random(3)
-    rows = [
-        {"query": query(s, rng), "response_a": "x", "response_b": "y", "label": "A", "group": None if i % 4 else "mine"}
-        for i, s in enumerate(["code", "cooking"] * 10)
-    ]
-    path = write_lines(tmp_path / "pairs.jsonl", rows)
-    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
-    evaluate = EvaluateConfig([entry], ["random"], bootstrap=20, scenarios=labelled(tmp_path / "queries.jsonl"))
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(EvaluateSettings.of(Config(evaluate=evaluate)), {}, out)
-    groups = json.loads((out.directory / "metrics.json").read_text())[0]["groups"]
-    assert {name: found["n"] for name, found in groups.items()} == {"mine": 5, "code": 5, "cooking": 10}
-    assert "Scenario classifier" in (out.directory / "report.md").read_text()
-    assert out.notes["scenarios"]["queries"] == 60
-
-
 def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
     source = labelled(tmp_path / "queries.jsonl", 3)
     with pytest.raises(DataError, match=r"queries\.jsonl': 6 of 6 rows have a category, and fewer than two"):
-        load_classifier(source, "evaluate.scenarios", 1)
+        load_classifier(source, "scenarios.queries", 1)
 
 
 def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
@@ -82,7 +63,7 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     ]
     source = SourceConfig(type="comparisons", path=write_lines(tmp_path / "test.jsonl", compared), format="comparison")
     config = Config(evaluate=EvaluateConfig(benchmarks=[BenchmarkConfig(name="mine", source=source)]))
-    config.evaluate.scenarios = labelled(tmp_path / "labelled.jsonl")
+    config.scenarios.queries = labelled(tmp_path / "labelled.jsonl")
     check_stage("scenarios", config)
     for name in ("one", "two"):
         out = StageRun(tmp_path / name, "scenarios", 0, Console(), recipe=name)
@@ -94,8 +75,8 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     assert found == {"training: two": training, "training: one": training, "mine": {"cooking": 2, "code": 1}}
     page = (tmp_path / "two" / "report.html").read_text()
     assert "Share of queries by scenario" in page and page.count("<polyline") == 3
-    config.evaluate.scenarios = SourceConfig()
-    with pytest.raises(ConfigError, match=r"evaluate\.scenarios\.path is empty"):
+    config.scenarios.queries = SourceConfig()
+    with pytest.raises(ConfigError, match=r"scenarios\.queries\.path is empty"):
         check_stage("scenarios", config)
 
 
@@ -117,7 +98,7 @@ def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path:
     ]
     benchmarks = [BenchmarkConfig("eval_p", sources[0]), BenchmarkConfig("mine", sources[1])]
     config = Config(evaluate=EvaluateConfig(benchmarks=benchmarks))
-    config.evaluate.scenarios = SourceConfig(path=write_lines(tmp_path / "taught.jsonl", taught))
+    config.scenarios.queries = SourceConfig(path=write_lines(tmp_path / "taught.jsonl", taught))
     out = StageRun(tmp_path / "out", "scenarios", 0, Console(), recipe="r")
     SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
     sets = json.loads((tmp_path / "out" / "metrics.json").read_text())["sets"]

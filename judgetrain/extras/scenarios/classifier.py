@@ -1,4 +1,4 @@
-"""Scenarios for benchmarks that name none: a classifier of queries, trained on labelled ones (branching 5.4)."""
+"""A classifier of queries by scenario, trained on labelled ones (branching paper, 5.4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
@@ -81,13 +80,3 @@ def train_classifier(queries: Sequence[str], scenarios: Sequence[str], seed: int
     most_common = Counter(scenarios).most_common(1)[0][1] / len(scenarios)
     fitted = pipeline().fit(queries, scenarios)
     return ScenarioClassifier(fitted, len(queries), len(set(scenarios)), accuracy, most_common)
-
-
-def with_scenarios(benchmark: Benchmark, classifier: ScenarioClassifier) -> Benchmark:
-    """The benchmark with a predicted group for each comparison that has none."""
-    without = [c.dialogue.query for c in benchmark.comparisons if c.group is None]
-    if not without:
-        return benchmark
-    found = iter(classifier.model.predict(without))
-    comparisons = [c if c.group is not None else replace(c, group=str(next(found))) for c in benchmark.comparisons]
-    return benchmark.part(comparisons, benchmark.split)
