@@ -1,14 +1,28 @@
-"""Rows of verdicts: read from files, and which of them come first."""
+"""Which comparisons people should label first: those of which a judge's verdict says least.
+
+How much a label would tell is the mean of what is known of
+
+- branches: the entropy of their verdicts in both orders (Dagan and Engelson, Committee-based sampling, ICML 1995), 1
+  where A, tie and B are equally many,
+- orders: 1 where they say different things, or one cannot be read,
+- margin: the entropy of the favoured side, in bits, if the logistic function of the margin is its chance.
+
+It is what the judge does not know, which is not all that a label may teach: a judge that is wrong and sure is not found
+this way.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.rows import RowError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
-from judgetrain.extras.label_queue.information import PARTS, Information
+from judgetrain.judges.base import SHARES, logistic
 from judgetrain.judging.rows import read_verdicts
 
 Row = Mapping[str, Any]
@@ -16,6 +30,26 @@ SHOWN = ("id", "messages", "response_a", "response_b", "model_a", "model_b", "gr
 NEEDED = ("id", "messages", "response_a", "response_b", "verdict_ab", "verdict_ba")
 INFORMATION, CHANCE = "information", "chance"
 """How a comparison came to be in the queue."""
+BY_CHANCE = 0.2
+"""Share of the queue that is drawn by chance: what measures (agreement, win rates) must not be chosen."""
+
+
+def information_of(row: Row) -> dict[str, float | None]:
+    """What a label of a row of stage judge would tell, by part, from 0 (all is said) to 1; None: it is not known."""
+    votes = Counter(r["verdict"] for r in row.get("reasons") or () if r["verdict"] in SHARES)
+    ab, ba, margin = row.get("verdict_ab"), row.get("verdict_ba"), row.get("margin")
+    chance = logistic(abs(margin)) if isinstance(margin, (int, float)) and margin == margin else None
+    return {
+        "branches": entropy([*votes.values()], base=len(SHARES)) if votes else None,
+        "orders": float(ab is None or ba is None or ab != ba),
+        "margin": None if chance is None else entropy([chance, 1 - chance], base=2),
+    }
+
+
+def entropy(counts: Sequence[float], base: float) -> float:
+    """Of shares by their counts."""
+    total = sum(counts)
+    return -math.fsum(n / total * math.log(n / total, base) for n in counts if n)
 
 
 def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
@@ -43,9 +77,7 @@ def left_out(row: Row, relabel: bool = False) -> str | None:
     """Why nobody need label a row; None where somebody may. ``relabel``: those that have a label are labelled again."""
     if row.get("label") is not None and not relabel:
         return "labelled"
-    if row.get("failure"):
-        return "not_judged"
-    return None
+    return "not_judged" if row.get("failure") else None
 
 
 def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dict[str, Any]]:
@@ -54,26 +86,26 @@ def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dic
     Those drawn by chance are spread evenly among the others, so that whoever stops early has some of both.
     """
     rows = [row for row in rows if left_out(row, config.relabel) is None]
-    found = {row["id"]: Information.of(row) for row in rows}
+    parts = {row["id"]: information_of(row) for row in rows}
+    total = {name: fmean(v for v in found.values() if v is not None) for name, found in parts.items()}
     lot = {row["id"]: derive_seed(seed, "queue", row["id"]) for row in rows}
-    telling = sorted(rows, key=lambda r: (-round(found[r["id"]].total(config.by), 9), lot[r["id"]]))
+    telling = sorted(rows, key=lambda r: (-round(total[r["id"]], 9), lot[r["id"]]))
     drawn = sorted(rows, key=lambda r: lot[r["id"]])
     kept: list[dict[str, Any]] = []
-    for row, how in _taken(telling, drawn, config):
-        known = found[row["id"]]
-        facts = {f"of_{part}": getattr(known, part) for part in PARTS} | {"information": known.total(config.by)}
-        facts = {name: None if value is None else round(value, 6) for name, value in facts.items()}
+    for row, how in _taken(telling, drawn, config.labels):
+        known = {f"of_{part}": v for part, v in parts[row["id"]].items()} | {"information": total[row["id"]]}
+        facts = {name: None if value is None else round(value, 6) for name, value in known.items()}
         kept.append({n: row.get(n) for n in SHOWN} | facts | {"chosen_by": how, "rank": len(kept) + 1})
     return kept
 
 
-def _taken(telling: Sequence[Row], drawn: Sequence[Row], config: LabelQueueConfig) -> Iterator[tuple[Row, str]]:
+def _taken(telling: Sequence[Row], drawn: Sequence[Row], labels: int | None) -> Iterator[tuple[Row, str]]:
     """Rows of both lists by turns, each once.
 
     Those of chance are drawn first, from all rows: from what the others leave would be no fair draw.
     """
-    total = len(telling) if config.labels is None else min(config.labels, len(telling))
-    chance = drawn[: round(config.random * total)]
+    total = len(telling) if labels is None else min(labels, len(telling))
+    chance = drawn[: round(BY_CHANCE * total)]
     fair = {row["id"] for row in chance}
     rest = [row for row in telling if row["id"] not in fair]
     given = 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
@@ -35,30 +34,16 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     write_text_atomic(out.path("label_studio.xml"), INTERFACE)
     write_json_atomic(out.path("argilla.json"), argilla(queue))
     out.count(in_=len(rows), out=len(queue), dropped=gone)
-    facts = _facts(queue, rows)
-    out.note("label_queue", facts)
-    out.tell(_told(facts, gone))
+    chance, first = sum(row["chosen_by"] == CHANCE for row in queue), queue[: max(1, len(queue) // 10)]
+    mean, of_first = (fmean(row["information"] for row in part) for part in (queue, first))
+    reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
+    out.note("label_queue", {"by_chance": chance, "information": mean, "information_of_first_tenth": of_first})
+    out.tell(
+        [
+            f"{len(queue)} of {len(rows)} comparisons to label, {chance} of them drawn by chance{reasons}",
+            f"mean information {mean:.2f}, of the first tenth {of_first:.2f} (0: the judge is sure)",
+            "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone",
+        ]
+    )
     for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
         out.log(f"label_queue: {out.path(name)}")
-
-
-def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many are to be labelled, and what a label of them would tell; for the manifest, and reports."""
-    first = queue[: max(1, len(queue) // 10)]
-    return {
-        "judges": sorted({str(row["judge"]) for row in rows if row.get("judge")}),
-        "verdicts": len(rows),
-        "to_label": len(queue),
-        "by_chance": sum(row["chosen_by"] == CHANCE for row in queue),
-        "information": round(fmean(row["information"] for row in queue), 6),
-        "information_of_first_tenth": round(fmean(row["information"] for row in first), 6),
-    }
-
-
-def _told(facts: Mapping[str, Any], gone: Mapping[str, int]) -> Iterator[str]:
-    reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
-    told = f"{facts['to_label']} of {facts['verdicts']} comparisons to label"
-    yield f"{told}, {facts['by_chance']} of them drawn by chance{reasons}"
-    mean, first = facts["information"], facts["information_of_first_tenth"]
-    yield f"mean information {mean:.2f}, of the first tenth {first:.2f} (0: the judge is sure)"
-    yield "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone"

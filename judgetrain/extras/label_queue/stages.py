@@ -23,11 +23,6 @@ class LabelQueueSettings(VerdictsSettings):
         return self.label_queue.files
 
 
-def _check(settings: LabelQueueSettings) -> None:
-    if not settings.label_queue.by:
-        raise ConfigError("label_queue.by is empty: name what tells, as branches, orders or margin")
-
-
 def _check_here(settings: LabelQueueSettings) -> None:
     """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
     from judgetrain.extras.label_queue.ranking import read_rows_of
@@ -44,5 +39,5 @@ def _check_here(settings: LabelQueueSettings) -> None:
             )
 
 
-LABEL_QUEUE = Stage(name="label_queue", settings=LabelQueueSettings, check=_check, check_here=_check_here)
+LABEL_QUEUE = Stage(name="label_queue", settings=LabelQueueSettings, check_here=_check_here)
 """Stage label_queue."""
