@@ -1,11 +1,10 @@
-"""What every request passes before anything reads it: token, shutdown, length of the body; and what is counted."""
+"""What every request passes before anything reads it: token, shutdown, length of the body."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
-import time
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,13 +13,12 @@ from judgetrain.extras.server.service import Service
 
 OPEN = ("/health", "/openapi.json", "/docs")
 """Paths that need no token."""
-ENDPOINTS = (*OPEN, "/metrics", "/v1/judge", "/get_reward")
 DISCARDED = 8
 """So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
 
 
 def error(status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    """The answer to a request that is not fulfilled (:class:`judgetrain.extras.server.schema.ErrorsOut`)."""
+    """The answer to a request that is not fulfilled; ``field``: of the request, as in ``comparisons[0].response_a``."""
     return JSONResponse({"error": {"message": message, "field": field}}, status, headers)
 
 
@@ -29,7 +27,7 @@ class Admission:
 
     Args:
         app: what answers.
-        service: counts, and says whether it is shutting down.
+        service: says whether it is shutting down, and is told of open requests.
         token: what clients must send; None: nothing.
     """
 
@@ -43,28 +41,11 @@ class Admission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path, started, status = scope["path"], time.perf_counter(), 500
-        metrics = self._service.metrics
-
-        async def counting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._answer(scope, receive, counting)
-        finally:
-            endpoint = path if path in ENDPOINTS else "other"
-            metrics.requests.labels(endpoint, str(status)).inc()
-            metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, body = dict(scope["headers"]), None
+        headers, body, refusal = dict(scope["headers"]), None, self._late(scope)
         if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
             wanted = "a token is needed: Authorization: Bearer TOKEN"
-            refusal: Response | None = error(401, wanted, headers={"www-authenticate": "Bearer"})
-        elif (refusal := self._late(scope)) is None:
+            refusal = error(401, wanted, headers={"www-authenticate": "Bearer"})
+        elif refusal is None:
             body = await self._body(headers, receive)
             too_long = error(413, f"the request is longer than {self._longest} bytes")
             refusal = too_long if body is None else self._late(scope)

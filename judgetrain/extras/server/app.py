@@ -18,28 +18,17 @@ from judgetrain.extras.judge_reward.groups import Group, Scalar, scalars
 from judgetrain.extras.server import schema
 from judgetrain.extras.server.admission import Admission, error
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
-from judgetrain.extras.server.service import ClosedError, QueueFullError, Service
+from judgetrain.extras.server.service import BusyError, Service
 
 EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schema.ErrorsOut, "description": text}
-    for status, text in {
-        401: "No token, or another one",
-        413: "The request is too long",
-        422: "The request is malformed; the field is named",
-        429: "The queue is full: ask again after Retry-After seconds",
-        500: "The judge failed",
-        503: "The server is shutting down",
-    }.items()
-}
 GROUPS = 64
 """Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
 
 
 def create_app(service: Service, token: str | None = None) -> FastAPI:
     """The application that answers for a service; ``token``: what clients must send."""
-    app = FastAPI(title="judgetrain", version=version("judgetrain"), redoc_url=None, responses=ERRORS)
+    app = FastAPI(title="judgetrain", version=version("judgetrain"), redoc_url=None)
     app.add_middleware(Admission, service=service, token=token)
     _handle_errors(app)
     _add_judge(app, service)
@@ -47,14 +36,10 @@ def create_app(service: Service, token: str | None = None) -> FastAPI:
 
     @app.get("/health")
     async def health() -> Response:
-        """Whether the server takes work: 200, or 503 while it shuts down."""
-        state = "draining" if service.draining else "ready"
-        return JSONResponse({"status": state, "judge": service.judge.name}, 503 if service.draining else 200)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Counters in Prometheus' text format."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        """Whether the server takes work: 200, or 503 while it shuts down; and how much waits."""
+        state = {"status": "draining" if service.draining else "ready", "judge": service.judge.name}
+        state |= {"waiting": service.waiting, "open_requests": service.open_requests}
+        return JSONResponse(state, 503 if service.draining else 200)
 
     return app
 
@@ -67,9 +52,9 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         longest = min(service.limits.comparisons, service.limits.queue)  # a request is taken whole: it has to fit
         if len(rows) > longest:
             return error(422, f"comparisons: at most {longest}, found {len(rows)}", "comparisons")
-        comparisons = [row.comparison() for row in rows]
+        comparisons = await asyncio.to_thread(lambda: [row.comparison() for row in rows])
         futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
-        # Others may wait for the same: who goes away cancels nothing.
+        # A client that goes away cancels nothing: the batch runs.
         found = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in futures))
         verdicts = [schema.VerdictOut.of(c, p) for c, p in zip(comparisons, found, strict=True)]
         many = isinstance(request, schema.ComparisonsIn)
@@ -82,7 +67,7 @@ def _add_reward(app: FastAPI, service: Service) -> None:
 
     async def of_group(group: Group) -> list[Scalar]:
         loop = asyncio.get_running_loop()
-        return (await loop.run_in_executor(threads, scalars, [group], service.patient(), config.reward))[0]
+        return (await loop.run_in_executor(threads, scalars, [group], service.patient, config.reward))[0]
 
     gathering = Gathering(config.group, service.limits.group_wait, of_group)
 
@@ -119,13 +104,9 @@ def _handle_errors(app: FastAPI) -> None:
             field, _, message = message.partition(": ")
         return error(422, f"{field or 'body'}: {message}", field or "body")
 
-    @app.exception_handler(QueueFullError)
-    async def full(request: Request, found: QueueFullError) -> Response:
-        return error(429, str(found), headers={"retry-after": str(found.retry_after)})
-
-    @app.exception_handler(ClosedError)
-    async def closed(request: Request, found: ClosedError) -> Response:
-        return error(503, str(found), headers={"retry-after": "5"})
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, found: BusyError) -> Response:
+        return error(found.status, str(found), headers={"retry-after": str(found.seconds)})
 
     @app.exception_handler(JudgetrainError)
     async def failed(request: Request, found: JudgetrainError) -> Response:

@@ -35,22 +35,14 @@ class RemoteJudge(Judge):
             variable ``JUDGETRAIN_TOKEN``, if there is one.
         rows: comparisons in one request.
         concurrency: requests at a time.
-        patience: seconds for which one request is sent again.
-        timeout: seconds that one answer may take.
+        patience: seconds that one answer may take, and for which one request is sent again.
 
     Raises:
         ConfigError: the URL is none.
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        rows: int = 16,
-        concurrency: int = 8,
-        patience: float = 600.0,
-        timeout: float = 600.0,
+        self, url: str, token: str | None = None, *, rows: int = 16, concurrency: int = 8, patience: float = 600.0
     ) -> None:
         address = Address.parse(url, "url")  # whose messages, and what is shown, hold no password
         self._url = address.shown
@@ -58,7 +50,7 @@ class RemoteJudge(Judge):
         token = token or address.password or os.environ.get("JUDGETRAIN_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx2.Client(
-            headers=headers, timeout=timeout, limits=httpx2.Limits(max_connections=concurrency), trust_env=False
+            headers=headers, timeout=patience, limits=httpx2.Limits(max_connections=concurrency), trust_env=False
         )
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="remote-judge")
 
@@ -87,23 +79,20 @@ class RemoteJudge(Judge):
         body = {"comparisons": [_row(comparison, seed) for comparison in part]}
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
-            wait = pause * random.uniform(0.5, 1.0)  # so that clients do not all come back at once
             try:
                 response = self._client.post(f"{self._url}/v1/judge", json=body)
+                if response.status_code == 200:
+                    return [_prediction(row) for row in response.json()["verdicts"]]
+                said = f"status {response.status_code}: {_message(response)}"
                 if response.status_code not in AGAIN:
-                    break
-                said = f"status {response.status_code}"
-                told = response.headers.get("retry-after", "")
-                wait = max(wait, min(LONGEST_PAUSE, float(told) if told.isdigit() else 0.0))
+                    raise EngineError(f"{self._url}/v1/judge: {said}")
             except httpx2.TransportError as error:
                 said = str(error) or type(error).__name__
+            wait = pause * random.uniform(0.5, 1.0)  # so that clients do not all come back at once
             if time.monotonic() + wait > until:
                 raise EngineError(f"{self._url}: no answer within {self._patience:g} s; the last thing said: {said}")
             time.sleep(wait)
             pause = min(LONGEST_PAUSE, 2 * pause)
-        if response.status_code != 200:
-            raise EngineError(f"{self._url}/v1/judge: status {response.status_code}: {_message(response)}")
-        return [_prediction(row) for row in response.json()["verdicts"]]
 
 
 def _row(comparison: Comparison, seed: int) -> dict[str, Any]:

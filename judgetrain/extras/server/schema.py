@@ -129,19 +129,6 @@ class VerdictsOut(BaseModel):
     verdicts: list[VerdictOut]
 
 
-class ErrorOut(BaseModel):
-    """Why there is no answer."""
-
-    message: str
-    field: str | None = Field(None, description="of the request, as in comparisons[0].response_a")
-
-
-class ErrorsOut(BaseModel):
-    """The answer to a request that is not fulfilled."""
-
-    error: ErrorOut
-
-
 class RewardIn(BaseModel):
     """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
 

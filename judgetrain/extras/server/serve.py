@@ -27,7 +27,7 @@ def serve(pipeline: Pipeline) -> None:
         ConfigError: a judge that is not there, an address that cannot be had, or a token's variable that is not set.
     """
     config, home = pipeline.config, Path(pipeline.config.output_dir)
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")
     from judgetrain.extras.server.run import bound, run, token_of
     from judgetrain.extras.server.service import Service

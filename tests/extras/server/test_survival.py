@@ -70,7 +70,7 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
             late.get("/health")  # a connection that is open when the signal comes
             ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=60)
             waiting = [clients.submit(ask, json=row | {"id": f"r{i}"}) for i in range(8)]
-            while "judgetrain_open_requests 9.0" not in late.get("/metrics").text:  # the eight, and this one
+            while late.get("/health").json()["open_requests"] != 9:  # the eight, and this one
                 time.sleep(0.02)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
@@ -109,7 +109,7 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
         with ThreadPoolExecutor(16) as clients:
             list(clients.map(post, range(16)))
         assert refused and {r.status_code for r in refused} == {429}
-        assert all(1 <= int(r.headers["retry-after"]) <= 60 for r in refused)
+        assert {r.headers["retry-after"] for r in refused} == {"1"}
         with RemoteJudge(server.url, rows=1, concurrency=16) as judge:
             assert judge.compare_all(ROWS[:16]) == LongerJudge().compare_all(ROWS[:16])
         many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
