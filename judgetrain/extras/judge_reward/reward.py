@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ class JudgeReward:
 
     Give it to ``GRPOTrainer(reward_funcs=[JudgeReward("path/to/judge")])``, to ``RLOOTrainer``, or to any trainer that
     calls rewards the same way. Rewards are worth something within a group alone, as these trainers use them: the
-    completions of one prompt that stand in one call. So a process's batch should hold whole groups: its size a multiple
-    of ``num_generations``. A completion about which nothing readable was said gets None, which TRL leaves out; one
-    without text loses to every one that has some, without being asked about. Where the trainer takes metrics it is told
-    how many comparisons were asked about, and what share was unreadable or inconsistent.
+    completions of one prompt that stand in one call. So a process's batch should hold whole groups. A completion about
+    which nothing readable was said gets None, which TRL leaves out; one without text loses to every one that has some,
+    without being asked about. Where the trainer takes metrics it is told how many comparisons were asked about, and
+    what share was unreadable or inconsistent.
 
     Args:
         judge: a judge, or its name: it is then loaded at the first call.
@@ -36,8 +37,6 @@ class JudgeReward:
             (:data:`~judgetrain.extras.judge_reward.groups.MODES`).
         reference: of mode ``anchor``, the column with the answer that completions are compared with, as text or
             messages, None for no reward; by default one of the completions is chosen.
-        num_generations: the trainer's. Without it all completions of a prompt in a call are one group, also when the
-            prompt stands there twice.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
         asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="clear"``.
 
@@ -46,29 +45,19 @@ class JudgeReward:
     """
 
     def __init__(
-        self,
-        judge: Named,
-        mode: str = "round_robin",
-        *,
-        reference: str | None = None,
-        num_generations: int | None = None,
-        seed: int = 0,
-        **asked: Any,
+        self, judge: Named, mode: str = "round_robin", *, reference: str | None = None, seed: int = 0, **asked: Any
     ) -> None:
         _check(mode, judge, asked)
         if reference is not None and mode != "anchor":
             raise ConfigError(f"reference={reference!r}: only mode='anchor' compares with a reference, not {mode!r}")
         self.mode, self.__name__ = mode, f"judge_{mode}"
-        self._named, self._judge, self._how = judge, None if isinstance(judge, (str, Path)) else judge, asked
-        self._reference, self._size, self._seed = reference, num_generations, seed
+        self._named, self._how = judge, asked
+        self._reference, self._seed = reference, seed
 
-    @property
+    @cached_property
     def judge(self) -> Judge:
         """The judge, loaded when it is first needed."""
-        if self._judge is None:
-            assert isinstance(self._named, (str, Path))
-            self._judge = _loaded(self._named, self._how)
-        return self._judge
+        return _loaded(self._named, self._how)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """One reward for each completion; of ``columns`` the reference's and TRL's ``log_metric`` are read.
@@ -77,7 +66,13 @@ class JudgeReward:
             DataError: a prompt that is none, or no such column of references.
             EngineError: the judge cannot be loaded or asked.
         """
-        groups = self._groups(prompts, completions, self._references(columns, len(completions)))
+        references = self._references(columns, len(completions))
+        rows: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
+        for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
+            if self._reference is None or reference is not None:
+                messages, response = _asked(prompt, text_of(completion))
+                rows[messages, reference].append((row, response))
+        groups = [Group(messages, [text for _, text in of], answer) for (messages, answer), of in rows.items()]
         said: list[Prediction] = []
 
         def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
@@ -86,9 +81,8 @@ class JudgeReward:
             return found
 
         rewards: list[float | None] = [None] * len(completions)
-        found = scalars([group for group, _ in groups], ask, self.mode)
-        for (_, rows), values in zip(groups, found, strict=True):
-            for row, value in zip(rows, values, strict=True):
+        for of, values in zip(rows.values(), scalars(groups, ask, self.mode), strict=True):
+            for (row, _), value in zip(of, values, strict=True):
                 rewards[row] = value
         if (log_metric := columns.get("log_metric")) is not None:
             _log(said, log_metric)
@@ -100,22 +94,6 @@ class JudgeReward:
         if self._reference not in columns:
             raise DataError(f"reference={self._reference!r}: the data has no such column, only {', '.join(columns)}")
         return [None if each is None else text_of(each) for each in columns[self._reference]]
-
-    def _groups(
-        self, prompts: Sequence[Text], completions: Sequence[Text], references: Sequence[str | None]
-    ) -> list[tuple[Group, list[int]]]:
-        """The groups of a call, each with its rows; rows whose reference is missing are in none."""
-        found: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
-        for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
-            if self._reference is None or reference is not None:
-                messages, response = _asked(prompt, text_of(completion))
-                found[messages, reference].append((row, response))
-        groups = []
-        for (messages, reference), rows in found.items():
-            size = self._size or len(rows)
-            for part in (rows[start : start + size] for start in range(0, len(rows), size)):
-                groups.append((Group(messages, [text for _, text in part], reference), [row for row, _ in part]))
-        return groups
 
 
 @dataclass(frozen=True)
@@ -143,7 +121,8 @@ def best_of_n(
     _check(mode, judge, asked)
     if not responses:
         raise DataError("expected at least one response to choose from, found none")
-    with closing(_loaded(judge, asked)) if isinstance(judge, (str, Path)) else nullcontext(judge) as ready:
+    ready = _loaded(judge, asked)
+    with nullcontext() if ready is judge else closing(ready):
         scores = scalars([Group(prompt, responses)], lambda pairs: ready.compare_all(pairs, seed), mode)[0]
     read = [(score, -place) for place, score in enumerate(scores) if score is not None]
     alone = 0 if len({*responses}) == 1 else None  # there is nothing to ask, and nothing else to choose
@@ -157,10 +136,10 @@ def _check(mode: str, judge: Named, asked: Mapping[str, Any]) -> None:
         raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded already")
 
 
-def _loaded(named: str | Path, how: Mapping[str, Any]) -> Judge:
+def _loaded(judge: Named, how: Mapping[str, Any]) -> Judge:
     from judgetrain.judges import load_judge
 
-    return load_judge(named, **how)
+    return load_judge(judge, **how) if isinstance(judge, (str, Path)) else judge
 
 
 def _asked(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:

@@ -71,7 +71,7 @@ def test_grpo_runs_two_steps(tmp_path: Path) -> None:
     judge = Recording()
     trainer = GRPOTrainer(
         model,
-        reward_funcs=JudgeReward(judge, num_generations=4),
+        reward_funcs=JudgeReward(judge),
         args=GRPOConfig(output_dir=str(tmp_path), max_steps=2, **COMMON),
         train_dataset=data(),
         processing_class=tokenizer,
