@@ -39,7 +39,7 @@ STAGES = {
         "stress.writer={type: transformers, model: {path: world}}",
         "stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]",
     ),
-    "correct": ("dialogues.world.eval_comparisons=8", "correct.shard_size=2"),
+    "correct": ("dialogues.world.eval_comparisons=8",),
     "selfeval": (
         *("scorer.model.path=world", "scorer.shard_size=2"),
         *("selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),
@@ -62,6 +62,7 @@ def test_a_stage_is_the_same_wherever_its_shards_are_processed(
     stage: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever ``process`` needs goes through pickle; shards come in another order."""
+    monkeypatch.setattr("judgetrain.extras.correct.stage.SHARD", 2)
     here = made(stage, finished, tmp_path / "here", STAGES[stage])
     executor = Elsewhere()
 

@@ -21,7 +21,6 @@ class CorrectConfig(LimitsConfig):
         "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
         content=beside(method_directory),
     )
-    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
     rater: str = key(
         "",
@@ -36,7 +35,6 @@ class CorrectConfig(LimitsConfig):
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
-    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
     @property
     def single(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,30 +12,21 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.thinking import NO_ANSWER, answer_of
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.prompted import SingleRatingJudge
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
 
 Side = Literal["A", "B"]
-Rate = Callable[[Sequence[Comparison]], Sequence[float | None]]
-"""Rates each comparison's first response by itself; None where no rating could be read."""
 SIDES: tuple[Side, Side] = ("A", "B")
+THRESHOLD = 3.0
+"""Responses whose mean score is below this are rewritten (the paper's)."""
 
 _ANALYSIS = (
     r"^[^\w\n]*Analysis of Response {side}[^\w\n:]*:(.*?)"
     r"(?=^[^\w\n]*(?:Response [AB] Score|Analysis of Response|Comparison)\b|\Z)"
 )
-
-
-@dataclass(frozen=True)
-class Writer:
-    """What rewrites: an engine, a prompt set with a step ``correction``, and the sampling."""
-
-    engine: Engine
-    prompts: PromptSet
-    sampling: SamplingConfig
 
 
 @dataclass(frozen=True)
@@ -106,39 +97,70 @@ def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: st
     return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis}"
 
 
-def correct(
-    comparisons: Sequence[Comparison],
-    judge: BranchingJudge,
-    writer: Writer,
-    threshold: float,
-    seed: int,
-    single: bool = False,
-) -> Corrected:
-    """Judge comparisons, rewrite the responses with a mean score below ``threshold``, and judge old against new.
+@dataclass(frozen=True)
+class Corrector:
+    """Who judges, who rewrites, and who rates (:class:`Correction`), if anybody does.
 
-    ``single``: both sides are one response, which is judged against itself (its score is the mean of both) and
-    corrected once. Measuring again matters: responses chosen for a low score would score higher the second time without
-    any change.
+    ``prompts`` has a step ``correction``. ``single``: both sides are one response, which is judged against itself (its
+    score is the mean of both) and corrected once.
     """
-    trees = judge.sample(comparisons, derive_seed(seed, "before"))
-    sides = SIDES[:1] if single else SIDES
-    of = [item for item in comparisons for _ in sides]
-    judged = [_judged(tree, side, single) for tree in trees for side in sides]
-    low = [i for i, c in enumerate(judged) if c.score is not None and c.score < threshold]
-    requests = [_request(judged[i], of[i], writer) for i in low]
-    completions = writer.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
-    for index, completion in zip(low, completions, strict=True):
-        judged[index] = _taken(judged[index], completion)
-    rewritten = [i for i in low if judged[i].corrected is not None]
-    duels = [_duel(judged[i], of[i]) for i in rewritten]
-    after = judge.sample(duels, derive_seed(seed, "after")) if duels else []
-    predictions = judge.predictions(after, judge.options.branches)
-    for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
-        scores = mean_score(tree, "A"), mean_score(tree, "B")
-        judged[index] = replace(
-            judged[index], score_again=scores[0], score_after=scores[1], verdict=_verdict(prediction)
-        )
-    return Corrected(judged, [*trees, *after], completions)
+
+    judge: BranchingJudge
+    engine: Engine
+    prompts: PromptSet
+    sampling: SamplingConfig
+    rater: SingleRatingJudge | None = None
+    single: bool = False
+
+    def correct(self, comparisons: Sequence[Comparison], seed: int) -> Corrected:
+        """Judge comparisons, rewrite the responses that score below :data:`THRESHOLD`, and judge old against new.
+
+        Measuring again matters: responses chosen for a low score would score higher the second time without any change.
+        """
+        trees = self.judge.sample(comparisons, derive_seed(seed, "before"))
+        sides = SIDES[:1] if self.single else SIDES
+        of = [item for item in comparisons for _ in sides]
+        judged = [_judged(tree, side, self.single) for tree in trees for side in sides]
+        low = [i for i, c in enumerate(judged) if c.score is not None and c.score < THRESHOLD]
+        requests = [self._request(judged[i], of[i]) for i in low]
+        completions = self.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
+        for index, completion in zip(low, completions, strict=True):
+            judged[index] = _taken(judged[index], completion)
+        rewritten = [i for i in low if judged[i].corrected is not None]
+        after = self.judge.sample([_duel(judged[i], of[i]) for i in rewritten], derive_seed(seed, "after"))
+        predictions = self.judge.predictions(after, self.judge.options.branches)
+        for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
+            again, new = mean_score(tree, "A"), mean_score(tree, "B")
+            verdict = {"A": "worse", "B": "better"}.get(prediction.verdict, prediction.verdict)
+            judged[index] = replace(judged[index], score_again=again, score_after=new, verdict=verdict)
+        if self.rater is not None:
+            judged = self._rated(judged, of, self.rater, derive_seed(seed, "rated"))
+        return Corrected(judged, [*trees, *after], completions)
+
+    def close(self) -> None:
+        """Free the models."""
+        self.judge.close()
+        if self.rater:
+            self.rater.close()
+        if self.engine is not self.judge.engine:
+            self.engine.close()
+
+    def _request(self, correction: Correction, comparison: Comparison) -> Request:
+        slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
+        messages = self.prompts.render("correction", slots)
+        return Request(messages=messages, sampling=Sampling.of(self.sampling), step="correction", slots=slots)
+
+    @staticmethod
+    def _rated(
+        corrections: Sequence[Correction], of: Sequence[Comparison], rater: SingleRatingJudge, seed: int
+    ) -> list[Correction]:
+        """The corrections with a rating of every response, and of every new text."""
+        new = [i for i, c in enumerate(corrections) if c.corrected is not None]
+        shown = [replace(item, response_a=c.response) for item, c in zip(of, corrections, strict=True)]
+        shown += [replace(of[i], response_a=corrections[i].corrected or "") for i in new]
+        given = [None if reply.answer is None else float(reply.answer) for reply in rater.rate(shown, seed)]
+        after = dict(zip(new, given[len(corrections) :], strict=True))
+        return [replace(c, rated=given[i], rated_after=after.get(i)) for i, c in enumerate(corrections)]
 
 
 def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
@@ -147,12 +169,6 @@ def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     scores = [s for each in (SIDES if single else (side,)) if (s := mean_score(tree, each)) is not None]
     score = sum(scores) / len(scores) if scores else None
     return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
-
-
-def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
-    slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
-    limits = Sampling.of(writer.sampling)
-    return Request(messages=writer.prompts.render("correction", slots), sampling=limits, step="correction", slots=slots)
 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:
@@ -175,22 +191,6 @@ def _duel(correction: Correction, comparison: Comparison) -> Comparison:
     assert correction.corrected is not None
     name = f"{correction.comparison_id}/{correction.side}"
     return Comparison(name, comparison.dialogue, correction.response, correction.corrected)
-
-
-def _verdict(prediction: Prediction) -> str:
-    return {"A": "worse", "B": "better"}.get(prediction.verdict, prediction.verdict)
-
-
-def rated(corrections: Sequence[Correction], comparisons: Sequence[Comparison], rater: Rate) -> list[Correction]:
-    """The corrections with an external rater's ratings: of every response, and of every new text."""
-    of = {c.id: c for c in comparisons}
-    shown = [replace(of[c.comparison_id], response_a=c.response) for c in corrections]
-    new = [i for i, c in enumerate(corrections) if c.corrected is not None]
-    shown += [replace(of[corrections[i].comparison_id], response_a=corrections[i].corrected or "") for i in new]
-    given = rater(shown)
-    after = dict(zip(new, given[len(corrections) :], strict=True))
-    before = given[: len(corrections)]
-    return [replace(c, rated=before[i], rated_after=after.get(i)) for i, c in enumerate(corrections)]
 
 
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data import world
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.extras.correct.correction import Corrected, Correction, Writer, correct, rated, refinement
+from judgetrain.extras.correct.correction import Corrected, Correction, Corrector, refinement
 from judgetrain.extras.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.prompted import SingleRatingJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import tree_tokens
@@ -27,35 +26,21 @@ from judgetrain.schema import Comparison
 
 BRANCHES = 3
 """Criteria that a response is judged by (the paper's), or all where the judge names fewer."""
+SHARD = 32
+"""Comparisons finished together: what a kill costs."""
 
 
-@dataclass(frozen=True)
-class _Models:
-    judge: BranchingJudge
-    writer: Writer
-    rater: SingleRatingJudge | None = None
-
-    @classmethod
-    def load(cls, settings: CorrectSettings, models: Models) -> _Models:
-        """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
-        config = settings.correct
-        method = Method.parse(config.judge)
-        judge = models.judge(method, min(BRANCHES, settings.criteria or BRANCHES))
-        prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
-        engine = judge.engine
-        if config.engine is not None:
-            answers = answers_of(config.engine, models.out.home, settings.seed)
-            engine = make_engine(config.engine, answers=answers, budget=models.budget)
-        rater = models.judge(Method.parse(config.rater)) if config.rater else None
-        return cls(judge, Writer(engine, prompts, config.sampling), rater)
-
-    def close(self) -> None:
-        """Free them."""
-        self.judge.close()
-        if self.rater:
-            self.rater.close()
-        if self.writer.engine is not self.judge.engine:
-            self.writer.engine.close()
+def _load(settings: CorrectSettings, models: Models) -> Corrector:
+    """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
+    config = settings.correct
+    judge = models.judge(Method.parse(config.judge), min(BRANCHES, settings.criteria or BRANCHES))
+    engine = judge.engine
+    if config.engine is not None:
+        answers = answers_of(config.engine, models.out.home, settings.seed)
+        engine = make_engine(config.engine, answers=answers, budget=models.budget)
+    rater = models.judge(Method.parse(config.rater)) if config.rater else None
+    prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
+    return Corrector(judge, engine, prompts, config.sampling, rater, config.single)
 
 
 def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -70,32 +55,21 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     engines = settings.teacher, settings.external, config.engine
     with (
         spending(engines, config, "correct", out) as budget,
-        loaded_once(lambda: _Models.load(settings, Models(settings, inputs, out, budget))) as models,
+        loaded_once(lambda: _load(settings, Models(settings, inputs, out, budget))) as models,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            judge, writer, rater = models().judge, models().writer, models().rater
-            done = correct(items, judge, writer, config.threshold, out.shard_seed(index), config.single)
-            if rater is not None:
-                seed = derive_seed(out.shard_seed(index), "rated")
-                done = replace(
-                    done, corrections=rated(done.corrections, items, lambda shown: _ratings(rater, shown, seed))
-                )
-            return _shard(done)
+            return _shard(models().correct(items, out.shard_seed(index)))
 
-        out.sharded(
-            "corrections", comparisons, config.shard_size, process, "comparisons", models, spread=budget is None
-        )
+        out.sharded("corrections", comparisons, SHARD, process, "comparisons", models, spread=budget is None)
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)
     if table["rewritten"]:
-        before, after = (
-            "unknown" if table[name] is None else f"{table[name]:.2f}" for name in ("before_again", "after")
-        )
+        again, after = (f"{table[name] or math.nan:.2f}" for name in ("before_again", "after"))
         out.log(
             f"correct: {table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%}); "
-            f"mean score {before} before, {after} after, judged against each other",
+            f"mean score {again} before, {after} after, judged against each other",
             keep=True,
         )
     if table["rated"] is not None:
@@ -103,10 +77,6 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
             f"correct: rated {table['rated']:.2f} before, {table['rated_after'] or 0:.2f} after, over all responses",
             keep=True,
         )
-
-
-def _ratings(rater: SingleRatingJudge, shown: Sequence[Comparison], seed: int) -> list[float | None]:
-    return [None if reply.answer is None else float(reply.answer) for reply in rater.rate(shown, seed)]
 
 
 def _comparisons(settings: CorrectSettings) -> list[Comparison]:
