@@ -37,7 +37,7 @@ def create_app(service: Service, token: str | None = None) -> FastAPI:
     @app.get("/health")
     async def health() -> Response:
         """Whether the server takes work: 200, or 503 while it shuts down; and how much waits."""
-        state = {"status": "draining" if service.draining else "ready", "judge": service.judge.name}
+        state: dict[str, Any] = {"status": "draining" if service.draining else "ready", "judge": service.judge.name}
         state |= {"waiting": service.waiting, "open_requests": service.open_requests}
         return JSONResponse(state, 503 if service.draining else 200)
 
