@@ -7,43 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.extras.probdiff_studies.conflicts import Verdicts
+from judgetrain.extras.probdiff_studies.comparing import Row
 from judgetrain.extras.probdiff_studies.models import SelfEvaluated, groups_of
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
-from judgetrain.scorers.probdiff import DELTA, confidence
+from judgetrain.scorers.probdiff import average, confidence
 
 OF_SECOND = {"B": 1, "A": -1, "tie": 0}
 """What a verdict says of the second text: better, worse or no better."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duel:
-    """How often the first model's answers win against the second's in a group of prompts, as a judge sees it.
-
-    Shares of the ``n`` prompts with a verdict, in both orders the same; ``without``: those that have none. The two
-    confidences are over all prompts of the group.
-    """
-
-    first: str
-    second: str
-    group: str
-    n: int
-    without: int
-    win: float | None
-    tie: float | None
-    lose: float | None
-    confidence: float | None
-    other_confidence: float | None
 
 
 def won(
@@ -52,10 +31,11 @@ def won(
     settings: StudiesSettings,
     inputs: Mapping[str, Path],
     out: StageRun,
-) -> list[Duel]:
-    """The run's own model against every other, by group of prompts, as ``duels`` shards.
+) -> list[Row]:
+    """How often the run's own model wins against every other by group of prompts, as a judge sees it.
 
-    Answers that are the same are a tie and not asked about.
+    Shares of the ``n`` prompts with a verdict, in both orders the same; ``without``: those that have none. The two
+    confidences are over all prompts of the group. Answers that are the same are a tie and not asked about.
     """
     method = Method.parse(settings.studies.duels)
     (name, own), *others = models.items()
@@ -66,27 +46,13 @@ def won(
         verdicts: dict[str, int | None] = {i: 0 for i, (a, b) in answers.items() if a and a == b}
         verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
         for group, ids in groups_of(own.d, own.categories).items():
-            result.append(_duel(name, other, group, own, theirs, ids, verdicts))
+            given = [v for i in ids if (v := verdicts.get(i)) is not None]
+            sides = {name: OF_SECOND[side] for name, side in (("win", "A"), ("tie", "tie"), ("lose", "B"))}
+            row = {"first": name, "second": other, "group": group, "n": len(given), "without": len(ids) - len(given)}
+            row |= {side: average([v == code for v in given]) for side, code in sides.items()}
+            each = {"confidence": own, "other_confidence": theirs}
+            result.append(row | {key: confidence([model.d[i] for i in ids]) for key, model in each.items()})
     return result
-
-
-def _duel(
-    name: str, other: str, group: str, own: SelfEvaluated, theirs: SelfEvaluated, ids: Sequence[str], verdicts: Verdicts
-) -> Duel:
-    given = [v for i in ids if (v := verdicts.get(i)) is not None]
-    win, tie, lose = (given.count(OF_SECOND[side]) / len(given) if given else None for side in ("A", "tie", "B"))
-    return Duel(
-        first=name,
-        second=other,
-        group=group,
-        n=len(given),
-        without=len(ids) - len(given),
-        win=win,
-        tie=tie,
-        lose=lose,
-        confidence=confidence([own.d[i] for i in ids], DELTA),
-        other_confidence=confidence([theirs.d[i] for i in ids], DELTA),
-    )
 
 
 def judged(

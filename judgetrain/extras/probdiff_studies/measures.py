@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.scorers.encode import Messages, Sample
+from judgetrain.scorers.probdiff import average
 from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
 from judgetrain.scorers.results import TokenStatistics
 
@@ -52,18 +52,11 @@ def repeated_answers(
     return answers
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """The first answers against those of one repetition: mean cosine similarity and share of equal texts, over n."""
+def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[dict[str, Any]]:
+    """The first answers against those of each ``repetition`` (table 1, there in percent).
 
-    repetition: int
-    similarity: float
-    exact_match: float
-    n: int
-
-
-def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[Repetition]:
-    """One row a repetition (table 1, there in percent); prompts without both answers are left out of a row."""
+    Mean cosine ``similarity`` and share of equal texts (``exact_match``), over the ``n`` prompts that have both.
+    """
     result = []
     for turn in range(1, max(map(len, answers), default=0)):
         pairs = [(row[0], row[turn]) for row in answers if row[0] and row[turn]]
@@ -71,32 +64,29 @@ def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[
             first, again = (np.asarray(encode(list(side)), dtype=np.float64) for side in zip(*pairs, strict=True))
             norms = np.linalg.norm(first, axis=1) * np.linalg.norm(again, axis=1)
             cosine = (first * again).sum(axis=1) / np.where(norms > 0, norms, 1.0)
-            result.append(
-                Repetition(turn, float(cosine.mean()), float(np.mean([a == b for a, b in pairs])), len(pairs))
-            )
+            exact = float(np.mean([a == b for a, b in pairs]))
+            similar = float(cosine.mean())
+            result.append({"repetition": turn, "similarity": similar, "exact_match": exact, "n": len(pairs)})
     return result
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean log-probabilities per token of one prompt's sampled answers, nats, ``[answers]``; unscored ones left out."""
-
-    logprobs: tuple[float, ...]
-
-    @property
-    def deviation(self) -> float:
-        """Their standard deviation; the paper expects less of it from a better model."""
-        return float(np.std(self.logprobs)) if self.logprobs else float("nan")
 
 
 def logprob_spread(
     scorer: TokenScorer, prompts: Sequence[Messages], samples: int = 100, sampling: Sampling = PAPER, seed: int = 0
-) -> list[Spread]:
-    """Sample each prompt's answers (the paper: 100) and score each with the model that wrote it (figure 2)."""
+) -> list[list[float]]:
+    """Mean log-probabilities per token, nats, of each prompt's sampled answers, by their own model (figure 2).
+
+    The paper samples 100. Answers without a score are left out.
+    """
     chats = [tuple(prompt) for prompt in prompts for _ in range(samples)]
     written = scorer.generate(
         [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(seed, "spread")
     )
     results = scorer.statistics([Sample(c, w.text.strip()) for c, w in zip(chats, written, strict=True)])
     rows = [results[i * samples : (i + 1) * samples] for i in range(len(prompts))]
-    return [Spread(tuple(r.mean_logprob for r in row if isinstance(r, TokenStatistics))) for row in rows]
+    return [[r.mean_logprob for r in row if isinstance(r, TokenStatistics)] for row in rows]
+
+
+def deviations(spread: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The standard deviation of each prompt's answers, and their mean: the paper expects less of a better model."""
+    found = [float(np.std(logprobs)) if logprobs else None for logprobs in spread]
+    return {"deviation": average(found), "deviations": found, "answers": list(map(len, spread))}

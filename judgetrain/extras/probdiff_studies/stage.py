@@ -14,11 +14,10 @@ from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
 from judgetrain.evaluate.report.page import write_report
 from judgetrain.extras.probdiff_studies import measures
-from judgetrain.extras.probdiff_studies.conflicts import Verdicts, read_verdicts
+from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
 from judgetrain.extras.probdiff_studies.duels import judged, won
-from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
-from judgetrain.extras.probdiff_studies.report import Studies, charts
+from judgetrain.extras.probdiff_studies.report import charts, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages
@@ -65,9 +64,13 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.verdicts:
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
-    found = Studies.of(models, repetition, spread, verdicts, duels, studied.official)
-    out.write_json("studies", found.to_json())
-    write_report(out, f"ProbDiff studies: {found.model}", found.tables(), "studies.json", charts(found))
+    found: Row = {"repetition": repetition, "spread": measures.deviations(spread), "duels": duels}
+    found |= compared(models, verdicts, studied.official)
+    out.write_json("studies", found)
+    plots = charts(
+        {name: list(model.d.values()) for name, model in models.items()}, spread, found["spread"]["deviation"]
+    )
+    write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, studied.official), "studies.json", plots)
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
@@ -102,14 +105,14 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
         )
 
 
-def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
+def _repetition(settings: StudiesSettings, out: StageRun) -> list[Row]:
     assert settings.cluster is not None
     encoder = load_encoder(settings.cluster)
     answers = [row["answers"] for row in read_rows(out.directory, "answers")]
     return measures.repetition_report(answers, lambda texts: encoder.encode(texts, show_progress_bar=False))
 
 
-def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> list[Spread]:
+def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> list[list[float]]:
     """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
@@ -117,11 +120,11 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
         chats = [_messages(d) for d in items]
         done = measures.logprob_spread(ready, chats, SAMPLES, SAMPLING, out.shard_seed(index))
         usage = ready.usage - before
-        rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
-        missing = {"unscored_answer": SAMPLES * len(items) - sum(len(s.logprobs) for s in done)}
+        rows = [{"id": d.id, "logprobs": logprobs} for d, logprobs in zip(items, done, strict=True)]
+        missing = {"unscored_answer": SAMPLES * len(items) - sum(map(len, done))}
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if not dialogues:
         return []
     out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=settings.scorer.spread)
-    return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]
+    return [row["logprobs"] for row in read_rows(out.directory, "spread")]

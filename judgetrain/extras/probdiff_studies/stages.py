@@ -11,8 +11,8 @@ from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import check_branches
+from judgetrain.extras.probdiff_studies.comparing import read_verdicts
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
-from judgetrain.extras.probdiff_studies.conflicts import read_verdicts
 from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.extras.probdiff_studies import comparing, measures
-from judgetrain.extras.probdiff_studies.comparing import Outcome, Rank
-from judgetrain.extras.probdiff_studies.measures import Repetition, Spread
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
@@ -64,8 +62,8 @@ def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first()
     vectors = {"the cat 1": [2, 0], "the cat 2": [1, 1], "the cat 3": [0, 3], "list a dog 0": [5, 5]}
     found = measures.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
     assert found == [
-        Repetition(1, pytest.approx((math.sqrt(0.5) + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
-        Repetition(2, pytest.approx((0 + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
+        {"repetition": 1, "similarity": pytest.approx((math.sqrt(0.5) + 1) / 2), "exact_match": 0.5, "n": 2},
+        {"repetition": 2, "similarity": pytest.approx((0 + 1) / 2), "exact_match": 0.5, "n": 2},
     ]
     assert measures.repetition_report([], lambda texts: []) == []
 
@@ -75,31 +73,30 @@ def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) ->
     found = measures.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
     requests = [Request(messages=p, sampling=sampling) for p in PROMPTS[:2] for _ in range(5)]
     texts = [c.text.strip() for c in scorer.engine.generate(requests, derive_seed(2, "spread"))]
-    for i, spread in enumerate(found):
+    told = measures.deviations([*found, []])
+    assert told["answers"] == [*map(len, found), 0] and told["deviations"][2] is None
+    assert told["deviation"] == pytest.approx(np.mean(told["deviations"][:2]))
+    for i, logprobs in enumerate(found):
         own = [Sample(PROMPTS[i], text) for text in texts[5 * i : 5 * i + 5] if text]
         expected = [r.mean_logprob for r in scorer.statistics(own)]  # type: ignore[union-attr]
-        assert spread.logprobs == pytest.approx(expected, abs=1e-5)
-        assert spread.deviation == pytest.approx(math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2)))
-
-
-def test_answers_without_log_probabilities_have_no_spread() -> None:
-    assert math.isnan(Spread(()).deviation)
+        assert logprobs == pytest.approx(expected, abs=1e-5)
+        deviation = math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2))
+        assert told["deviations"][i] == pytest.approx(deviation, abs=1e-6)
 
 
 def test_the_higher_discrepancy_wins_beyond_the_threshold() -> None:
     first, second = [0.3, -0.1, 0.0, None, 0.5], [0.0, 0.0, 0.05, 1.0, None]
-    assert comparing.win_tie_lose(first, second, 0.06) == Outcome(1 / 3, 1 / 3, 1 / 3, 3)
-    assert comparing.win_tie_lose(first, second) == Outcome(1 / 3, 0.0, 2 / 3, 3)
-    with pytest.raises(ValueError, match="no item"):
-        comparing.win_tie_lose([None], [1.0])
+    assert list(comparing.win_tie_lose(first, second, 0.06).values()) == [1 / 3, 1 / 3, 1 / 3, 3]
+    assert list(comparing.win_tie_lose(first, second).values()) == [1 / 3, 0.0, 2 / 3, 3]
+    assert list(comparing.win_tie_lose([None], [1.0]).values()) == [None, None, None, 0]
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1), st.floats(0, 1))
 def test_exchanging_the_models_exchanges_wins_and_losses(pairs: list[tuple[float, float]], threshold: float) -> None:
     a, b = [x for x, _ in pairs], [y for _, y in pairs]
     one, other = comparing.win_tie_lose(a, b, threshold), comparing.win_tie_lose(b, a, threshold)
-    assert (one.win, one.tie, one.lose) == (other.lose, other.tie, other.win)
-    assert one.win + one.tie + one.lose == pytest.approx(1)
+    assert (one["win"], one["tie"], one["lose"]) == (other["lose"], other["tie"], other["win"])
+    assert one["win"] + one["tie"] + one["lose"] == pytest.approx(1)
 
 
 def test_ranking_by_confidence_and_by_mean() -> None:
@@ -111,12 +108,12 @@ def test_ranking_by_confidence_and_by_mean() -> None:
         "none": [None],
     }
     by_confidence = comparing.ranking(models)
-    assert [(r.model, r.place) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
-    assert by_confidence[0] == Rank("strong", 1, 1.0, pytest.approx(0.05), 2)  # type: ignore[arg-type]
+    assert [(r["model"], r["place"]) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
+    best = {"model": "strong", "place": 1, "confidence": 1.0, "mean": pytest.approx(0.05), "n": 2}
+    assert by_confidence[0] == best
 
 
 def test_conflicts_are_opposite_signs_only() -> None:
-    assert comparing.conflict_degree([0.1, -0.1, 0.1, -0.2, 0.3, None], [-1, 1, 1, 0, None, 1]) == 2 / 4
-    assert comparing.conflict_degree([None], [1]) is None
-    with pytest.raises(ValueError, match="allowed"):
-        comparing.conflict_degree([0.1], [2])
+    found = comparing.conflict([0.1, -0.1, 0.1, -0.2, 0.3, None], [-1, 1, 1, 0, None, 1])
+    assert found == {"degree": 2 / 4, "n": 4, "without": 1}
+    assert comparing.conflict([None], [1]) == {"degree": None, "n": 0, "without": 0}

@@ -17,7 +17,7 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.engines.base import Sampling
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError, EngineError
-from judgetrain.extras.probdiff_studies import report, stage
+from judgetrain.extras.probdiff_studies import comparing, stage
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
 from judgetrain.extras.probdiff_studies.models import read_selfeval
 from judgetrain.judges.base import Prediction
@@ -116,7 +116,7 @@ def test_models_are_compared_over_the_prompts_that_all_of_them_have(
 ) -> None:
     config, inputs = prepared
     config.studies.prompts = config.studies.spread_prompts = 0
-    monkeypatch.setattr(report, "THRESHOLDS", (0.0, 0.25))
+    monkeypatch.setattr(comparing, "THRESHOLDS", (0.0, 0.25))
     other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:9": 9.0}
     config.studies.against = [str(selfeval(tmp_path / "other", "other model", other))]
     found = run(config, inputs, tmp_path / "out")
