@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import LimitsConfig
 from judgetrain.judges.method import method_directory
-from judgetrain.keys import beside, in_place, key
-
-FORMATS = ("arena_hard", "alpaca_eval", "battles")
-"""Shapes of other tools that verdicts are also written in (``judging/formats.py``)."""
+from judgetrain.keys import beside, key
 
 
 @dataclass
@@ -33,16 +30,10 @@ class VerdictsConfig(LimitsConfig):
     systems: list[str] = key(
         [],
         "in place of source: files or globs of several systems' answers to the same prompts (alpaca_eval's outputs, "
-        "model_answer files of Arena-Hard and MT-Bench), compared pair by pair",
+        "model_answer files of Arena-Hard), compared pair by pair",
         content=beside(lambda path, owner: path),
-    )
-    questions: str = key(
-        "",
-        "question.jsonl of MT-Bench or Arena-Hard, where the systems' files hold answers alone",
-        content=in_place(lambda path, owner: path or None),
     )
     baseline: str | None = key(
         None, "compare this system with each other one, as A, and no others", active_if=lambda c: c.systems
     )
-    write: list[str] = key([], "also write the verdicts in the shapes of other tools", choices=FORMATS)
     shard_size: int = key(64, "comparisons finished together; the unit of resume", low=1)

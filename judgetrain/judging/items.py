@@ -46,7 +46,7 @@ def read_items(
         DataError: a file that is none, or without a column that is needed; names the file, line and column.
     """
     if config.systems:
-        found = [Item(*pair) for pair in pairs_of(config.systems, config.questions, config.baseline)]
+        found = [Item(*pair) for pair in pairs_of(config.systems, config.baseline)]
     elif config.source.type == "world":
         assert world_config is not None
         found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]

@@ -23,7 +23,6 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.judging.formats import WRITERS
 from judgetrain.judging.items import Item, read_items
 from judgetrain.judging.rows import Row, row_of, write_parquet
 from judgetrain.judging.stages import JudgeSettings
@@ -37,7 +36,7 @@ PAGES = 100
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``verdicts.jsonl`` and ``verdicts.parquet``, ``summary.json``, pages, and what ``verdicts.write`` names.
+    """Write ``verdicts.jsonl`` and ``verdicts.parquet``, ``summary.json``, and pages.
 
     The shards ``judged`` keep the rows as they are finished; those of an earlier run that judged the same in the same
     way are taken over. A row that cannot be judged is among them with its reason. Where the run ends early, as at a
@@ -59,7 +58,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         except JudgetrainError:
             _keep_finished(out, len(items))
             raise
-    _write(config.write, method.name, budget, out)
+    _write(method.name, budget, out)
 
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
@@ -124,7 +123,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} comparisons are judged: {place}")
 
 
-def _write(formats: Sequence[str], judge: str, budget: Budget | None, out: StageRun) -> None:
+def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
     """Everything that is made of the rows, which are read once for each file: none of them is held."""
 
     def rows() -> Iterator[Row]:
@@ -132,7 +131,7 @@ def _write(formats: Sequence[str], judge: str, budget: Budget | None, out: Stage
 
     place = out.write_rows(VERDICTS, rows())
     write_parquet(out.path(f"{VERDICTS}.parquet"), rows())
-    places = [place, out.path(f"{VERDICTS}.parquet"), *(out.path(WRITERS[name](rows(), out)) for name in formats)]
+    places = [place, out.path(f"{VERDICTS}.parquet")]
     shown = list(islice(rows(), PAGES))
     places.append(write_views(verdict_views(shown), out.path(DIRECTORY), f"Verdicts of {judge}"))
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))

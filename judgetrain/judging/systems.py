@@ -2,26 +2,23 @@
 
 - alpaca_eval's ``outputs.json``: ``instruction``, ``output``, ``generator``.
 - Arena-Hard's ``model_answer/MODEL.jsonl``: ``uid``, ``model``, ``messages``, the last one the answer (2.0).
-- MT-Bench's ``model_answer/MODEL.jsonl``, and Arena-Hard's (0.1): ``question_id``, ``model_id`` and ``choices`` with
-  their ``turns``; what was asked is in a file of questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from judgetrain.data.benchmarks.reading import rendered
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import DEFAULT_FIELDS, RowError
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue, Message, messages_of
 
-KEY, QUESTIONS = "verdicts.systems", "verdicts.questions"
+KEY = "verdicts.systems"
 IDS = ("uid", "question_id")
 RESPONSES = ("output", "response", "answer", "completion")
 MODELS = ("generator", "model_id", "model", "model_name")
@@ -33,12 +30,11 @@ Pair = tuple[Comparison, str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a system answered to a prompt; of a conversation up to one of its turns."""
+    """What a system answered to a prompt."""
 
     system: str
     prompt: str
     """The prompt's id, or its text where rows have none."""
-    turn: int = 1
     messages: tuple[Message, ...]
     text: str
     group: str | None = None
@@ -46,24 +42,23 @@ class Answer:
 
 @dataclass
 class _Answers:
-    """What all files hold: the answers by prompt and turn, and by system; both in the order of the files."""
+    """What all files hold: the answers by prompt, and by system; both in the order of the files."""
 
-    by_prompt: dict[tuple[str, int], dict[str, Answer]] = field(default_factory=dict)
+    by_prompt: dict[str, dict[str, Answer]] = field(default_factory=dict)
     systems: dict[str, None] = field(default_factory=dict)
     unread: list[Pair] = field(default_factory=list)
 
-    def add(self, answers: Iterable[Answer]) -> None:
+    def add(self, answer: Answer) -> None:
         """Take what a row holds.
 
         Raises:
             RowError: the system answered the prompt before.
         """
-        for answer in answers:
-            self.systems[answer.system] = None
-            found = self.by_prompt.setdefault((answer.prompt, answer.turn), {})
-            if answer.system in found:
-                raise RowError("repeated", f"{answer.system} answers this prompt twice")
-            found[answer.system] = answer
+        self.systems[answer.system] = None
+        found = self.by_prompt.setdefault(answer.prompt, {})
+        if answer.system in found:
+            raise RowError("repeated", f"{answer.system} answers this prompt twice")
+        found[answer.system] = answer
 
 
 def unread(source: str, row: Mapping[str, Any]) -> Pair:
@@ -81,7 +76,7 @@ def unread(source: str, row: Mapping[str, Any]) -> Pair:
     return Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
 
 
-def pairs_of(paths: Sequence[str], questions: str, baseline: str | None) -> list[Pair]:
+def pairs_of(paths: Sequence[str], baseline: str | None) -> list[Pair]:
     """Every pair of systems on every prompt (or the baseline, as A, and each other), prompts in order of appearance.
 
     Where one of two systems has no answer, or was asked something else, the pair has the reason.
@@ -91,25 +86,21 @@ def pairs_of(paths: Sequence[str], questions: str, baseline: str | None) -> list
         DataError: a file without what is needed; names file and line.
     """
     answers = _Answers()
-    asked = _questions(questions) if questions else {}
     files = [path for name in paths for path in files_of(name, KEY)]
     for path in files:
-        _read(path, asked, answers)
+        _read(path, answers)
     names = list(answers.systems)
     if len(names) < 2:
         raise ConfigError(f"{KEY}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(files)}")
     if baseline is not None and baseline not in names:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
     couples = [(baseline, n) for n in names if n != baseline] if baseline else list(combinations(names, 2))
-    turns = len({turn for _, turn in answers.by_prompt}) > 1
     found = list(answers.unread)
-    local = {prompt: i for i, prompt in enumerate(dict.fromkeys(p for p, _ in answers.by_prompt), start=1)}
-    for (prompt, turn), by_system in answers.by_prompt.items():
+    for number, (prompt, by_system) in enumerate(answers.by_prompt.items(), 1):
         messages = next(iter(by_system.values())).messages
         # A text is no id to read; a prompt has its number then.
-        name = f"systems:{prompt if prompt != _text(messages) else f'{local[prompt]:05d}'}"
+        name = f"systems:{prompt if prompt != _text(messages) else f'{number:05d}'}"
         dialogue = Dialogue(name, "systems", messages)
-        name += f":{turn}" if turns else ""
         found += (_pair(name, dialogue, by_system, *couple) for couple in couples)
     return found
 
@@ -126,7 +117,7 @@ def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, 
     return Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure
 
 
-def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers: _Answers) -> None:
+def _read(path: Path, answers: _Answers) -> None:
     """The answers of a file; rows that hold none are kept aside with the reason.
 
     A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
@@ -139,7 +130,7 @@ def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         try:
-            answers.add(_answers(row, file, asked))
+            answers.add(_answer(row, file))
         except RowError as error:
             if error.reason == "missing_column" and number > 1:
                 raise RowError("missing_field", str(error)) from error
@@ -150,20 +141,13 @@ def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers
         pass
 
 
-def _answers(row: Mapping[str, Any], file: str, asked: Mapping[str, tuple[list[str], str | None]]) -> Iterator[Answer]:
-    """What a row holds: one answer, or one for each turn of a conversation."""
-    system = str(_first(row, MODELS) or file)
-    prompt = str(_first(row, IDS) or "")
-    if "choices" in row:
-        yield from _of_turns(row, system, prompt, asked)
-        return
-    group = _first(row, GROUPS) or (asked[prompt][1] if prompt in asked else None)
+def _answer(row: Mapping[str, Any], file: str) -> Answer:
+    """What a row holds."""
+    system, prompt, group = str(_first(row, MODELS) or file), str(_first(row, IDS) or ""), _first(row, GROUPS)
     if isinstance(row.get("messages"), list):
         messages, text = _spoken(row["messages"])
     else:
         query, said = (_first(row, columns) for columns in (DEFAULT_FIELDS["query"], RESPONSES))
-        if query is None and prompt in asked:
-            query = asked[prompt][0][0]
         for name, value, columns in (("prompts", query, DEFAULT_FIELDS["query"]), ("answers", said, RESPONSES)):
             if value is None and not any(column in row for column in columns):
                 found = ", ".join(map(str, row))
@@ -174,52 +158,7 @@ def _answers(row: Mapping[str, Any], file: str, asked: Mapping[str, tuple[list[s
             query = f"{query}\n\n{row['input']}"
         messages, text = (Message("user", query),), said
     group = None if group is None else str(group)
-    yield Answer(system=system, prompt=prompt or _text(messages), messages=messages, text=text, group=group)
-
-
-def _of_turns(
-    row: Mapping[str, Any], system: str, prompt: str, asked: Mapping[str, tuple[list[str], str | None]]
-) -> Iterator[Answer]:
-    """MT-Bench's rows: the first of the choices; what is judged of turn 2 is the whole conversation."""
-    if not asked:
-        raise RowError("missing_column", f"these are answers alone: give their questions, {QUESTIONS}=question.jsonl")
-    if prompt not in asked:
-        raise RowError("no_question", f"{QUESTIONS} has no question {prompt!r}")
-    questions, group = asked[prompt]
-    try:
-        turns = [turn["content"] if isinstance(turn, Mapping) else turn for turn in row["choices"][0]["turns"]]
-    except (LookupError, TypeError) as error:
-        raise RowError("wrong_type", "expected choices with a list of turns") from error
-    if not turns or len(turns) > len(questions) or not all(isinstance(turn, str) for turn in turns):
-        raise RowError("wrong_type", f"expected a text for each of {len(questions)} turns, found {len(turns)}")
-    for count in range(1, len(turns) + 1):
-        text = rendered(questions[:count], turns[:count])
-        messages = tuple(Message("user", question) for question in questions[:count])
-        yield Answer(system=system, prompt=prompt, turn=count, messages=messages, text=text, group=group)
-
-
-def _questions(path: str) -> dict[str, tuple[list[str], str | None]]:
-    """The user's turns and the category of every question, by its id.
-
-    Raises:
-        DataError: a row that is no question; names file and line.
-    """
-    found: dict[str, tuple[list[str], str | None]] = {}
-
-    def take(row: Any, number: int) -> None:
-        identifier = _first(row, IDS) if isinstance(row, Mapping) else None
-        if identifier is None:
-            raise RowError("no_question", "expected a question with a uid or a question_id")
-        given = row.get("turns") or [row.get("prompt")]
-        turns = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in given]
-        texts = [turn for turn in turns if isinstance(turn, str)]
-        if len(texts) < len(turns):
-            raise RowError("wrong_type", "expected a prompt, or turns, that are texts")
-        found[str(identifier)] = texts, _first(row, ("category",))
-
-    for _ in read(SourceConfig(name="questions", path=path), QUESTIONS, take):
-        pass
-    return found
+    return Answer(system=system, prompt=prompt or _text(messages), messages=messages, text=text, group=group)
 
 
 def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:

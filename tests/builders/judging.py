@@ -30,40 +30,9 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     return Path(write_lines(path, rows))
 
 
-def mt_bench(directory: Path) -> tuple[Path, Path]:
-    """MT-Bench's question.jsonl and the folder of two systems' answers, as FastChat's gen_model_answer.py has it."""
-    questions = lines(
-        directory / "question.jsonl",
-        [
-            {"question_id": 81, "category": "writing", "turns": ["Compose a post.", "Start each sentence with A."]},
-            {"question_id": 121, "category": "coding", "turns": ["Count words.", "Now in C."], "reference": ["x", "y"]},
-        ],
-    )
-    for model, turns in {"short": ["a", "b"], "long-v1": ["a longer answer", "and another one"]}.items():
-        rows = [
-            {
-                "question_id": number,
-                "answer_id": f"{model}{number}",
-                "model_id": model,
-                "choices": [{"index": 0, "turns": turns}],
-                "tstamp": 1687205000.5,
-            }
-            for number in (81, 121)
-        ]
-        lines(directory / "model_answer" / f"{model}.jsonl", rows)
-    return questions, directory / "model_answer"
-
-
-def arena_hard(directory: Path) -> tuple[Path, Path]:
-    """Arena-Hard 2.0's question.jsonl and the folder of three systems' answers, as its gen_answer.py writes them."""
+def arena_hard(directory: Path) -> Path:
+    """The folder of three systems' answers, as Arena-Hard 2.0's gen_answer.py writes them."""
     asked = {"a1": "Write a parser.", "b2": "Tell a story."}
-    questions = lines(
-        directory / "question.jsonl",
-        [
-            {"uid": uid, "category": "hard_prompt", "subcategory": "coding", "prompt": text}
-            for uid, text in asked.items()
-        ],
-    )
     for model, answer in {
         "o3-mini": "a middle one",
         "small": "tiny",
@@ -81,7 +50,7 @@ def arena_hard(directory: Path) -> tuple[Path, Path]:
             for uid, text in asked.items()
         ]
         lines(directory / "model_answer" / f"{model}.jsonl", rows)
-    return questions, directory / "model_answer"
+    return directory / "model_answer"
 
 
 def alpaca_eval(directory: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.branching import summed
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judging.formats import alpaca_eval
 from judgetrain.judging.rows import row_of
 from judgetrain.judging.summary import Summary
 from judgetrain.schema import ORDERS, Verdict, mirror
@@ -150,21 +148,13 @@ def test_a_release_s_sums_are_read_again(tmp_path: Path) -> None:
     assert release_verdicts(str(tmp_path), whole)[MethodKey("test", 1)] == {p.comparison_id: p.decided for p in both}
 
 
-def test_rows_of_stage_judge_say_both(tmp_path: Path) -> None:
+def test_rows_of_stage_judge_say_both() -> None:
     one = comparison(0, "one two", "one", label="A")
     row = row_of(one, judge().compare(one), "test")
     assert (row["verdict"], row["verdict_ab"], row["verdict_ba"]) == ("A", "A", "B")
     strict = row_of(one, judge(rule="strict").compare(one), "test")
     told = [Summary.of([each], "test", 1, {"prompt": 1, "generated": 1}, {}) for each in (row, strict)]
     assert [(s.agreed, s.consistency, s.verdicts["inconsistent"]) for s in told] == [(1, 0.0, 0), (0, 0.0, 1)]
-
-    class Out:
-        def path(self, name: str) -> Path:
-            return tmp_path / name
-
-    alpaca_eval([row, strict], Out())  # type: ignore[arg-type]
-    found = json.loads((tmp_path / "annotations.json").read_text())
-    assert [each["preference"] for each in found] == [1.0, 1.5], "the verdict's, and a draw where orders conflict"
 
 
 def test_noise_is_read_as_its_margins_say() -> None:

@@ -19,7 +19,7 @@ from judgetrain.judges import load_judge
 from judgetrain.judging import stage as judging
 from judgetrain.judging.items import read_items
 from tests.builders.faulty_server import serving
-from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
+from tests.builders.judging import judge_stage, judged, lines
 from tests.builders.pipeline import configured, judgetrain
 
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
@@ -81,61 +81,6 @@ def test_a_row_that_cannot_be_judged_stops_nothing(tmp_path: Path, capsys: pytes
     said = capsys.readouterr().out
     assert "not judged: empty_response" in said and str(directory / "verdicts.jsonl") in said
     assert json.loads((directory / "summary.json").read_text())["failures"] == {"empty_response": 1, "missing_field": 1}
-
-
-def test_another_view_or_format_judges_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = file_of(tmp_path)
-    first = judge_stage(tmp_path / "out", source)
-    from judgetrain.judges.kinds.baselines import LongerJudge
-
-    monkeypatch.setattr(LongerJudge, "compare_all", lambda *_: pytest.fail("judged again"))
-    second = judge_stage(tmp_path / "out", source, "verdicts.write=[battles]")
-    assert second != first and (second / "battles.jsonl").is_file()
-    assert (first / "verdicts.jsonl").read_bytes() == (second / "verdicts.jsonl").read_bytes()
-
-
-def test_arena_hard_s_judgments(tmp_path: Path) -> None:
-    questions, answers = arena_hard(tmp_path)
-    asked = (f"verdicts.systems=['{answers}/*.jsonl']", f"verdicts.questions={questions}", "verdicts.baseline=o3-mini")
-    directory = judge_stage(tmp_path / "out", *asked, "verdicts.write=[arena_hard]")
-    place = directory / "model_judgment" / "longer"
-    assert {path.name for path in place.iterdir()} == {"large.jsonl", "small.jsonl"}
-    rows = [json.loads(line) for line in (place / "large.jsonl").read_text().splitlines()]
-    assert [row["uid"] for row in rows] == ["a1", "b2"]
-    assert [rows[0][n] for n in ("category", "judge", "model", "baseline")] == [
-        *("hard_prompt", "longer", "large", "o3-mini")
-    ]
-    # show_result.py: the baseline is A in the first game, the model in the second.
-    assert [game["score"] for game in rows[0]["games"]] == ["B>A", "A>B"]
-    small = [json.loads(line) for line in (place / "small.jsonl").read_text().splitlines()]
-    assert [game["score"] for game in small[0]["games"]] == ["A>B", "B>A"]
-
-
-def test_arena_hard_s_judgments_of_two_owners_models_of_one_name_have_a_file_each(tmp_path: Path) -> None:
-    for name in ("base", "one/m", "two/m", "three/other"):
-        row = {"uid": "1", "prompt": "Why?", "output": name, "model": name}
-        (tmp_path / f"{name.replace('/', '-')}.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    asked = (f"verdicts.systems=['{tmp_path}/*.jsonl']", "verdicts.baseline=base", "verdicts.write=[arena_hard]")
-    place = judge_stage(tmp_path / "out", *asked) / "model_judgment" / "longer"
-    found = {path.name: json.loads(path.read_text())["model"] for path in place.iterdir()}
-    assert found == {"one--m.jsonl": "one/m", "two--m.jsonl": "two/m", "other.jsonl": "three/other"}
-
-
-def test_alpaca_eval_s_annotations_and_battles(tmp_path: Path) -> None:
-    first, second = alpaca_eval(tmp_path)
-    asked = (f"verdicts.systems=[{first},{second}]", "verdicts.write=[alpaca_eval,battles]")
-    found = json.loads((judge_stage(tmp_path / "out", *asked) / "annotations.json").read_text())
-    assert [row["preference"] for row in found] == [1.0, 1.0]
-    assert {"instruction", "output_1", "generator_1", "dataset", "output_2", "generator_2", "annotator"} <= set(
-        found[0]
-    )
-    assert (found[0]["generator_1"], found[0]["generator_2"]) == ("gpt4_1106_preview", "mine")
-    directory = judge_stage(tmp_path / "out", *asked, judge="first")
-    assert [r["preference"] for r in json.loads((directory / "annotations.json").read_text())] == [1.5, 1.5]
-    battles = list(read_rows(directory, "battles"))
-    assert [b["winner"] for b in battles] == ["tie (inconsistent)"] * 2
-    assert (battles[0]["model_a"], battles[0]["model_b"], battles[0]["turn"]) == ("gpt4_1106_preview", "mine", 1)
-    assert battles[0]["conversation_b"][-1] == {"role": "assistant", "content": "Yes."}
 
 
 @pytest.fixture
@@ -207,7 +152,6 @@ def test_the_first_comparisons_have_a_page(tmp_path: Path, monkeypatch: pytest.M
         (["verdicts.source.path=none.jsonl"], r"verdicts\.source\.path='none\.jsonl': no such file"),
         (["verdicts.source={type: jsonl}"], r"verdicts\.source\.path is empty: name a file of comparisons"),
         (["verdicts.baseline=x"], r"verdicts\.baseline is one of several systems"),
-        (["verdicts.write=[html]"], r"verdicts\.write\[0\]='html': allowed are arena_hard, alpaca_eval, battles"),
         (["verdicts.source={type: hub}"], r"verdicts\.source\.path is empty"),
         (["verdicts.source={adapter: mt_bench_human, path: x}"], r"verdicts\.source\.adapter=mt_bench_human: its rows"),
     ],

@@ -14,7 +14,7 @@ from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import Item, read_items
-from tests.builders.judging import alpaca_eval, arena_hard, lines, mt_bench
+from tests.builders.judging import alpaca_eval, arena_hard, lines
 
 COLUMNS = ("id", "query", "response_a", "response_b", "model_a", "label")
 ROWS: list[dict[str, Any]] = [
@@ -27,9 +27,8 @@ def of(path: Path, **source: Any) -> list[Item]:
     return read_items(VerdictsConfig(source=SourceConfig(path=str(path), **source)), None, 1)
 
 
-def from_systems(*paths: Path, questions: Path | None = None, baseline: str | None = None) -> list[Item]:
-    config = VerdictsConfig(systems=[*map(str, paths)], questions=str(questions or ""), baseline=baseline)
-    return read_items(config, None, 1)
+def from_systems(*paths: Path, baseline: str | None = None) -> list[Item]:
+    return read_items(VerdictsConfig(systems=[*map(str, paths)], baseline=baseline), None, 1)
 
 
 def written(directory: Path, kind: str) -> Path:
@@ -169,49 +168,28 @@ def test_systems_that_rows_do_not_name_are_called_as_their_files_one_by_one(tmp_
 
 
 def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: Path) -> None:
-    questions, answers = arena_hard(tmp_path)
+    answers = arena_hard(tmp_path)
     pairs = [(i.comparison.model_a, i.comparison.model_b) for i in from_systems(answers / "*.jsonl")]
     assert pairs == 2 * [("large", "o3-mini"), ("large", "small"), ("o3-mini", "small")]
-    found = from_systems(answers / "*.jsonl", questions=questions, baseline="o3-mini")
+    found = from_systems(answers / "*.jsonl", baseline="o3-mini")
     pairs = [(i.comparison.model_a, i.comparison.model_b) for i in found]
     assert pairs == 2 * [("o3-mini", "large"), ("o3-mini", "small")]
-    assert found[0].comparison.dialogue.id == "systems:a1" and found[0].comparison.group == "hard_prompt"
+    assert found[0].comparison.dialogue.id == "systems:a1"
     assert (found[0].comparison.dialogue.query, found[0].comparison.response_a) == ("Write a parser.", "a middle one")
 
 
-def test_mt_bench_s_answers_are_judged_turn_by_turn(tmp_path: Path) -> None:
-    questions, answers = mt_bench(tmp_path)
-    found = from_systems(answers / "short.jsonl", answers / "long-v1.jsonl", questions=questions)
-    assert [i.comparison.id for i in found] == [
-        f"systems:{number}:{turn}:short:long-v1" for number in (81, 121) for turn in (1, 2)
-    ]
-    second = found[1].comparison
-    assert second.dialogue.query == "Start each sentence with A." and second.group == "writing"
-    assert second.dialogue.context == "User: Compose a post."
-    assert second.response_a == "Assistant: a\n\nUser: Start each sentence with A.\n\nAssistant: b"
-
-
-def test_arena_hard_0_1_has_turns_that_are_objects(tmp_path: Path) -> None:
-    question = {"question_id": "328c", "category": "arena-hard-v0.1", "turns": [{"content": "Use ABC."}]}
-    questions = lines(tmp_path / "question.jsonl", [question])
-    for model in ("gpt-4-0314", "other"):
-        choices = [{"index": 0, "turns": [{"content": f"{model} says", "token_len": 2}]}]
-        lines(tmp_path / f"{model}.jsonl", [{"question_id": "328c", "model_id": model, "choices": choices}])
-    (found,) = from_systems(tmp_path / "gpt-4-0314.jsonl", tmp_path / "other.jsonl", questions=questions)
-    assert (found.comparison.dialogue.query, found.comparison.response_b) == ("Use ABC.", "other says")
-
-
 def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
-    questions, answers = mt_bench(tmp_path)
-    rows = [json.loads(line) for line in (answers / "short.jsonl").read_text().splitlines()]
-    lines(answers / "short.jsonl", [rows[0], rows[0], {**rows[1], "question_id": 999}, {**rows[1], "choices": []}])
-    found = from_systems(answers / "*.jsonl", questions=questions)
+    answers = arena_hard(tmp_path)
+    rows = [json.loads(line) for line in (answers / "small.jsonl").read_text().splitlines()]
+    unsaid = {**rows[1], "uid": "c3", "messages": rows[1]["messages"][:1]}
+    lines(answers / "small.jsonl", [rows[0], rows[0], {**rows[1], "uid": "d4"}, unsaid])
+    found = from_systems(answers / "small.jsonl", answers / "large.jsonl")
     failures = [i.failure for i in found if i.failure]
-    reasons = [f.partition(":")[0] for f in failures]
-    assert reasons == ["repeated", "no_question", "wrong_type", "no_answer", "no_answer"]
-    assert failures[0] == "repeated: short.jsonl:2: short answers this prompt twice"
-    assert failures[-1] == "no_answer: short has no answer to this prompt"
-    assert sum(i.failure is None for i in found) == 2
+    assert [f.partition(":")[0] for f in failures] == ["repeated", "no_answer", "no_answer", "no_answer"]
+    assert failures[0] == "repeated: small.jsonl:2: small answers this prompt twice"
+    assert failures[1] == "no_answer: small.jsonl:4: expected messages that end with the system's answer"
+    assert set(failures[2:]) == {f"no_answer: {name} has no answer to this prompt" for name in ("small", "large")}
+    assert sum(i.failure is None for i in found) == 1
 
 
 def test_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
@@ -222,20 +200,17 @@ def test_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
 
 
 def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
-    questions, answers = mt_bench(tmp_path)
-    short, both = answers / "short.jsonl", (answers / "short.jsonl", answers / "long-v1.jsonl")
-    none, wrong = tmp_path / "none.json", lines(tmp_path / "wrong.jsonl", [{"turns": ["x"]}])
+    answers = arena_hard(tmp_path)
+    small, none = answers / "small.jsonl", tmp_path / "none.json"
     other = lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}])
-    for paths, given, message in (
-        (both, {}, r"short\.jsonl:1: these are answers alone: give their questions, verdi"),
-        ((short,), {"questions": questions}, r"two systems or more are needed, found short in 1"),
-        (both, {"questions": questions, "baseline": "gpt"}, r"baseline='gpt': there is no such system; .* short, long"),
-        ((none,), {}, r"verdicts\.systems='.*none\.json': no such file"),
-        ((short,), {"questions": wrong}, r"wrong\.jsonl:1: expected a question with a uid or a question_id"),
-        ((other,), {}, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
+    for paths, baseline, message in (
+        ((small,), None, r"two systems or more are needed, found small in 1"),
+        ((small, answers / "large.jsonl"), "gpt", r"baseline='gpt': there is no such system; .* small, large"),
+        ((none,), None, r"verdicts\.systems='.*none\.json': no such file"),
+        ((other,), None, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
-            from_systems(*paths, **given)  # type: ignore[arg-type]
+            from_systems(*paths, baseline=baseline)
 
 
 def test_an_answer_s_prompt_may_have_earlier_turns(tmp_path: Path) -> None:

@@ -158,7 +158,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge"}),
-    ([], "verdicts.write=[battles]", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
     (["verdicts.judge=random"], "judge.aggregation=margin", {"round_check", "evaluate", "correct", "stress"}),
     (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
