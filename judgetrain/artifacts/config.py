@@ -38,10 +38,3 @@ class ExecutorConfig:
     workers: int | None = key(
         None, "ray: workers; None takes as many as the cluster has room for", low=1, in_fingerprint=False
     )
-    gpus_per_worker: float | None = key(
-        None,
-        "ray: GPUs of each worker; None takes what engine.* needs where there are any",
-        low=0.0,
-        in_fingerprint=False,
-    )
-    cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, in_fingerprint=False)

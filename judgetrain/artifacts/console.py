@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from judgetrain.artifacts.secrets import without_passwords
-
 EVERY = 30.0
 """Seconds between two lines that say how far some work is, where output is no terminal."""
 
@@ -29,8 +27,8 @@ class Console:
         self.terminal = sys.stdout.isatty()
 
     def line(self, message: str) -> None:
-        """Print one line with the time of day; passwords in addresses are left out."""
-        print(f"{time.strftime('%H:%M:%S')}  {without_passwords(message)}", flush=True)
+        """Print one line with the time of day."""
+        print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal.

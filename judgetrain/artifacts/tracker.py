@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.secrets import without_secrets
 
 HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0
@@ -24,6 +23,25 @@ ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
 """Files that are sent with an artifact; they hold settings and counts, no text of the data."""
 UNLISTED = ("checkpoints", "view")
 """Directories inside an artifact that W&B is not told of."""
+
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+
+
+def without_secrets(value: Any) -> Any:
+    """A copy of JSON-like ``value`` that can be sent.
+
+    The values of environment variables that are named like secrets (``..._KEY``, ``..._TOKEN``) become ``***``.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_secrets(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(part) for part in value]
+    if isinstance(value, str):
+        for name, secret in os.environ.items():
+            if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
+                value = value.replace(secret, "***")
+    return value
 
 
 class Run:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from judgetrain.artifacts.fingerprint import parts_of
 from judgetrain.artifacts.installed import check_package
-from judgetrain.engines.openai.address import Address
+from judgetrain.engines.openai.address import server_address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
@@ -71,15 +71,10 @@ class ModelConfig:
         unit="GPUs",
         in_fingerprint=False,
     )
-    chat_template: str | None = key(
-        None,
-        "path of a Jinja chat template; None takes the tokenizer's, else the documented default",
-        content=in_place(lambda path, owner: path),
-    )
 
     def at(self, path: str | Path) -> Self:
-        """Another model, loaded like this one: its directory has its own weights and template."""
-        return replace(self, path=str(path), revision=None, chat_template=None)
+        """Another model, loaded like this one."""
+        return replace(self, path=str(path), revision=None)
 
     def check(self, key: str) -> None:
         """Check the directory or package, where the path names one; ``key`` is where this stands.
@@ -137,7 +132,7 @@ class EngineConfig:
 
     @property
     def described(self) -> str:
-        """The model, and of a server its address without a password, for messages."""
+        """The model, and of a server its address, for messages."""
         return self.model_name
 
     @property
@@ -200,9 +195,6 @@ class LocalEngineConfig(EngineConfig):
     """A model in this process."""
 
     model: ModelConfig = key(ModelConfig, "the model")
-    max_context: int | None = key(
-        None, "longest prompt plus completion; None takes the model's own limit", low=16, unit="tokens"
-    )
 
     @property
     def model_name(self) -> str:
@@ -249,8 +241,7 @@ class VllmEngineConfig(LocalEngineConfig):
 
     makes = "judgetrain.engines.vllm_engine:VllmEngine"
     OWN: ClassVar[tuple[str, ...]] = (
-        *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "max_model_len", "generation_config"),
-        "tensor_parallel_size",
+        *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "generation_config", "tensor_parallel_size"),
     )
     """Arguments of ``vllm.LLM`` that other keys decide."""
 
@@ -263,8 +254,7 @@ class VllmEngineConfig(LocalEngineConfig):
         """Check the package, the model, and that no argument is given twice."""
         check_package("vllm", f"{key}.type=vllm")
         if twice := next((name for name in self.OWN if name in self.vllm), None):
-            known = {"max_model_len": "max_context"}.get(twice, twice)
-            where = f"{key}.{known}" if hasattr(self, known) else f"{key}.model"
+            where = f"{key}.{twice}" if twice == "tensor_parallel_size" else f"{key}.model"
             raise ConfigError(f"{key}.vllm.{twice}: is not given here; see {where}")
         if self.model.gpus > 1:
             raise ConfigError(
@@ -293,9 +283,6 @@ class OpenAIEngineConfig(EngineConfig):
         "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
         "can, stops, and asks for them again when it is run again",
     )
-    timeout: float = key(
-        120.0, "a request's, from sending it to the last byte of its answer", low=0.1, unit="s", in_fingerprint=False
-    )
 
     makes = "judgetrain.engines.openai.engine:OpenAIEngine"
     paid = True
@@ -308,7 +295,7 @@ class OpenAIEngineConfig(EngineConfig):
     @property
     def described(self) -> str:
         """The model and the address."""
-        return f"{self.model_name} at {Address.parse(self.base_url, 'base_url').shown}"
+        return f"{self.model_name} at {server_address(self.base_url)[0]}"
 
     def with_model(self, path: str) -> Self:
         """A server that was started with a judge's directory knows the model by its path."""
@@ -318,7 +305,7 @@ class OpenAIEngineConfig(EngineConfig):
         """Check that the model has a name, and the server an address."""
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
-        Address.parse(self.base_url, f"{key}.base_url")
+        server_address(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:
         """Check that the environment holds the key of a server that is not one's own.

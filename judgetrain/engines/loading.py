@@ -65,7 +65,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """The tokenizer, padding on the left, with a pad token and a chat template.
 
     A missing pad token becomes the end token (or the unknown token): padding is always masked. A missing chat
-    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, with a warning; ``config.chat_template`` overrides both.
+    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, with a warning.
 
     Raises:
         EngineError: names the path and the remedy.
@@ -79,7 +79,9 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
-    _set_chat_template(tokenizer, config)
+    if not tokenizer.chat_template:
+        _warn_once(f"{config.path} has no chat template: using judgetrain/engines/{DEFAULT_CHAT_TEMPLATE.name}")
+        tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
     return tokenizer
 
 
@@ -274,17 +276,6 @@ def _forget_quantiser(model: PreTrainedModel) -> None:
     for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
         if hasattr(config, "quantization_config"):
             del config.quantization_config
-
-
-def _set_chat_template(tokenizer: PreTrainedTokenizerBase, config: ModelConfig) -> None:
-    if config.chat_template is not None:
-        try:
-            tokenizer.chat_template = Path(config.chat_template).expanduser().read_text(encoding="utf-8")
-        except OSError as error:
-            raise EngineError(f"model.chat_template={config.chat_template}: {error.strerror or error}") from error
-    elif not tokenizer.chat_template:
-        _warn_once(f"{config.path} has no chat template: using judgetrain/engines/{DEFAULT_CHAT_TEMPLATE.name}")
-        tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
 
 
 @cache

@@ -50,7 +50,7 @@ class VllmEngine:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise EngineError(f"vLLM cannot load {config.model.path}: {_why(error, config)}") from error
-        self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.max_context)
+        self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.vllm.get("max_model_len"))
         self._ends = sorted(end_token_ids(config.model, self.tokenizer))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
@@ -127,7 +127,6 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     given = {
         "revision": model.revision,
         "trust_remote_code": model.trust_remote_code,
-        "max_model_len": config.max_context,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": True,
         # The model's own generation_config would add top_k and the like to what the caller asked for.
@@ -139,7 +138,7 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
         given["dtype"] = str(resolve_dtype(model.dtype)).removeprefix("torch.")
     if _on_cpu() and gguf_file is None:
         # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
-        length = context_length(load_config(model, path), config.max_context)
+        length = context_length(load_config(model, path), config.vllm.get("max_model_len"))
         given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
     return {name: value for name, value in given.items() if value is not None}
 

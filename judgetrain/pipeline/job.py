@@ -24,7 +24,6 @@ from omegaconf.errors import OmegaConfBaseException
 from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import FULL, refused
-from judgetrain.artifacts.secrets import without_passwords
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
@@ -216,4 +215,4 @@ def _helper_overrides(given: list[str]) -> list[str]:
 
 def _complain(error: BaseException) -> None:
     _complaints.append(error)
-    print(f"judgetrain: {without_passwords(sentence(error))}", file=sys.stderr)
+    print(f"judgetrain: {sentence(error)}", file=sys.stderr)

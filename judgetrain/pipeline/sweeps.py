@@ -12,15 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationResolutionError
 
 from judgetrain.artifacts.console import Console, duration
-from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
-from judgetrain.artifacts.secrets import without_passwords, without_passwords_in
+from judgetrain.artifacts.files import write_json_atomic
 
 JOB, SUMMARY = "job.json", "sweep.json"
 _started: list[Path] = []
@@ -36,20 +33,6 @@ class SweepStart(Callback):
             _started.append(Path(str(config.hydra.sweep.dir)))
 
 
-class RedactPasswords(Callback):
-    """Takes passwords in addresses out of Hydra's files before a job begins (``hydra.callbacks`` in conf/)."""
-
-    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the process that runs the job."""
-        settings = HydraConfig.get()
-        files = [*Path(settings.runtime.output_dir).glob(".hydra/*.yaml")]
-        if settings.mode == RunMode.MULTIRUN:
-            files.append(Path(settings.sweep.dir) / "multirun.yaml")
-        for path in files:
-            if path.is_file() and (shown := without_passwords(text := path.read_text(encoding="utf-8"))) != text:
-                write_text_atomic(path, shown)
-
-
 def searches(sweeper: DictConfig) -> bool:
     """Whether a sweeper (``hydra.sweeper``) chooses jobs by what earlier ones gave; Hydra's own goes through a grid."""
     return not str(sweeper["_target_"]).endswith("BasicSweeper")
@@ -58,8 +41,7 @@ def searches(sweeper: DictConfig) -> bool:
 def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:
     """Write ``job.json``: the job's overrides, ``state`` (done or failed) and what else ``result`` says of it."""
     directory.mkdir(parents=True, exist_ok=True)
-    written = {"job": directory.name, "overrides": list(overrides), **result}
-    write_json_atomic(directory / JOB, without_passwords_in(written))
+    write_json_atomic(directory / JOB, {"job": directory.name, "overrides": list(overrides), **result})
 
 
 def read_jobs(directory: Path) -> list[dict[str, Any]]:

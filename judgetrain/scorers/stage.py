@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 SEE = "the answers are in responses-*.jsonl"
 _NOTHING = (
-    "the model answers with nothing: is it instruction-tuned, has it a chat template (scorer.model.chat_template), do "
+    "the model answers with nothing: is it instruction-tuned, has it a chat template, do "
     f"the prompts fit its context? {SEE[0].upper()}{SEE[1:]}"
 )
 REMEDIES = {

@@ -108,7 +108,7 @@ def fitting(
     if left["all_masked"] == len(rows):
         raise TrainingError(
             f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
-            "label is masked: give a template that does, as train.base.chat_template=FILE"
+            "label is masked: give the model a chat_template.jinja that does"
         )
     if not lengths:
         raise TrainingError(

@@ -74,7 +74,7 @@ class Renderer:
         if end is None and not self.ends:
             raise TrainingError(
                 "the chat template writes no end token after an answer, and the tokenizer has none: a judge trained so "
-                "would never stop; give a template that ends answers, as train.base.chat_template=FILE"
+                "would never stop; give the model a chat_template.jinja that ends answers"
             )
         end = min(self.ends) if end is None else end
         name = self.tokenizer.convert_ids_to_tokens(end)

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console, duration
-from judgetrain.artifacts.secrets import without_secrets
 from judgetrain.artifacts.tracker import Run, mode_of, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.pipeline.cli import main
@@ -222,26 +219,15 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
     settings = dialogues(tmp_path, ROWS)
-    settings.dialogues.sources[0].hub = {
-        "revision": f"https://me:pa55word@host/v1?api_key={secrets['MY_SERVICE_TOKEN']}"
-    }
+    settings.dialogues.sources[0].hub = {"revision": f"a-{secrets['MY_SERVICE_TOKEN']}"}
     Pipeline(settings).run("dialogues")
     [run] = read_runs(tmp_path / "out")
-    assert run.config["dialogues"]["sources"][0]["hub"]["revision"] == "https://***@host/v1?api_key=***"
+    assert run.config["dialogues"]["sources"][0]["hub"]["revision"] == "a-***"
     written = [path for path in (tmp_path / "out" / "wandb").rglob("*") if path.is_file()]
     assert len(written) > 3
     for path in written:
         data = path.read_bytes()
-        assert not any(secret.encode() in data for secret in (*secrets.values(), "pa55word")), path
-
-
-@given(st.text(alphabet="abz019-_.~"), st.sampled_from(["key", "api_key", "token", "password"]))
-def test_passwords_in_addresses_are_left_out_and_the_rest_stays(secret: str, name: str) -> None:
-    text = f"http://user:{secret}@host:8000/v1?{name}={secret}&n=1 and user@host"
-    gone = f"?{name}=***" if secret else f"?{name}="
-    assert without_secrets({"a": [text, 3, None]}) == {
-        "a": [f"http://***@host:8000/v1{gone}&n=1 and user@host", 3, None]
-    }
+        assert not any(secret.encode() in data for secret in secrets.values()), path
 
 
 def test_what_wandb_does_not_take_is_said_once_and_stops_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import torch
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
@@ -22,6 +23,13 @@ from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSetti
 
 T = TypeVar("T", bound=TrainConfig)
 WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
+
+
+def templated(directory: Path, template: str) -> str:
+    """The path of the shipped base with another chat template."""
+    shutil.copytree(WORLD_BASE, directory)
+    (directory / "chat_template.jinja").write_text(template)
+    return str(directory)
 
 
 def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:

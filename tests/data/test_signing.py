@@ -83,7 +83,7 @@ def left(root: Path, executor: Executor) -> tuple[dict[str, str], Counter[str]]:
 @pytest.fixture
 def ray() -> Iterator[Executor]:
     """Two workers of Ray, where it is installed."""
-    executor = make_executor(ExecutorConfig(type="ray", workers=2, cpus_per_worker=0.5))
+    executor = make_executor(ExecutorConfig(type="ray", workers=2))
     yield executor
     executor.close()
 

@@ -74,21 +74,18 @@ def test_of_a_local_model_the_content_counts_and_not_where_it_lies(kind: Any, tm
 
 def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     here = OpenAIEngineConfig(model="m")
-    there = OpenAIEngineConfig(
-        model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1, timeout=9.0
-    )
+    there = OpenAIEngineConfig(model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1)
     assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
     assert plain(here) != plain(OpenAIEngineConfig(model="m", keep_errors=True)), "this one changes what is written"
     assert plain(TransformersEngineConfig(batch_size=1)) == plain(TransformersEngineConfig())
-    assert plain(TransformersEngineConfig(max_context=64)) != plain(TransformersEngineConfig())
     assert plain(WorldEngineConfig(error_rate=0.2)) != plain(WorldEngineConfig())
 
 
 @pytest.mark.parametrize("kind", LOCAL)
 def test_another_model_brings_its_own_files_and_a_server_knows_it_by_its_path(kind: Any) -> None:
-    own = ModelConfig(path="base", chat_template="t.jinja", dtype="bfloat16")
-    other = kind(model=own, max_context=64).with_model("judge")
-    assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), max_context=64)
+    own = ModelConfig(path="base", revision="main", dtype="bfloat16")
+    other = kind(model=own, name="n").with_model("judge")
+    assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), name="n")
     assert own.path == "base", "the configuration is as it was"
     server = OpenAIEngineConfig(model="m", base_url="http://here/v1")
     assert server.with_model("out/judge") == OpenAIEngineConfig(model="out/judge", base_url="http://here/v1")

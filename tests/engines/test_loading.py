@@ -99,12 +99,6 @@ def test_default_template_is_given_and_said(tmp_path, caplog):
     tokenizer.save_pretrained(tmp_path / "trained")
     kept = load_tokenizer(ModelConfig(path=str(tmp_path / "trained")))
     assert kept.chat_template == DEFAULT_CHAT_TEMPLATE.read_text()
-    override = tmp_path / "mine.jinja"
-    override.write_text("{{ messages[0].content }}")
-    mine = load_tokenizer(ModelConfig(path=str(tmp_path), chat_template=str(override)))
-    assert render([USER], mine) == USER["content"]
-    with pytest.raises(EngineError, match="model.chat_template="):
-        load_tokenizer(ModelConfig(path=str(tmp_path), chat_template=str(tmp_path / "none.jinja")))
 
 
 LINES = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n"] * 50

@@ -10,6 +10,7 @@ from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
+from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body
 from judgetrain.errors import EngineError
 from tests.builders.engines import PausesOnly
@@ -26,8 +27,9 @@ def server():
 def config(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
     monkeypatch.setattr(openai_engine, "RETRIES", 3)
+    monkeypatch.setattr(gate, "TIMEOUT", 1.0)
     address = f"http://127.0.0.1:{server.server_port}/v1"
-    return OpenAIEngineConfig(model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4, timeout=1.0)
+    return OpenAIEngineConfig(model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4)
 
 
 @pytest.fixture

@@ -16,15 +16,13 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
-from judgetrain.engines.openai.address import Address
+from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
 from judgetrain.engines.openai.refusals import SAID, is_empty_account, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
 from tests.builders.paid import stage
-
-SECRETS = {"TEST_KEY": KEY}
 
 
 @pytest.fixture
@@ -35,8 +33,8 @@ def server(monkeypatch: pytest.MonkeyPatch):
         yield server
 
 
-def address(server: FaultyServer, user: str = "", query: str = "") -> str:
-    return f"http://{user}127.0.0.1:{server.server_port}/v1{query}"
+def address(server: FaultyServer, query: str = "") -> str:
+    return f"http://127.0.0.1:{server.server_port}/v1{query}"
 
 
 def paid(server: FaultyServer, home: Path, name: str = "a", number: int = 16, **options: Any) -> Any:
@@ -177,11 +175,12 @@ def test_a_killed_runs_requests_under_way_count(tmp_path: Path) -> None:
         again.send(ask("x"))
 
 
-def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer) -> None:
+def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     dripping = Fault("drip", body=reply(content="x" * 400).encode(), drip=0.05, charged=True)  # 20 s, never idle
     server.faults["q"] = [dripping] * 9
+    monkeypatch.setattr(gate, "TIMEOUT", 0.5)
     started_at = time.monotonic()
-    done = engine_of(server, timeout=0.5, retries=0).generate([ask("q")], 1)[0]
+    done = engine_of(server, retries=0).generate([ask("q")], 1)[0]
     assert time.monotonic() - started_at < 10
     assert (done.finish_reason, done.error) == ("error", "no answer within 0.5 s")
     assert server.tries["q"] == 1
@@ -189,7 +188,7 @@ def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer) -> None
 
 def test_the_key_of_a_kept_answer_holds_the_server_but_no_secret(server: FaultyServer, tmp_path: Path) -> None:
     paid(server, tmp_path, "a", 8)
-    same = address(server, "user:hunter22@").replace("http", "HTTP").replace("/v1", "/v1/")
+    same = address(server).replace("http", "HTTP").replace("/v1", "/v1/")
     paid(server, tmp_path, "b", 8, base_url=same)
     assert len(server.billed) == 8, "the same server, however it is written"
     paid(server, tmp_path, "c", 8, base_url=address(server).replace("127.0.0.1", "localhost"))
@@ -227,14 +226,8 @@ def test_a_servers_own_words_reach_the_message(
             paid(server, tmp_path / str(status), number=8)
 
 
-PASSWORD, TOKEN = "hunter2-secret", "tok-3/en secret"
-WRITTEN = "tok-3%2Fen+secret"
-
-
-@pytest.mark.parametrize(
-    "fault", [None, 400, 401, 402, 429, 500, "drop", "slow", "not json", (307, {"Location": "/x"})]
-)
-def test_a_password_in_the_address_is_used_and_never_shown(
+@pytest.mark.parametrize("fault", [None, 400, 401, 402, 429, 500, "drop", "slow", "not json"])
+def test_the_key_is_never_shown(
     fault: Any,
     server: FaultyServer,
     tmp_path: Path,
@@ -244,47 +237,47 @@ def test_a_password_in_the_address_is_used_and_never_shown(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(gate, "MAX_WAIT", 5.0)
+    monkeypatch.setattr(gate, "TIMEOUT", 1.0)
     if isinstance(fault, int):
-        fault = (fault, {}, f"no: {PASSWORD} {TOKEN} {KEY}")
+        fault = (fault, {}, f"no: {KEY}")
     server.faults["question 2"] = [fault] * 99 if fault else []
-    server.reply = lambda text: f"you said {text} {PASSWORD} {TOKEN} {KEY}"
-    options = {"base_url": address(server, f"me:{PASSWORD}@", f"?key={WRITTEN}&n=1"), "timeout": 1.0}
+    server.reply = lambda text: f"you said {text} {KEY}"
     said = ""
     try:
-        paid(server, tmp_path, number=8, **options)
+        paid(server, tmp_path, number=8, base_url=address(server, "?n=1"))
     except EngineError as error:
         said = str(error)
-    assert all(header.startswith("Basic ") for header in server.headers if header)
-    assert {path.partition("?")[0] for path in server.paths} == {"/v1/chat/completions"}
-    assert all("tok-3" in path for path in server.paths), "the query is sent"
+    assert set(server.paths) == {"/v1/chat/completions?n=1"}, "the query is sent"
     printed = capsys.readouterr()
     everything = [said, printed.out, printed.err, caplog.text]
     everything += [p.read_text(errors="replace") for p in tmp_path.rglob("*") if p.is_file()]
-    for text in everything:
-        for secret in (PASSWORD, TOKEN, WRITTEN, KEY):
-            assert secret not in text
+    assert not [text for text in everything if KEY in text]
     assert "POST" in caplog.text
 
 
-def test_answers_that_hold_a_word_of_the_address_stay_what_they_are(
+def test_answers_that_hold_a_short_key_stay_what_they_are(
     server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_KEY", "EMPTY")
     server.reply = lambda text: "a true preview of the EMPTY set"
-    url = address(server, query="?api-version=preview&beta=true")
-    [found] = engine_of(server, base_url=url, api_key_env="LOCAL_KEY").generate([ask("which?")], 0)
+    [found] = engine_of(server, api_key_env="LOCAL_KEY").generate([ask("which?")], 0)
     assert found.text == "a true preview of the EMPTY set"
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1", "http://[::1/v1"]
+    ("url", "said"),
+    [
+        *(
+            (url, "is no server's address")
+            for url in ("", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1")
+        ),
+        ("http://u:hunter2@host/v1", "holds a password or a key"),
+        ("http://host/v1?api_key=hunter2", "holds a password or a key"),
+    ],
 )
-def test_what_is_no_address_is_said_without_repeating_it(url: str) -> None:
-    secret = url.replace("http://", "http://u:hunter2@", 1)
-    with pytest.raises(ConfigError, match=r"engine\.base_url is no server's address"):
-        Address.parse(secret)
-    with pytest.raises(ConfigError, match=r"teacher\.engine\.base_url is no server's address") as caught:
-        OpenAIEngineConfig(model="m", base_url=secret).check("teacher.engine")
+def test_what_is_no_address_or_holds_a_password_is_refused_without_repeating_it(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^teacher\.engine\.base_url.* {said}") as caught:
+        OpenAIEngineConfig(model="m", base_url=url).check("teacher.engine")
     assert "hunter2" not in str(caught.value)
 
 
@@ -292,11 +285,8 @@ def test_what_is_no_address_is_said_without_repeating_it(url: str) -> None:
     ("url", "shown"),
     [
         ("https://API.openai.com:443/v1/", "https://api.openai.com/v1"),
-        ("http://u:p%40ss@[::1]:8000/v1?key=secret#x", "http://[::1]:8000/v1"),
-        ("http://token@host/v1", "http://host/v1"),
+        ("http://[::1]:8000/v1?api-version=2#x", "http://[::1]:8000/v1"),
     ],
 )
 def test_one_way_to_write_an_address(url: str, shown: str) -> None:
-    found = Address.parse(url)
-    assert found.shown == shown
-    assert not any(secret in repr(found) for secret in found.secrets)
+    assert server_address(url)[0] == shown

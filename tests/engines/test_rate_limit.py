@@ -128,7 +128,7 @@ def test_a_tiny_wait_does_not_switch_the_backoff_off(server: FaultyServer) -> No
 def test_a_limit_of_long_ago_does_not_count_as_waited_for(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "MAX_WAIT", 60.0)
     clock = PausesOnly()
-    client = GatedClient(OpenAIEngineConfig(base_url="http://server"), (), clock, None)
+    client = GatedClient(OpenAIEngineConfig(base_url="http://server"), "", clock, None)
     client.refused(0.0, None, "")
     client.heard(0.5, status)
     clock.time = 1000.0

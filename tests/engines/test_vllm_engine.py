@@ -61,7 +61,7 @@ def recorded(monkeypatch):
 
 
 def test_requests_and_outputs(model_dir, recorded):
-    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir)), max_context=40))
+    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={"max_model_len": 40}))
     Recorded.outputs += [
         SimpleNamespace(text="t0", token_ids=[1], finish_reason="stop"),
         SimpleNamespace(text="t1", token_ids=[1, 1], finish_reason="length"),
@@ -157,10 +157,7 @@ def test_keys_and_further_arguments_reach_vllm(model_dir, recorded):
 
 def test_an_argument_that_a_key_decides_is_refused(model_dir, monkeypatch):
     monkeypatch.setattr("judgetrain.engines.config.check_package", lambda module, because: None)
-    for name, key in {
-        "tensor_parallel_size": "engine.tensor_parallel_size",
-        "max_model_len": "engine.max_context",
-    }.items():
+    for name, key in {"tensor_parallel_size": "engine.tensor_parallel_size", "dtype": "engine.model"}.items():
         with pytest.raises(ConfigError, match=rf"engine.vllm.{name}: is not given here; see {key}"):
             VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={name: 2}).check("engine")
 

@@ -172,7 +172,7 @@ CHANGES: dict[str, Callable[[Config], Config]] = {
     "seed": lambda c: replace(c, seed=5),
     "judge": lambda c: replace(c, judge=replace(c.judge, tie=0.5)),
     "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),
-    "engine": lambda c: replace(c, engine=replace(c.engine, max_context=999)),
+    "engine": lambda c: replace(c, engine=replace(c.engine, model=replace(c.engine.model, dtype="bfloat16"))),
     "branches": lambda c: replace(c, evaluate=replace(c.evaluate, branches=[1, 2])),
     "early stop": lambda c: replace(c, judge=replace(c.judge, early_stop=True)),
     "comparisons": lambda c: replace(

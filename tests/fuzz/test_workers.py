@@ -78,7 +78,7 @@ def test_a_stage_is_the_same_wherever_its_shards_are_processed(
 
 # With real Ray, where it is installed.
 
-RAY = "executor=ray", "executor.workers=2", "executor.cpus_per_worker=0.5", "track.tracker=none"
+RAY = "executor=ray", "executor.workers=2", "track.tracker=none"
 
 
 @pytest.fixture

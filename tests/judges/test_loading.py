@@ -113,7 +113,7 @@ def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
     other.train.base, other.teacher.engine = ModelConfig(path="another"), WorldEngineConfig()
     other.evaluate.external, other.prompts = None, "multi_step"
     assert by_key(Settings.of(config)) == by_key(Settings.of(other))
-    other.engine = TransformersEngineConfig(max_context=99)
+    other.engine = TransformersEngineConfig(model=ModelConfig(dtype="bfloat16"))
     assert by_key(Settings.of(config)) != by_key(Settings.of(other))
 
 

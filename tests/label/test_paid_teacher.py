@@ -78,7 +78,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
     engine = OpenAIEngineConfig(
         model="strong-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
-        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4), timeout=5.0,
+        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4),
     )  # fmt: skip
     sampling = SamplingConfig(max_new_tokens=40)
     teacher = TeacherConfig(engine=engine, comparisons=taught, criteria=4, branches=2, sampling=sampling, **options)
@@ -106,11 +106,12 @@ CALLS = 4 * (1 + 2 + 2 * 2)
 
 
 def test_at_three_faults_in_ten_every_item_completes_and_is_paid_for_once(
-    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = server.faults = RandomFaults(0.3)
     config = configured(server, tmp_path, taught=8)
-    config.teacher.engine.timeout, server.slow = 2.5, 5.0
+    monkeypatch.setattr("judgetrain.engines.openai.gate.TIMEOUT", 2.5)
+    server.slow = 5.0
     out = run(config, tmp_path / "teacher")
     calls = 2 * CALLS
     assert len(faults.given) >= 8, "nearly every kind of fault happened"

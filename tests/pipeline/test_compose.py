@@ -26,7 +26,7 @@ MODELS = "responses.models=[{name: a, engine: {%s}}]"
         ("engine.error_rate=0.1", r"engine\.error_rate: type transformers has no such key; it has type, name, model"),
         ("teacher.engine.batch_size=3", r"teacher\.engine\.batch_size: type world has no such key"),
         ("evaluate.external.base_url=x", r"evaluate\.external\.base_url: type world has no such key"),
-        ("label.external.engine.timeout=3", r"label\.external\.engine\.timeout: type world has no such key"),
+        ("label.external.engine.concurrency=3", r"label\.external\.engine\.concurrency: type world has no such key"),
         ("engine.model.pth=x", r"engine\.model\.pth: there is no such key; did you mean engine\.model\.path\?"),
         ("engine.batch_size=many", r"engine\.batch_size: Value 'many' .* could not be converted to Integer"),
         ("engine.batch_size=0", r"engine\.batch_size=0: must be at least 1"),
@@ -107,7 +107,7 @@ def test_the_store_can_be_sent_to_the_processes_of_a_sweep() -> None:
 def test_engine_keys_of_every_type_are_there_to_be_completed() -> None:
     store = ConfigStore()
     register(store)
-    assert {"base_url", "model", "batch_size", "error_rate", "max_context"} <= set(
+    assert {"base_url", "model", "batch_size", "error_rate", "tensor_parallel_size"} <= set(
         store.repo["schema.yaml"].node.engine
     )
 

@@ -22,6 +22,7 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import write_lines
 from tests.builders.fake_hub import FakeHub
 from tests.builders.pipeline import configured
+from tests.builders.train import templated
 
 GOOD = {"query": "q", "response_a": "x", "response_b": "y", "label": "A"}
 
@@ -112,9 +113,8 @@ def test_the_base_model(damage: Callable[[Path], None], said: str, tmp_path: Pat
 
 
 def test_a_chat_template_that_cannot_be_read(tmp_path: Path) -> None:
-    template = tmp_path / "chat.jinja"
-    template.write_text("{% for m in messages %}{{ m.content }}")
-    assert "the chat template refuses" in refused(tmp_path, "dpo", f"train.base.chat_template={template}")
+    base = templated(tmp_path / "base", "{% for m in messages %}{{ m.content }}")
+    assert "the chat template refuses" in refused(tmp_path, "dpo", f"train.base.path={base}")
 
 
 def test_a_model_that_is_finished_with_is_not_looked_at(tmp_path: Path) -> None:

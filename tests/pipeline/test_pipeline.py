@@ -137,22 +137,20 @@ def test_files_of_one_name_in_several_directories_all_count(tmp_path: Path) -> N
     assert marks[0] != marks[1]
 
 
-def test_weights_encoder_and_template_count_by_content(tmp_path: Path) -> None:
-    model, template = tmp_path / "model", tmp_path / "chat.jinja"
+def test_weights_and_encoder_count_by_content(tmp_path: Path) -> None:
+    model = tmp_path / "model"
     model.mkdir()
     write(tmp_path, "a")
 
-    def marks(weights: str, text: str) -> dict[str, str]:
+    def marks(weights: str) -> dict[str, str]:
         (model / "weights").write_text(weights)
-        template.write_text(text)
         settings = config(tmp_path)
-        settings.train.base = ModelConfig(path=str(model), chat_template=str(template))
+        settings.train.base = ModelConfig(path=str(model))
         settings.cluster.encoder = f"static:{model}"
         return {n: Pipeline(settings).plan(n).fingerprint for n in ("dialogues", "cluster", "initial")}
 
-    one, two, three = marks("1", "t"), marks("2", "t"), marks("2", "u")
+    one, two = marks("1"), marks("2")
     assert [n for n in one if one[n] != two[n]] == ["cluster", "initial"]
-    assert [n for n in two if two[n] != three[n]] == ["initial"]
 
 
 def test_what_a_later_stage_lacks_is_said_before_the_first_runs(

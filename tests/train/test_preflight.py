@@ -17,26 +17,24 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.data import fitting
 from judgetrain.train.preflight import check_vocabulary
 from tests.builders.pairs_pipeline import composed
-from tests.builders.train import config, pair_rows, run_initial, run_reference, sft_rows
+from tests.builders.train import config, pair_rows, run_initial, run_reference, sft_rows, templated
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
 
 
 def test_labels_that_are_all_masked(tmp_path: Path) -> None:
-    (tmp_path / "mute.jinja").write_text(MUTE)
     settings = config(max_steps=1)
-    settings.train.base.chat_template = str(tmp_path / "mute.jinja")
+    settings.train.base.path = templated(tmp_path / "mute", MUTE)
     with pytest.raises(
-        TrainingError, match=r"in all 4 supervised examples .* every label is masked: .*train\.base\.chat_template=FILE"
+        TrainingError, match=r"in all 4 supervised examples .* every label is masked: .*chat_template\.jinja"
     ):
         run_initial(tmp_path, settings, sft_rows(4))
 
 
 def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) -> None:
     template = "{% for m in messages if m.role == 'user' or m.content|length > 12 %}<user>{{ m.content }}{% endfor %}"
-    (tmp_path / "partial.jinja").write_text(template)
-    tokenizer = load_tokenizer(ModelConfig(path="world", chat_template=str(tmp_path / "partial.jinja")))
+    tokenizer = load_tokenizer(ModelConfig(path=templated(tmp_path / "partial", template)))
     data = sft_rows(4)
     data[2]["completion"][0]["content"] = "it gives"
     for row, words in zip(data, ("a clear example", "no clear example", "", "a book for my sister"), strict=True):

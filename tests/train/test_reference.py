@@ -102,7 +102,7 @@ def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(reference, "SHARD", 10)
     here = plant(composed(tmp_path / "here"))
     here.run("reference")
-    ray = ("executor=ray", "executor.workers=2", "executor.cpus_per_worker=0.5")
+    ray = ("executor=ray", "executor.workers=2")
     there = plant(composed(tmp_path / "there", *ray))
     first = Path("train-00000-of-00005.jsonl"), Path(".train-00000-of-00005.json")
     made, copied = here.plan("reference").directory, there.plan("reference").directory

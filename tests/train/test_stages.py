@@ -122,7 +122,7 @@ LEFT = {
         *("train.dpo.beta=0.5", "train.dpo.loss_type=ipo", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true"),
         *("train.dpo.num_train_epochs=3", "train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5"),
         *("train.dpo.per_device_train_batch_size=1", "train.dpo.lora={r: 4}", "train.base.path=owner/other"),
-        *("train.base.chat_template=other.jinja", "train.sft.learning_rate=1e-4"),
+        "train.sft.learning_rate=1e-4",
     ),
     **{stage: (f"train.{stage}.save_steps=7", f"train.{stage}.eval_steps=7") for stage in ("initial", "sft", "dpo")},
 }

@@ -14,7 +14,7 @@ from judgetrain.engines.thinking import answer_of
 from judgetrain.errors import TrainingError
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer
-from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, run_sft, sft_rows
+from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, run_sft, sft_rows, templated
 from tests.engines.test_forgeries import marked
 
 R1 = (  # DeepSeek-R1: the prompt opens reasoning, and turns are shown without it
@@ -93,14 +93,13 @@ def test_what_ends_an_answer_is_what_generation_stops_on(name: str, tmp_path: Pa
 def test_without_any_end_token_nothing_is_trained() -> None:
     tokenizer = word_tokenizer(ENDLESS)
     tokenizer.eos_token = None
-    with pytest.raises(TrainingError, match=r"writes no end token .* tokenizer has none: .*chat_template=FILE"):
+    with pytest.raises(TrainingError, match=r"writes no end token .* tokenizer has none: .*chat_template\.jinja"):
         fitting([ROW], tokenizer, 999, "rows")
 
 
 def test_every_stage_that_trains_puts_the_end_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "endless.jinja").write_text(WORLD_ENDLESS)
     settings = config(num_train_epochs=40, max_steps=60, learning_rate=3e-3)
-    settings.train.base.chat_template = str(tmp_path / "endless.jinja")
+    settings.train.base.path = templated(tmp_path / "endless", WORLD_ENDLESS)
     said = "the chat template ends no answer; <end> is put after each, for generation to stop"
     rows = sft_rows(8)
     for row in rows:

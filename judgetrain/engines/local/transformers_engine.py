@@ -33,7 +33,7 @@ class TransformersEngine:
 
     A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
-    are not freed by :meth:`close`.
+    are not freed by :meth:`close`. ``max_context``: longest prompt plus completion, where it is not the model's own.
 
     Raises:
         EngineError: the model cannot be loaded.
@@ -44,11 +44,12 @@ class TransformersEngine:
         config: TransformersEngineConfig,
         model: PreTrainedModel | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        max_context: int | None = None,
     ) -> None:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
         self.model = model if model is not None else load_model(config.model, best_device())
-        self.max_context = context_length(self.model.config, config.max_context)
+        self.max_context = context_length(self.model.config, max_context)
         self._batch_size = config.batch_size
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
@@ -147,7 +148,7 @@ class TransformersEngine:
 
     def _smaller(self, size: int) -> int:
         if size == 1:
-            raise EngineError(f"{self.name}: one request does not fit into memory; lower engine.max_context")
+            raise EngineError(f"{self.name}: one request does not fit into memory; lower its max_new_tokens")
         torch.cuda.empty_cache()
         log.warning("%s: out of memory with %d requests at once; going on with %d", self.name, size, size // 2)
         return size // 2

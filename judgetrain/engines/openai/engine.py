@@ -17,8 +17,9 @@ import openai
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.address import Address, redact, redact_logs
-from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending
+from judgetrain.engines.openai import gate as gates
+from judgetrain.engines.openai.address import server_address
+from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
 from judgetrain.engines.openai.reading import read_completion, read_logprobs, reading_body
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
 from judgetrain.engines.prompting import neutralise_known
@@ -35,7 +36,7 @@ OUTAGE = 8
 OTHERS = 0.2
 """Seconds until an answer that another process is asking for is looked for again."""
 UNLIKELY = 12
-"""Characters of a secret that no answer holds by chance: ``EMPTY``, ``preview`` and ``true`` are words of answers."""
+"""Characters of a key that no answer holds by chance: ``EMPTY`` is a word of answers."""
 
 
 Outcome = Completion | Failure
@@ -75,7 +76,6 @@ class OpenAIEngine:
             raise EngineError("engine.model is empty: for engine.type=openai it is the model's name at the server")
         self.name = config.name or config.model
         self._config, self._answers, self._budget, self._clock = config, answers, budget, clock or Clock()
-        redact_logs(self._address.secrets)
         self._tls = httpx2.create_ssl_context()  # made once: reading the certificates takes longer than a request
         self._limit_key = "max_tokens"
         self._told: set[str] = set()
@@ -98,12 +98,12 @@ class OpenAIEngine:
 
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         contents: Sequence[Mapping[str, Any]] = (
-            self._answers.contents(self._config.model, requests, self._address.shown)
+            self._answers.contents(self._config.model, requests, self._address)
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
         self._in_row, self._served, self._fatal = 0, False, None
-        gate = GatedClient(self._config, self._secrets, self._clock, self._budget, verify=self._tls)
+        gate = GatedClient(self._config, self._key, self._clock, self._budget, verify=self._tls)
         async with self._client(gate) as client:
             every = [Pending(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
             done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
@@ -164,7 +164,7 @@ class OpenAIEngine:
             self._refused += 1
             if self._refused >= OUTAGE and not (self._answered or self._served):
                 raise EngineError(
-                    f"{self._address.shown} refuses each of the first {OUTAGE} requests ({failure.reason}); check its "
+                    f"{self._address} refuses each of the first {OUTAGE} requests ({failure.reason}); check its "
                     f"base_url and model={self._config.model}"
                 )
             return
@@ -188,11 +188,11 @@ class OpenAIEngine:
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
         except openai.APITimeoutError:
-            return Failure(reason=f"no answer within {self._config.timeout:g} s")
+            return Failure(reason=f"no answer within {gates.TIMEOUT:g} s")
         except openai.APIConnectionError as error:
             lost = type(error.__cause__).__name__
             unreachable = isinstance(error.__cause__, httpx2.ConnectError)
-            return Failure(reason=f"cannot reach {self._address.shown}: {lost}", unreachable=unreachable)
+            return Failure(reason=f"cannot reach {self._address}: {lost}", unreachable=unreachable)
         except openai.APIStatusError as error:
             return self._refusal(error.status_code, error.response.text, asked, limit_key)
         if answer.status_code != 200:
@@ -201,7 +201,7 @@ class OpenAIEngine:
         try:  # JSON is UTF-8 whatever charset the header names
             found = json.loads(answer.content)
             if request.reading:
-                completion = read_logprobs(found, request.reading, self._address.shown)
+                completion = read_logprobs(found, request.reading, self._address)
                 return completion
             completion = read_completion(found, request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -209,8 +209,8 @@ class OpenAIEngine:
         finally:
             if self._budget:
                 self._budget.settle(asked.held, completion, charged=True)
-        text = redact(completion.text, [secret for secret in self._secrets if len(secret) >= UNLIKELY])
-        return replace(completion, text=text, error=redact(completion.error or "", self._secrets) or None)
+        text = redact(completion.text, self._key) if len(self._key) >= UNLIKELY else completion.text
+        return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
 
     def _refusal(self, status: int, text: str, asked: Pending, limit_key: str) -> Outcome:
         """What a status other than success means: a request to give up or to ask again, or the end of the run.
@@ -220,7 +220,7 @@ class OpenAIEngine:
         Raises:
             EngineError: no other request could fare better: the key, the model or the account is refused.
         """
-        words, lowered, where = redact(words_of(text), self._secrets), text.lower(), self._address.shown
+        words, lowered, where = redact(words_of(text), self._key), text.lower(), self._address
         said = f": {words}" if words else ""
         if is_empty_account(status, text, asked.prompt):
             raise EngineError(
@@ -250,24 +250,20 @@ class OpenAIEngine:
             raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
         return openai.AsyncOpenAI(
             api_key=self._key or "none",  # which is not sent; without it the client would take OPENAI_API_KEY
-            base_url=self._address.shown,
-            default_query=dict(self._address.query),
+            base_url=self._address,
+            default_query=server_address(self._config.base_url)[1],
             max_retries=RETRIES,
-            timeout=self._config.timeout,
+            timeout=gates.TIMEOUT,
             http_client=gate,
         )
 
     @property
-    def _address(self) -> Address:
-        return Address.parse(self._config.base_url)
+    def _address(self) -> str:
+        return server_address(self._config.base_url)[0]
 
     @property
     def _key(self) -> str:
         return os.environ.get(self._config.api_key_env, "").strip()
-
-    @property
-    def _secrets(self) -> list[str]:
-        return [secret for secret in (self._key, *self._address.secrets) if secret]
 
 
 def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[str, Any]:

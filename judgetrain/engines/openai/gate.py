@@ -9,7 +9,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
@@ -21,7 +21,7 @@ from judgetrain.artifacts.console import duration
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.address import Address, redact
+from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.refusals import error_of, is_empty_account, words_of
 from judgetrain.errors import EngineError
 
@@ -29,6 +29,8 @@ MAX_WAIT = 1800.0
 """Seconds that a rate limit may hold requests with no answer in between; half an hour outlasts limits by the minute."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds that the gate stays closed where the server does not say for how long: the first time, and at most."""
+TIMEOUT = 600.0
+"""Seconds from sending a request to the last byte of its answer: the client's own limit; reasoning takes minutes."""
 OWN = 8
 """Refusals of one request, with others let through after the first, that are taken for its own fault."""
 
@@ -88,20 +90,19 @@ class GatedClient(httpx2.AsyncClient):
     A request that pauses between tries leaves its slot and its claim.
 
     Args:
-        config: the server, how many requests are under way at once, and how long one may take to its last byte.
-        secrets: what no message may hold.
+        config: the server, and how many requests are under way at once.
+        secret: the key, which no message may hold.
         clock: the time that the gate waits by.
         budget: what may be sent.
         options: of the client.
     """
 
     def __init__(
-        self, config: OpenAIEngineConfig, secrets: Sequence[str], clock: Clock, budget: Budget | None, **options: Any
+        self, config: OpenAIEngineConfig, secret: str, clock: Clock, budget: Budget | None, **options: Any
     ) -> None:
-        address, slots = Address.parse(config.base_url), config.concurrency
-        auth = httpx2.BasicAuth(address.user, address.password) if address.user else None
-        super().__init__(limits=httpx2.Limits(max_connections=slots), auth=auth, **options)
-        self._address, self._secrets, self._longest = address.shown, secrets, config.timeout
+        slots = config.concurrency
+        super().__init__(limits=httpx2.Limits(max_connections=slots), **options)
+        self._address, self._secret = server_address(config.base_url)[0], secret
         self.clock, self._budget = clock, budget
         self._slots, self._one_by_one, self.ended = asyncio.Semaphore(slots), asyncio.Lock(), asyncio.Event()
         self._refusals = 0
@@ -127,7 +128,7 @@ class GatedClient(httpx2.AsyncClient):
                 if self._is_its_own(asked, response):
                     response.headers["x-should-retry"] = "false"
                     return response
-                self.refused(sent, retry_after(response.headers), redact(words_of(response.text), self._secrets))
+                self.refused(sent, retry_after(response.headers), redact(words_of(response.text), self._secret))
 
     async def _try(self, request: httpx2.Request, asked: Pending, options: Any) -> httpx2.Response:
         """One try, paid for from the budget; what an answer took is settled where it is read.
@@ -137,7 +138,7 @@ class GatedClient(httpx2.AsyncClient):
         asked.held = self._budget.send(asked.request) if self._budget else 0
         charged: bool | None = True
         try:
-            async with asyncio.timeout(self._longest):  # the client's own is for each read: a server may drip
+            async with asyncio.timeout(TIMEOUT):  # the client's own is for each read: a server may drip
                 response = await super().send(request, **options)
             if response.status_code == 200:
                 response.status_code = error_of(response.content) or 200
@@ -203,6 +204,11 @@ class GatedClient(httpx2.AsyncClient):
         asked.first_refused = min(asked.first_refused, self.clock.now())
         alone = asked.refusals >= OWN and self._let_through >= asked.first_refused
         return alone or "too large" in response.text.lower() or is_empty_account(429, response.text, asked.prompt)
+
+
+def redact(text: str, secret: str) -> str:
+    """The text with ``[key]`` in place of the key."""
+    return text.replace(secret, "[key]") if secret else text
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

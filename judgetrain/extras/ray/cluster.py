@@ -11,36 +11,21 @@ from judgetrain.errors import EngineError
 
 PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
 """Beginnings of the environment variables that workers get as they are here; never one that holds a secret."""
-SAID = 8
-"""Nodes that a message names; of more, how many there are of each size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
     """GPUs and CPU cores: those of a node, or those that a worker needs."""
 
-    gpus: float
-    cpus: float
+    gpus: int
+    cpus: int = 1
 
     def holds(self, worker: Share) -> int:
-        """How many such workers this node has room for; one that needs nothing, once.
-
-        Several workers share a GPU, but a part of one is never spread over two.
-        """
-        room = []
-        if worker.gpus:
-            part = worker.gpus < 1
-            room.append(int(self.gpus) * _times(1, worker.gpus) if part else _times(self.gpus, worker.gpus))
-        if worker.cpus:
-            room.append(_times(self.cpus, worker.cpus))
-        return min(room, default=1)
+        """How many such workers this node has room for."""
+        return min(self.cpus // worker.cpus, self.gpus // worker.gpus if worker.gpus else self.cpus)
 
     def __str__(self) -> str:
-        return f"{self.gpus:g} GPU, {self.cpus:g} CPU"
-
-
-def _times(whole: float, part: float) -> int:
-    return int(whole / part + 1e-6)  # 1 / 0.1 is a little less than 10
+        return f"{self.gpus} GPU, {self.cpus} CPU"
 
 
 def nodes() -> list[tuple[str, Share]]:
@@ -51,19 +36,15 @@ def nodes() -> list[tuple[str, Share]]:
 
 
 def _share(resources: dict[str, float]) -> Share:
-    return Share(gpus=resources.get("GPU", 0.0), cpus=resources.get("CPU", 0.0))
+    return Share(gpus=int(resources.get("GPU", 0)), cpus=int(resources.get("CPU", 0)))
 
 
 def described() -> str:
-    """What the cluster has, node by node, and what of it nobody has taken."""
+    """What the cluster has, by the sizes of its nodes, and what of it nobody has taken."""
     import ray
 
-    found = nodes()
-    if len(found) > SAID:
-        sizes = Counter(str(share) for _, share in found)
-        has = "; ".join(f"{number} nodes of {size}" for size, number in sizes.most_common(SAID))
-    else:
-        has = "; ".join(f"{address}: {share}" for address, share in found) or "no node"
+    sizes = Counter(str(share) for _, share in nodes())
+    has = "; ".join(f"{number} x {size}" for size, number in sizes.most_common()) or "no node"
     return f"{has} (free now: {_share(ray.available_resources())})"
 
 

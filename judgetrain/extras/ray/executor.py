@@ -11,7 +11,7 @@ from typing import Any
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors.base import Done, R, Work
 from judgetrain.artifacts.installed import check_package
-from judgetrain.errors import ConfigError, EngineError, EngineLostError, JudgetrainError
+from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 from judgetrain.extras.ray.cluster import Share, connect, described, nodes
 from judgetrain.extras.ray.feed import Feed, Shard
 from judgetrain.extras.ray.worker import Worker, is_alive
@@ -46,7 +46,7 @@ class RayExecutor:
 
     Args:
         config: the keys ``executor.*``, with ``type=ray``.
-        gpus: GPUs that a worker needs where neither ``gpus_per_worker`` nor the work says, and the cluster has any.
+        gpus: GPUs that a worker needs where the work does not say, and the cluster has any.
         say: prints a line.
     """
 
@@ -58,21 +58,12 @@ class RayExecutor:
         self._at: dict[Any, tuple[str, int]] = {}
         self._calls = self._deaths = self._failed = 0
         self._asked, self._told = 0.0, False
-        self._need = Share(gpus=0.0, cpus=0.0)
+        self._need = Share(gpus=0)
 
     @staticmethod
     def check(config: ExecutorConfig) -> None:
-        """Refuse what no cluster can give.
-
-        Raises:
-            ConfigError: names the key, or the package that is missing.
-        """
+        """Refuse to go without the package (``ConfigError``)."""
         check_package("ray", "executor=ray")
-        gpus = config.gpus_per_worker or 0.0
-        if gpus > 1 and gpus % 1:
-            raise ConfigError(
-                f"executor.gpus_per_worker={gpus:g}: workers share a GPU (as 0.5) or have whole ones: give 1, 2, …"
-            )
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which workers finish them; each is taken when a worker is free.
@@ -154,7 +145,8 @@ class RayExecutor:
         import ray
 
         found = [share for _, share in nodes()]
-        need = self._each(found, self._default if gpus is None else gpus)
+        wanted = self._default if gpus is None else gpus
+        need = Share(gpus=wanted if any(share.gpus for share in found) else 0)
         if self._workers and need != self._need:
             self.close()
         if self._workers:
@@ -163,20 +155,12 @@ class RayExecutor:
         self._room = sum(share.holds(self._need) for share in found)
         if not (number := self._config.workers or self._room):
             raise EngineError(
-                f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}: set "
-                "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
+                f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}"
             )
         kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
         self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
         for _ in range(number):
             self._add()
-
-    def _each(self, found: list[Share], needs: int) -> Share:
-        """What a worker needs: no GPU without a model, else ``gpus_per_worker``, or its model's where there are any."""
-        gpus = self._config.gpus_per_worker if needs else 0.0
-        if gpus is None:
-            gpus = float(needs) if any(share.gpus for share in found) else 0.0
-        return Share(gpus=gpus, cpus=self._config.cpus_per_worker)
 
     def _add(self) -> None:
         worker = self._make()
@@ -269,17 +253,16 @@ class RayExecutor:
     def _nowhere(self) -> EngineError:
         return EngineError(
             f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
-            f"{PATIENCE:g} s: each needs {self._need} "
-            "(executor.gpus_per_worker, executor.cpus_per_worker) on one node, and the cluster has "
-            f"{described()}: ask for what a node has, or wait until others leave it"
+            f"{PATIENCE:g} s: each needs {self._need} on one node, and the cluster has {described()}: ask for fewer "
+            "GPUs, or wait until others leave it"
         )
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
         why = (
             NO_ENVIRONMENT
             if when == UNREADY
-            else "most often a worker's memory does not hold the model; give it more GPUs (executor.gpus_per_worker), "
-            "a smaller model or fewer requests at once (engine.batch_size, engine.vllm.max_num_seqs)"
+            else "most often a worker's memory does not hold the model; give it more GPUs, a smaller model or "
+            "fewer requests at once (engine.batch_size, engine.vllm.max_num_seqs)"
         )
         return EngineError(
             f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): {why}"

@@ -89,8 +89,8 @@ class RecordingEngine(TransformersEngine):
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int | None = None
     ) -> None:
-        settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256, max_context=max_context)
-        super().__init__(settings, model, tokenizer)
+        settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256)
+        super().__init__(settings, model, tokenizer, max_context)
         self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
         self._seed = 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from judgetrain.engines.openai.address import Address
+from judgetrain.engines.openai.address import server_address
 from judgetrain.errors import EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason
 from judgetrain.schema import Comparison
@@ -31,8 +31,7 @@ class RemoteJudge(Judge):
 
     Args:
         url: of the server, as ``http://127.0.0.1:8765``.
-        token: which it asks for; None takes the address's password (``http://any:TOKEN@host``), else the environment
-            variable ``JUDGETRAIN_TOKEN``, if there is one.
+        token: which it asks for; None takes the environment variable ``JUDGETRAIN_TOKEN``, if there is one.
         rows: comparisons in one request.
         concurrency: requests at a time.
         patience: seconds that one answer may take, and for which one request is sent again.
@@ -44,10 +43,9 @@ class RemoteJudge(Judge):
     def __init__(
         self, url: str, token: str | None = None, *, rows: int = 16, concurrency: int = 8, patience: float = 600.0
     ) -> None:
-        address = Address.parse(url, "url")  # whose messages, and what is shown, hold no password
-        self._url = address.shown
+        self._url = server_address(url, "url")[0]
         self.name, self._rows, self._patience = "remote", rows, patience
-        token = token or address.password or os.environ.get("JUDGETRAIN_TOKEN")
+        token = token or os.environ.get("JUDGETRAIN_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx2.Client(
             headers=headers, timeout=patience, limits=httpx2.Limits(max_connections=concurrency), trust_env=False

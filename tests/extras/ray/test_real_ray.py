@@ -35,7 +35,7 @@ def workers() -> Iterator[Callable[[int], Executor]]:
     made: list[Executor] = []
 
     def executor(number: int) -> Executor:
-        made.append(make_executor(ExecutorConfig(type="ray", workers=number, cpus_per_worker=0.5)))
+        made.append(make_executor(ExecutorConfig(type="ray", workers=number)))
         return made[-1]
 
     yield executor

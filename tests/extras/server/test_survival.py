@@ -119,7 +119,7 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
 
 def test_a_client_gives_up_on_a_server_that_stays_away() -> None:
     with (
-        RemoteJudge(f"http://any:a-token@127.0.0.1:{free_port()}", patience=0.5) as judge,
+        RemoteJudge(f"http://127.0.0.1:{free_port()}", "a-token", patience=0.5) as judge,
         pytest.raises(EngineError, match=r"no answer within 0\.5 s") as given_up,
     ):
         judge("p", "a", "b")
