@@ -16,7 +16,7 @@ from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.run_names import MEASURED, method_names, natural, run_labels, swept_keys, telling
+from judgetrain.evaluate.report.run_names import MEASURED, flat, method_names, natural, run_labels, swept_keys, telling
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import swept_values
 
@@ -156,11 +156,3 @@ def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
             if len(measured) > 1:
                 found.append(SeedMeans.of(measured, f"{first.method}{told}"))
     return found
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Settings by their full names, as text."""
-    if not isinstance(value, Mapping):
-        return {prefix: str(value)}
-    parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
-    return {key: found for part in parts for key, found in part.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
@@ -25,6 +26,23 @@ def run_labels(settings: Sequence[Settings]) -> list[str]:
     labels = _labels(settings, differing(settings))
     twice = Counter(labels)
     return [_numbered(label, i) if twice[label] > 1 else label for i, label in enumerate(labels, 1)]
+
+
+def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of runs; those that have one name carry the settings that differ between them, too."""
+    labels = dict[int, str]()
+    for name in {name for name in names if names.count(name) > 1}:
+        places = [i for i, each in enumerate(names) if each == name]
+        labels |= dict(zip(places, run_labels([flat(settings[i]) for i in places]), strict=True))
+    return [f"{name} ({labels[i]})" if i in labels else name for i, name in enumerate(names)]
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """Settings by their full names, as text."""
+    if not isinstance(value, Mapping):
+        return {prefix: str(value)}
+    parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
+    return {key: found for part in parts for key, found in part.items()}
 
 
 def method_names(method: str, settings: Mapping[int, Settings], results: Mapping[int, Results]) -> list[str]:

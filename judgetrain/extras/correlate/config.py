@@ -27,7 +27,6 @@ class ColumnConfig:
 class CorrelateConfig(LimitsConfig):
     """Stage correlate: a rating for each response, correlated with every score by benchmark and model."""
 
-    own: bool = key(True, "read this run's stage selfeval; false: the files below are all that there is")
     runs: list[str] = key(
         [],
         "other models over the same prompts: directories of their finished stage selfeval, or globs of them",
@@ -38,8 +37,8 @@ class CorrelateConfig(LimitsConfig):
         "who rates every answer now, asked as evaluate.rating says: rating:external, rating:teacher, rating:DIRECTORY",
         content=beside(method_directory),
     )
-    ratings: list[ColumnConfig] = key([], "ratings read from files: people's, GPT-4's, another run's ratings.jsonl")
-    scores: list[ColumnConfig] = key([], "scores read from files")
+    ratings: list[ColumnConfig] = key([], "ratings read from files: people's, GPT-4's, a run's ratings.jsonl")
+    scores: list[ColumnConfig] = key([], "scores read from files, in place of this run's stage selfeval")
     against: list[str] = key([], "the raters to correlate with; empty: every one, the others being scores to it")
     published: dict[str, list[float]] = key(
         {},

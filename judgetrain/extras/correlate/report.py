@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
-from judgetrain.evaluate.report.table import Columns, Table, number, percent, share
-from judgetrain.extras.correlate.correlation import KINDS, Correlated, Mean
+from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent
+from judgetrain.extras.correlate.columns import Row
+from judgetrain.extras.correlate.correlation import KINDS
 
 TITLE = "Ratings against scores"
 NOTE = (
@@ -17,74 +18,80 @@ NOTE = (
 PUBLISHED = "paper: Pearson, Kendall, Spearman as printed, which is without signs; same: to four digits, but for signs."
 
 
-def tables(rows: Sequence[Correlated], means: Sequence[Mean]) -> list[Table]:
+def tables(rows: Sequence[Row], means: Sequence[Row]) -> list[Table]:
     """The page's tables, those without rows left out."""
     found: list[Table] = []
-    for rating in dict.fromkeys(row.rating for row in rows):
-        own = [row for row in rows if row.rating == rating]
-        for benchmark in dict.fromkeys(row.benchmark for row in own):
-            found.append(_correlations(rating, benchmark, [row for row in own if row.benchmark == benchmark]))
+    for rating in dict.fromkeys(row["rating"] for row in rows):
+        own = [row for row in rows if row["rating"] == rating]
+        for benchmark in dict.fromkeys(row["benchmark"] for row in own):
+            found.append(_correlations(rating, benchmark, [row for row in own if row["benchmark"] == benchmark]))
         found += [_averages(rating, own), _variants(rating, own)]
     return [table for table in (*found, _means(means)) if table.cells]
 
 
-def _correlations(rating: str, benchmark: str, rows: Sequence[Correlated]) -> Table:
-    columns: Columns = {"model": attrgetter("model"), "score": _score}
-    columns |= {"n": attrgetter("n"), "without": attrgetter("without")}
-    columns |= {kind.capitalize(): share(kind, 4, 1) for kind in KINDS}
+def _correlations(rating: str, benchmark: str, rows: Sequence[Row]) -> Table:
+    columns: Columns = {"model": itemgetter("model"), "score": _score, "n": itemgetter("n")}
+    columns |= {"without": itemgetter("without"), **{kind.capitalize(): _of(kind) for kind in KINDS}}
     note = NOTE
-    if any(row.published for row in rows):
-        columns |= {"paper": _printed, "same": attrgetter("state")}
+    if any(row["published"] for row in rows):
+        columns |= {"paper": _printed, "same": _state}
         note += PUBLISHED
     return Table.of(f"{rating} on {benchmark}", rows, columns, note, names=2)
 
 
-def _score(row: Correlated) -> str:
-    return f"{row.score} {'↑' if row.better > 0 else '↓'}" if row.n else row.score
+def _of(kind: str) -> Callable[[Row], str]:
+    return lambda row: bounded(row[kind], row[f"{kind}_ci"], 4)
 
 
-def _printed(row: Correlated) -> str:
-    return " / ".join(f"{value:.4f}" for value in row.published) if row.published else "–"
+def _score(row: Row) -> str:
+    return f"{row['score']} {'↑' if row['better'] > 0 else '↓'}" if row["n"] else row["score"]
 
 
-def _averages(rating: str, rows: Sequence[Correlated]) -> Table:
-    benchmarks = {row.benchmark for row in rows}
+def _printed(row: Row) -> str:
+    return " / ".join(f"{value:.4f}" for value in row["published"]) if row["published"] else "–"
+
+
+def _state(row: Row) -> str:
+    """How it stands to the published row."""
+    if row["published"] is None:
+        return "–"
+    return "no data" if not row["n"] else "yes" if row["same"] else "no"
+
+
+def _averages(rating: str, rows: Sequence[Row]) -> Table:
+    benchmarks = {row["benchmark"] for row in rows}
     by: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        if row.pearson is not None:
-            by.setdefault((row.model, row.score), []).append(row.pearson)
+        if row["pearson"] is not None:
+            by.setdefault((row["model"], row["score"]), []).append(row["pearson"])
     averages = [(*key, sum(v) / len(v)) for key, v in by.items() if 1 < len(v) == len(benchmarks)]
     columns: Columns = {name: itemgetter(i) for i, name in enumerate(("model", "score"))}
     columns["Pearson"] = lambda row: number(row[2], 4)
     return Table.of(f"{rating}: average over benchmarks", averages, columns, names=2)
 
 
-def _variants(rating: str, rows: Sequence[Correlated]) -> Table:
+def _variants(rating: str, rows: Sequence[Row]) -> Table:
     """Scores with references and without side by side (glass-box paper, table 2)."""
     by: dict[tuple[str, str, str], dict[str, float | None]] = {}
     for row in rows:
-        base, plus, variant = row.score.partition("+")
-        by.setdefault((row.benchmark, row.model, base), {})[plus + variant] = row.pearson
+        base, plus, variant = row["score"].partition("+")
+        by.setdefault((row["benchmark"], row["model"], base), {})[plus + variant] = row["pearson"]
     varied = [(*key, found) for key, found in by.items() if set(found) - {""}]
     columns: Columns = {name: itemgetter(i) for i, name in enumerate(("benchmark", "model", "score"))}
     for variant in dict.fromkeys(name for *_, found in varied for name in sorted(found)):
-        columns[variant or "alone"] = _of(variant)
+        columns[variant or "alone"] = _entry(3, variant, 4)
     return Table.of(f"{rating}: with references, Pearson", varied, columns, names=3)
 
 
-def _of(variant: str) -> Callable[[Any], str]:
-    return lambda row: number(row[3].get(variant), 4)
+def _entry(place: Any, name: str, digits: int) -> Callable[[Any], str]:
+    return lambda row: number(row[place].get(name), digits)
 
 
-def _means(means: Sequence[Mean]) -> Table:
-    rated = list(dict.fromkeys(name for mean in means for name in mean.ratings))
-    columns: Columns = {name: attrgetter(name) for name in ("benchmark", "category", "model")}
-    columns |= {"n": attrgetter("n"), **{name: _rated(name) for name in rated}}
-    if any(mean.confidence is not None for mean in means):
-        columns["confidence %"] = lambda mean: percent(mean.confidence)
+def _means(means: Sequence[Row]) -> Table:
+    rated = list(dict.fromkeys(name for mean in means for name in mean["ratings"]))
+    columns: Columns = {name: itemgetter(name) for name in ("benchmark", "category", "model", "n")}
+    columns |= {name: _entry("ratings", name, 2) for name in rated}
+    if any(mean["confidence"] is not None for mean in means):
+        columns["confidence %"] = lambda mean: percent(mean["confidence"])
     note = "Means of the ratings; confidence: share of answers whose discrepancy is at least -0.05."
     return Table.of("Means by category", means if len(columns) > 4 else (), columns, note, names=3)
-
-
-def _rated(name: str) -> Callable[[Any], str]:
-    return lambda mean: number(mean.ratings.get(name), 2)

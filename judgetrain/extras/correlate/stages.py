@@ -27,18 +27,18 @@ class CorrelateSettings(ModelSettings):
 
     @property
     def judges(self) -> Sequence[str]:
-        """Those that rate this run's own answers, and the answers."""
-        return ("dialogues", "selfeval", *super().judges) if self.correlate.own else ()
+        """Those that rate this run's own answers, and the answers; none where files hold the scores."""
+        return ("dialogues", "selfeval", *super().judges) if not self.correlate.scores else ()
 
 
 def _check(found: CorrelateSettings) -> None:
     settings = found.correlate
-    if not settings.own and not settings.scores:
-        raise ConfigError("correlate.own=false and correlate.scores is empty: there is no score; name a file of some")
     if not settings.ratings and not settings.raters:
         raise ConfigError("correlate.ratings and correlate.raters are empty: name a file of ratings, or who rates")
-    if settings.raters and not settings.own:
-        raise ConfigError("correlate.raters and correlate.own=false: they rate the answers of stage selfeval; set own")
+    if settings.raters and settings.scores:
+        raise ConfigError(
+            "correlate.raters rate stage selfeval's answers, correlate.scores are a file's: leave one out"
+        )
     for key in ("ratings", "scores"):
         for i, column in enumerate(getattr(settings, key)):
             if not column.name:
@@ -59,8 +59,8 @@ def _check_here(found: CorrelateSettings) -> None:
     """Read the files of ratings and scores, and look at the raters' directories."""
     from judgetrain.extras.correlate.columns import read_columns
 
-    read_columns(found.correlate.ratings, "correlate.ratings")
-    read_columns(found.correlate.scores, "correlate.scores")
+    read_columns(found.correlate.ratings, "correlate.ratings", {})
+    read_columns(found.correlate.scores, "correlate.scores", {})
     check_directories(found.engine, found.methods, "correlate.raters")
 
 

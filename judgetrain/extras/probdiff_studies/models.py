@@ -11,8 +11,7 @@ from typing import Any
 from judgetrain.artifacts.integrity import checked
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.merge import flat
-from judgetrain.evaluate.report.run_names import run_labels
+from judgetrain.evaluate.report.run_names import told_apart
 from judgetrain.scorers.stages import finished_settings, model_of
 
 ALL = "all"
@@ -98,17 +97,8 @@ def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
         raise DataError(
             "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
         )
-    return {name: model.only(shared) for name, model in zip(_names(every), every, strict=True)}
-
-
-def _names(models: Sequence[SelfEvaluated]) -> list[str]:
-    names = [model.model for model in models]
-    for name in {name for name in names if names.count(name) > 1}:
-        places = [i for i, each in enumerate(names) if each == name]
-        labels = run_labels([flat(models[i].settings) for i in places])
-        for i, label in zip(places, labels, strict=True):
-            names[i] = f"{name} ({label})"
-    return names
+    names = told_apart([model.model for model in every], [model.settings for model in every])
+    return {name: model.only(shared) for name, model in zip(names, every, strict=True)}
 
 
 def groups_of(ids: Iterable[str], categories: Mapping[str, str | None]) -> dict[str, list[str]]:

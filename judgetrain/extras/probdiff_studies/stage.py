@@ -65,12 +65,17 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
         verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
     duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
     found: Row = {"repetition": repetition, "spread": measures.deviations(spread), "duels": duels}
-    found |= compared(models, verdicts, studied.official)
+    # By the models' own names: a second run of one keeps its official score.
+    official = {
+        score: {name: given[each.model] for name, each in models.items() if each.model in given}
+        for score, given in studied.official.items()
+    }
+    found |= compared(models, verdicts, official)
     out.write_json("studies", found)
     plots = charts(
         {name: list(model.d.values()) for name, model in models.items()}, spread, found["spread"]["deviation"]
     )
-    write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, studied.official), "studies.json", plots)
+    write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, official), "studies.json", plots)
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:

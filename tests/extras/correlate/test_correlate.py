@@ -53,7 +53,7 @@ def stored(tmp_path: Path) -> Config:
     score = ColumnConfig(name="sentprob", source=SourceConfig(path=feature), model="m", value="evaluations", **common)
     rated = ColumnConfig(name="gpt-4", source=SourceConfig(path=rating), where={"model": "m"}, value="score", **common)
     lower = replace(score, name="turned", source=SourceConfig(path=write_rows(tmp_path / "t.jsonl", turned)))
-    return Config(correlate=CorrelateConfig(own=False, ratings=[rated], scores=[score, lower]))
+    return Config(correlate=CorrelateConfig(ratings=[rated], scores=[score, lower]))
 
 
 def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, tmp_path: Path) -> None:
@@ -96,11 +96,12 @@ def test_raters_are_scores_to_each_other(stored: Config, tmp_path: Path) -> None
 
 
 def test_what_it_refuses(stored: Config, tmp_path: Path) -> None:
-    assert "there is no score" in refused(Config(correlate=CorrelateConfig(own=False)), "correlate")
     assert "name a file of ratings, or who rates" in refused(Config(), "correlate")
     stored.correlate.against = ["gpt-5"]
     assert "'gpt-5' is no rater; there are gpt-4" in refused(stored, "correlate")
-    stored.correlate.against = []
+    stored.correlate.against, stored.correlate.raters = [], ["rating:external"]
+    assert "leave one out" in refused(stored, "correlate")
+    stored.correlate.raters = []
     stored.correlate.scores[0].model = "another"
     stored.correlate.scores.pop()
     with pytest.raises(DataError, match="no response has both a rating and a score: .*another"):
@@ -170,12 +171,55 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
     assert [rows["ours", s]["pearson"] for s in ("softmax_ent", "probdiff")] == pytest.approx([1, 1])
     assert (rows["theirs", "probdiff"]["n"], rows["theirs", "probdiff"]["without"]) == (3, 1)
     written = [json.loads(line) for line in (tmp_path / "out" / "ratings.jsonl").read_text().splitlines()]
-    assert len(written) == 9 and {"rater", "benchmark", "model", "id", "turn", "value"} == set(written[0])
+    assert len(written) == 9 and {"rater", "benchmark", "model", "id", "turn", "response", "value"} == set(written[0])
     means = json.loads((tmp_path / "out" / "correlations.json").read_text())["means"]
     of = {(m["category"], m["model"]): m for m in means}
     assert of["all", "ours"]["ratings"]["rating:external"] == np.mean([9, 8, 7, 6, 5])
     assert of["math", "ours"]["ratings"]["rating:external"] == np.mean([9, 8])
     assert (of["all", "ours"]["confidence"], of["math", "ours"]["confidence"]) == (3 / 5, 1)
+
+
+def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path, monkeypatch: Any) -> None:
+    """Two runs of one model over the same prompts: neither overwrites the other, in whatever order they are named."""
+    said = {"cold": ["a", "b", "c", "d"], "hot": ["a", "x", "y", "z"]}
+    score = {"cold": [1.0, 2.0, 3.0, 5.0], "hot": [4.0, 3.0, 7.0, 1.0]}
+    for run_, texts in said.items():
+        scores = {f"mt:{i}": {"softmax_ent": x, "probdiff": -x} for i, x in enumerate(score[run_])}
+        selfeval(tmp_path / "runs" / run_, "m", scores)  # type: ignore[arg-type]
+        rows = [json.loads(line) for line in (tmp_path / "runs" / run_ / "scores.jsonl").read_text().splitlines()]
+        write_rows_atomic(
+            tmp_path / "runs" / run_ / "scores.jsonl",
+            (row | {"response": text} for row, text in zip(rows, texts, strict=True)),
+        )
+        settings = {"scorer": {"model": {"path": "m"}}, "train.base": {"path": ""}, "selfeval": {"temperature": run_}}
+        write_json_atomic(tmp_path / "runs" / run_ / "manifest.json", {"config": settings})
+    rated = {"a": 9, "b": 7, "c": 5, "d": 1, "x": 2, "y": 3, "z": 8, "of no run": 4}
+    number = {text: i for texts in said.values() for i, text in enumerate(texts)} | {"of no run": 0}
+    given = [
+        {"benchmark": "mt", "model": "m", "id": str(number[t]), "response": t, "value": v} for t, v in rated.items()
+    ]
+    config = Config(correlate=CorrelateConfig(runs=[str(tmp_path / "runs" / "*")]))
+    config.correlate.ratings = [
+        ColumnConfig(name="people", source=SourceConfig(path=write_rows(tmp_path / "r.jsonl", given)))
+    ]
+    (tmp_path / "dialogues").mkdir()
+    write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", [])
+    monkeypatch.setattr(stage, "_dialogues", lambda *_: {})
+    inputs = {"dialogues": tmp_path / "dialogues", "selfeval": tmp_path / "runs" / "cold"}
+    both = {r["model"]: r for r in run(config, inputs, tmp_path / "both") if r["score"] == "softmax_ent"}
+    assert list(both) == ["m (temperature=cold)", "m (temperature=hot)"]
+    for name, row in zip(said, both.values(), strict=True):
+        ratings = [rated[text] for text in said[name]]
+        assert (row["n"], row["without"]) == (4, 0)
+        assert row["pearson"] == pytest.approx(stats.pearsonr([-x for x in score[name]], ratings).statistic)
+    config.correlate.runs = []
+    (alone,) = [r for r in run(config, inputs, tmp_path / "one") if r["score"] == "softmax_ent"]
+    assert (alone["model"], alone["pearson"]) == ("m", pytest.approx(both["m (temperature=cold)"]["pearson"]))
+    write_rows(tmp_path / "r.jsonl", [{k: v for k, v in row.items() if k != "response"} for row in given[:2]])
+    run(config, inputs, tmp_path / "only")  # the only answer that there is
+    config.correlate.runs = [str(tmp_path / "runs" / "*")]
+    with pytest.raises(DataError, match=r"r\.jsonl:2: .*several runs: m \(temperature=cold\), m \(temperature=hot\)"):
+        run(config, inputs, tmp_path / "unclear")
 
 
 def test_raters_of_this_machine_are_asked_wherever_shards_are_processed(
