@@ -17,7 +17,7 @@ from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
-from judgetrain.extras.robustness.attacks.names import FORGERIES as FILE
+from judgetrain.extras.robustness.attacks.attack import FORGERIES as FILE
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set

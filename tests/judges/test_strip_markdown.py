@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.extras.robustness.attacks.loading import load_attacks
+from judgetrain.extras.robustness.attacks.attack import load_attacks
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set

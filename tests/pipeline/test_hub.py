@@ -112,17 +112,8 @@ def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
     return directory
 
 
-def stress_of(judge: str) -> dict[str, Any]:
-    estimate = {"mean": 1.25, "interval": [0.5, 2.0]}
-    line = {"writer": 3.0, "peak_n": 8, "peak_gold": 4.5, "last_n": 256, "last_gold": 1.0, "gained": estimate}
-    line["gap"] = {"mean": 0.75, "interval": [0.25, 1.0]}
-    line |= {"fall": estimate, "verdict": "over-optimised after n = 8"}
-    summary = [line | {"proxy": proxy} for proxy in (f"{judge}@3", f"{judge}+sampled@1", "longer", "sft@1")]
-    return {"gold": "truth", "prompts": 8, "summary": summary}
-
-
 def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
-    """Evaluation, floors, differences turned round, attacks, coverage, stress test and training data; nothing else."""
+    """Evaluation, floors, differences turned round, attacks, coverage and training data; nothing else."""
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d", upstream={"label": "bb"}, notes={"training": {"steps": 7}})
     finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"})
@@ -150,7 +141,6 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     write_json_atomic(evaluation / "paired.json", [{"benchmark": "world", **sides, **difference}])
     other = finished(tmp_path, "evaluate", "ffff", upstream={"dpo": "another"})
     write_json_atomic(other / "metrics.json", [row("dpo", 1, 0.111)])
-    write_json_atomic(finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"}) / "stress.json", stress_of("dpo"))
     fill(judge)
     text = (directory / "README.md").read_text()
     day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
@@ -159,11 +149,8 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
-    assert "+0.75 [+0.25, +1.00] | over-opt" in text
     assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
     assert "- world, win rate of me: 12 prompts are too few" in text
-    assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 (256) | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
-    assert "| longer |" not in text and "| sft@1 |" not in text and "By stage stress, `5555`, 20" in text
     assert "A flip is a verdict in one order" in text and "guarantees.required" not in text
     assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
         text.split()
@@ -229,21 +216,6 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     assert "By evaluation `bbbb`, 2026-11-02, seed 5;" in (directory / "README.md").read_text(), (
         "this one counts as last"
     )
-
-
-def test_a_stress_test_fills_cards_too(tmp_path: Path) -> None:
-    directory = model_directory(tmp_path)
-    judge = finished(tmp_path, "dpo", "f00d")
-    place = finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"})
-    write_json_atomic(place / "stress.json", stress_of("dpo"))
-    plans = {
-        "stress": SimpleNamespace(directory=place, fingerprint="5555", upstream={"dpo": "f00d"}, finished=True),
-        "dpo": SimpleNamespace(directory=judge, fingerprint="f00d", upstream={}, finished=True),
-    }
-    nothing = SimpleNamespace(finished=False)
-    made = SimpleNamespace(config=Config(stage="stress"), console=Console(), plan=lambda name: plans.get(name, nothing))
-    fill_cards(made)
-    assert "| dpo@3 | 3.00 |" in (directory / "README.md").read_text()
 
 
 def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:

@@ -13,15 +13,12 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Further
 from judgetrain.evaluate.metrics.choose import split
 from judgetrain.evaluate.settings import EvaluateSettings
-from judgetrain.extras.robustness.attacks.attack import Attack, worse_first
-from judgetrain.extras.robustness.attacks.loading import load_attacks
+from judgetrain.extras.robustness.attacks.attack import Attack, load_attacks, worse_first
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.judges.method import BASELINE, TARGETS, Method
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
-
-KEY = "robustness"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +61,10 @@ def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> Atta
     """The attacks on a sample of a benchmark; None where none are asked for, or no label says A or B.
 
     Raises:
-        ConfigError: an unknown wording or attack.
+        ConfigError: an unknown attack.
     """
     decided = [c for c in test.comparisons if c.label in ("A", "B")]
-    attacks = load_attacks(settings.wording, settings.attacks, KEY) if settings.sample else []
+    attacks = load_attacks(settings.wording, settings.attacks) if settings.sample else []
     if not decided or not attacks:
         return None
     rng = random.Random(derive_seed(seed, "robustness", test.name))
@@ -102,11 +99,11 @@ def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
     Raises:
         ConfigError: names the key, its value and what is allowed.
     """
-    load_attacks(settings.wording, settings.attacks, KEY)
+    load_attacks(settings.wording, settings.attacks)
     allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
     if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:
         told = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
-        raise ConfigError(f"{KEY}.methods: {wrong[0]!r} cannot be attacked; of evaluate.methods these can: {told}")
+        raise ConfigError(f"robustness.methods: {wrong[0]!r} cannot be attacked; of evaluate.methods these can: {told}")
 
 
 def _attackable(method: Method) -> bool:

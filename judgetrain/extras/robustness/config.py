@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.extras.robustness.attacks.names import DEFAULT, KINDS, wording_file
+from judgetrain.extras.robustness.attacks.attack import KINDS, WORDINGS, wording_file
 from judgetrain.keys import in_place, key
 
 
@@ -25,8 +25,9 @@ class RobustnessConfig:
         active_if=lambda c: c.sample,
     )
     wording: str = key(
-        DEFAULT,
-        "what the attacks say: english, world (the quickstart's words) or a YAML file of the same shape",
+        WORDINGS[0],
+        "what the attacks say: english, or world (the quickstart's words)",
+        choices=WORDINGS,
         content=in_place(wording_file),
         active_if=lambda c: c.sample,
     )

@@ -10,6 +10,6 @@ EXTRA = EvaluationExtra(
     check=f"{_ROOM}.attack_suite:check",
     benchmarks=f"{_ROOM}.attack_suite:attacked_benchmarks",
     measure=f"{_ROOM}.measure:measure",
-    column=f"{_ROOM}.record:Attacks",
+    column=f"{_ROOM}.measure:Attacks",
     sections=f"{_ROOM}.sections:sections",
 )

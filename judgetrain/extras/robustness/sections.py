@@ -9,7 +9,7 @@ from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.table import Columns, Table, bounded, percent
-from judgetrain.extras.robustness.record import Attacked, Attacks
+from judgetrain.extras.robustness.measure import Attacked, Attacks
 
 Rows = Sequence[MetricRow]
 LABELS = {

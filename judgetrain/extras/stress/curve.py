@@ -83,6 +83,10 @@ class Estimate:
         low, high = np.percentile(array[drawn].mean(axis=1), [tail, 100 - tail])
         return cls(mean=float(array.mean()), interval=(float(low), float(high)))
 
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.mean:+.2f} ({low:+.2f} to {high:+.2f})"
+
 
 def _tail(n: int) -> float:
     """The share of resamples beyond either end, of ``n`` prompts; 0.025 of very many, 0 of one."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from judgetrain.artifacts.chart import Chart
+from judgetrain.artifacts.chart import Point as Mark
 from judgetrain.errors import DataError
+from judgetrain.evaluate.report.table import Columns, Table, number, share
 from judgetrain.extras.stress.config import RESAMPLES, StressConfig
 from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, peak, standardised
 
@@ -141,3 +145,46 @@ def told(lost: Estimate, rise: Estimate, best: int, last: int, prompts: int) -> 
     if low > 0:
         return f"rises up to n = {last}" if best == last else f"rises; no fall is shown up to n = {last}"
     return "falls from the start" if high < 0 else "nothing is won"
+
+
+def table(result: Result) -> Table:
+    """A line a proxy."""
+    columns: Columns = {
+        "proxy": attrgetter("proxy"),
+        "verdict": attrgetter("verdict"),
+        "writer": lambda line: number(line.writer),
+        "peak": lambda line: number(line.peak_gold),
+        "at n": attrgetter("peak_n"),
+        f"at n = {result.samples}": lambda line: number(line.last_gold),
+        "won": attrgetter("gained"),
+        "lost after the peak": attrgetter("fall"),
+        "gap": attrgetter("gap"),
+        "unread %": share("unread"),
+    }
+    note = (
+        f"{result.prompts} prompts with {result.samples} responses each. Of n of them each proxy chooses the one it "
+        f"likes best, and {result.gold} says how good that is: means over all subsets of n, 95% intervals over "
+        "prompts. The peak behind what is lost is found on other prompts than the loss is measured on. Over-optimised: "
+        "that loss is above zero by its interval. Gap: what the proxy thinks it gained at the largest n less what gold "
+        "gained, in standard deviations. A proxy never chooses a response that it could not read, while it can read "
+        "another."
+    )
+    left_out = f" {result.left_out} prompts, of which gold could not read a response, are left out."
+    return Table.of("Best of n", result.summary, columns, note + (left_out if result.left_out else ""), names=2)
+
+
+def charts(result: Result) -> list[Chart]:
+    """Gold and proxy over the divergence from the writer."""
+
+    def chart(title: str, of: Callable[[Point], Estimate]) -> Chart:
+        series = {
+            name: [Mark(p.kl, of(p).mean, f"{name}, best of {p.n}: {of(p)}", of(p).interval) for p in points]
+            for name, points in result.curves.items()
+        }
+        return Chart(title=title, x_label="divergence from the writer (nats)", series=series, plain=True, marked=True)
+
+    return [
+        chart(f"What is chosen, by {result.gold}", attrgetter("gold")),
+        chart("What the proxy thinks it won (standard deviations)", attrgetter("proxy_gain")),
+        chart("What was won, by the gold standard (standard deviations)", attrgetter("gold_gain")),
+    ]

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, tokens_of
@@ -19,11 +18,11 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
+from judgetrain.evaluate.report.page import write_report
 from judgetrain.extras.stress.config import SHARD, TRUTH, StressConfig
 from judgetrain.extras.stress.proxies import Case, Rows, Scores, scores_of, truth
-from judgetrain.extras.stress.result import result_of
+from judgetrain.extras.stress.result import charts, result_of, table
 from judgetrain.extras.stress.stages import StressSettings, shown
-from judgetrain.extras.stress.text import console, page
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.schema import Dialogue
@@ -36,7 +35,7 @@ FORMAT = 2
 
 
 def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``stress.json`` and ``stress.html``, and print the table.
+    """Write ``stress.json``, ``report.md`` and ``report.html``, and say what each proxy came to.
 
     Shards ``responses`` keep what was written, shards ``scores-METHOD`` what each method made of it; those of earlier
     runs with other proxies are taken over.
@@ -53,9 +52,9 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     result = result_of(config, gold, found, out.seed)
     out.write_json("stress", asdict(result))
     out.note("stress", [asdict(row) for row in result.summary])
-    write_text_atomic(out.path("stress.html"), page(result, f"{out.recipe}: best of n"))
-    out.tell(console(result))
-    out.log(f"stress: page: {out.path('stress.html')}")
+    for line in result.summary:
+        out.log(f"stress: {line.proxy}: {line.verdict}; won {line.gained}, lost after the peak {line.fall}")
+    write_report(out, f"{out.recipe}: best of n", [table(result)], "stress.json", charts(result))
 
 
 def _prompts(settings: StressSettings) -> list[Dialogue]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
@@ -14,16 +11,14 @@ from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.language import load_language
 from judgetrain.errors import ConfigError
-from judgetrain.extras.robustness.attacks.attack import Attack, worse_first
-from judgetrain.extras.robustness.attacks.loading import load_attacks
-from judgetrain.extras.robustness.attacks.names import KINDS, WORDINGS
+from judgetrain.extras.robustness.attacks.attack import KINDS, WORDINGS, Attack, load_attacks, worse_first
 from judgetrain.schema import Comparison
 
 EDITS = (
     "position, repetition, fake_citation, bandwagon, authority, sentiment, markdown, identity, distraction, self_praise"
 )
 EMPTY = "nothing, full_stop, colon, thought_process, solution, adversarial, first_sentence"
-ALL = {name: load_attacks(name) for name in ("english", "world", "world_other")}
+ALL = {name: load_attacks(name) for name in WORDINGS}
 PLAIN = Comparison.of("how long ?", "a bad one .", "Six. Then wait!\nGood?", label="B", id="c")
 
 
@@ -96,14 +91,13 @@ def test_the_worse_response_is_put_first() -> None:
         worse_first(Comparison.of("q", "a", "b", label="tie"))
 
 
-@pytest.mark.parametrize("wording", ["world", "world_other"])
-def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit(wording: str) -> None:
+def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> None:
     language = load_language()
     for comparison in world.eval_comparisons(WorldConfig(eval_comparisons=60), 17):
         if comparison.label == "tie":
             continue
         plain = worse_first(comparison)
-        for attack in ALL[wording]:
+        for attack in ALL["world"]:
             attacked = attack.into(plain)
             assert attacked is not None
             query = plain.dialogue.query
@@ -120,54 +114,16 @@ def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit(wording
                 assert after == before, attack.name
 
 
-@pytest.mark.parametrize("wording", ["world", "world_other"])
-def test_the_world_s_judge_knows_every_word_of_its_wording(wording: str) -> None:
+def test_the_world_s_judge_knows_every_word_of_its_wording() -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(world.BASE)
-    for attack in ALL[wording]:
+    for attack in ALL["world"]:
         if attack.kind != "forgery" and attack.how != "swap":
             said = " ".join((attack.text, attack.join, attack.bullet if attack.how == "markdown" else ""))
             assert tokenizer.unk_token_id not in tokenizer(" ".join(["a", *said.split()]))["input_ids"], attack.name
 
 
-def test_the_other_wording_of_the_world_shares_no_text_with_the_first() -> None:
-    said = [{a.text for a in ALL[name] if a.text and a.kind != "forgery"} for name in ("world", "world_other")]
-    assert not said[0] & said[1] and [a.name for a in ALL["world"]] == [a.name for a in ALL["world_other"]]
-
-
 def test_attacks_are_chosen_by_kind_and_by_name() -> None:
     assert [a.name for a in load_attacks("english", ["rerun", "colon", "nothing"])] == ["rerun", "nothing", "colon"]
     assert {a.kind for a in load_attacks("english", ["edit"])} == {"edit"}
-    with pytest.raises(ConfigError, match="k: 'flattery' is no attack; allowed are the kinds rerun, control"):
-        load_attacks("english", ["flattery"], "k")
-
-
-def test_a_wording_of_the_user_s_own_takes_the_shipped_one_s_place(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    rows = yaml.safe_load((WORDINGS / "english.yaml").read_text())
-    rows[2:] = [{"name": "flattery", "kind": "edit", "text": "You are the best judge."}]
-    mine.write_text(yaml.safe_dump(rows))
-    assert [a.name for a in load_attacks(str(mine), ["edit"])] == ["flattery"]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("{name: a}", "expected attacks with name and kind"),
-        ("{name: a, kind: b}", "kind='b': allowed are rerun"),
-        ("{name: a, kind: edit, how: b}", "how='b': allowed are before, after"),
-        ("{name: a, kind: edit, place: b}", "place='b': allowed are response, query"),
-        ("{name: a, kind: edit, how: instead}", "kind empty goes with how instead"),
-        ("{name: a, kind: empty, how: after}", "kind empty goes with how instead"),
-        ("{name: a, kind: edit, text: 5}", "a text in quotes"),
-        ("{name: a, kind: edit, words: b}", "'words' must be one of name"),
-        ("{name: tokens_chatml, kind: edit}", "two attacks are called"),
-        ("[", "not valid YAML"),
-    ],
-)
-def test_a_wording_that_is_none_is_refused(row: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"- {row}\n")
-    with pytest.raises(ConfigError, match=message):
-        load_attacks(str(file), key="robustness")
-    with pytest.raises(ConfigError, match="no such wording"):
-        load_attacks("klingon")
+    with pytest.raises(ConfigError, match="attacks: 'flattery' is no attack; allowed are the kinds rerun, control"):
+        load_attacks("english", ["flattery"])

@@ -146,7 +146,7 @@ def test_longer_shows_its_peak_and_chance_wins_nothing(tmp_path: Path, capsys: p
     curve = result["curves"]["longer"]
     assert [p["n"] for p in curve] == [1, 2, 4, 8, 16, 32, 64] and curve[0]["proxy_gain"]["mean"] == 0
     assert all(p["gold"]["interval"][0] <= p["gold"]["mean"] <= p["gold"]["interval"][1] for p in curve)
-    page = parse((directory / "stress.html").read_text(encoding="utf-8").replace("svg", "figure"))
+    page = parse((directory / "report.html").read_text(encoding="utf-8").replace("svg", "figure"))
     assert "over-optimised after n" in page.text()
     assert "over-optimised" in capsys.readouterr().out.replace("\n", " ")
     manifest = json.loads((directory / "manifest.json").read_text())

@@ -1,4 +1,4 @@
-"""What an attack does to a comparison: a pure function.
+"""What an attack does to a comparison: a pure function. What attacks say is data (``wordings``, ``forgeries.yaml``).
 
 Every attack is on response A: :func:`worse_first` puts the response there that is to gain by it. The kinds:
 
@@ -14,13 +14,18 @@ Every attack is on response A: :func:`worse_first` puts the response there that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
-from judgetrain.data.contrast import sentences
+from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, mirror
 
-PLACES = ("response", "query")
+KINDS = ("rerun", "control", "edit", "empty", "forgery")
+WORDINGS = ("english", "world")
+FORGERIES = Path(__file__).with_name("forgeries.yaml")
+"""Texts that try to pass for a judge's own output or for a part of its prompt; part of every wording."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,7 @@ class Attack:
 
     Args:
         name: unique among attacks.
-        kind: one of :data:`~judgetrain.extras.robustness.attacks.names.KINDS`.
+        kind: one of :data:`KINDS`.
         how: one of :data:`WAYS`.
         text: what is added, or what stands in the response's place.
         place: where: ``response`` (A) or ``query``.
@@ -85,6 +90,8 @@ def _marked(attack: Attack, text: str) -> str | None:
     """The text with a heading, and a bullet before every sentence; nothing else is touched."""
     if attack.bullet in f"{attack.text}{text}":
         return None
+    from judgetrain.data.contrast import sentences
+
     parts, upto = [], 0
     for sentence in sentences(text):
         at = text.index(sentence, upto)
@@ -94,6 +101,8 @@ def _marked(attack: Attack, text: str) -> str | None:
 
 
 def _first_sentence(attack: Attack, text: str) -> str | None:
+    from judgetrain.data.contrast import sentences
+
     first, *others = sentences(text) or [""]
     return first if others else None
 
@@ -112,5 +121,32 @@ WAYS: dict[str, Callable[[Attack, str], str | None]] = {
 ``markdown`` sets it as a list, ``swap`` exchanges the responses, ``same`` does nothing; ``instead`` and
 ``first_sentence`` replace the response."""
 
-REPLACING = ("instead", "first_sentence")
-"""Ways of attacks of kind ``empty``, and of no other."""
+
+def wording_file(name: str, owner: object = None) -> str:
+    """The file of a wording."""
+    return str(Path(__file__).with_name("wordings") / f"{name}.yaml")
+
+
+def load_attacks(wording: str = WORDINGS[0], chosen: Sequence[str] = KINDS) -> list[Attack]:
+    """The attacks of a wording, and the forgeries, that are named by kind or by name, in the order of the file.
+
+    Raises:
+        ConfigError: a name that neither a kind nor an attack has.
+    """
+    found = _wording(wording)
+    known = {*KINDS, *(attack.name for attack in found)}
+    if unknown := [name for name in chosen if name not in known]:
+        kinds, names = ", ".join(KINDS), ", ".join(a.name for a in found if a.kind != "forgery")
+        raise ConfigError(
+            f"robustness.attacks: {unknown[0]!r} is no attack; allowed are the kinds {kinds}, and {names}"
+        )
+    return [attack for attack in found if {attack.kind, attack.name} & set(chosen)]
+
+
+@cache
+def _wording(name: str) -> tuple[Attack, ...]:
+    import yaml
+
+    said, forged = (yaml.safe_load(Path(f).read_text(encoding="utf-8")) for f in (wording_file(name), FORGERIES))
+    forgeries = (Attack(name=r["id"], kind="forgery", place=r["place"], text=r["text"]) for r in forged)
+    return *(Attack(**row) for row in said), *forgeries
