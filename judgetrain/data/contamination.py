@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
-from judgetrain.data.dedup import NEAR_SIMILARITY, PERMUTATIONS, Sign, bands, jaccard, normalised, signature
+from judgetrain.data.dedup import BANDS, NEAR_SIMILARITY, PERMUTATIONS, Sign, jaccard, normalised, signature
 from judgetrain.data.sources import read_dialogues
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue
@@ -56,7 +56,7 @@ class BenchmarkQueries:
             self.counts[name] += 1
             if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
                 self._texts.append((name, query))
-        self._near: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, bands(NEAR_SIMILARITY))
+        self._near: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, BANDS)
         for number, (_, query) in enumerate(self._texts):
             self._near.insert(number, signature(query))
 

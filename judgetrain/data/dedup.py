@@ -16,11 +16,9 @@ SHINGLE = 5
 PERMUTATIONS = 128
 """Slots of a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / PERMUTATIONS)."""
 
-RECALL = 0.9
-"""Least chance that LSH looks at a pair whose similarity is just the threshold; more similar pairs are missed less.
-
-More would double the bands, and with them the memory and the unlike pairs that are looked at.
-"""
+BANDS = 16
+"""LSH bands of PERMUTATIONS / BANDS rows. Of pairs whose similarity is just the threshold 0.95 share one, of more
+similar ones more; twice as many would double the memory and the unlike pairs that are looked at."""
 
 _SEED = 1
 
@@ -75,18 +73,6 @@ def jaccard(a: str, b: str) -> float:
     return len(first & second) / len(first | second)
 
 
-def bands(similarity: float) -> int:
-    """The fewest LSH bands (a divisor of ``PERMUTATIONS``) that look at a pair at the threshold with ``RECALL``.
-
-    With b bands of r = PERMUTATIONS / b rows, a pair of similarity s shares a band with chance 1 - (1 - s^r)^b.
-    """
-    for number in range(1, PERMUTATIONS + 1):
-        rows, rest = divmod(PERMUTATIONS, number)
-        if rest == 0 and 1 - (1 - similarity**rows) ** number >= RECALL:
-            return number
-    return PERMUTATIONS
-
-
 def signature(query: str) -> Any:
     """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
     from rensa import RMinHash
@@ -101,32 +87,24 @@ Sign = Callable[[str], Any]
 
 
 class NearIndex:
-    """Queries kept so far, by MinHash signature, with locality-sensitive hashing (rensa).
+    """The :data:`NEAR_WINDOW` latest queries kept, by MinHash signature, with locality-sensitive hashing (rensa)."""
 
-    Args:
-        similarity: estimated Jaccard similarity of shingle sets from which two queries are near-duplicates.
-        window: how many of the latest queries are remembered; about 2.5 kB of memory each.
-    """
-
-    def __init__(self, similarity: float = NEAR_SIMILARITY, window: int | None = None) -> None:
+    def __init__(self) -> None:
         from rensa import RMinHashDeduplicator
 
         self._index: Any = RMinHashDeduplicator(
-            similarity, PERMUTATIONS, use_lsh=True, num_bands=bands(similarity), seed=_SEED
+            NEAR_SIMILARITY, PERMUTATIONS, use_lsh=True, num_bands=BANDS, seed=_SEED
         )
-        self._window, self._added = window, 0
+        self._added = 0
 
     def add(self, query: str, sign: Sign = signature) -> bool:
         """Remember a query; False if it is a near-duplicate of one that was there before."""
         if not self._index.add(str(self._added), sign(query)):
             return False
         self._added += 1
-        if self._window is not None and self._added > self._window:
-            self._index.remove(str(self._added - 1 - self._window))
+        if self._added > NEAR_WINDOW:
+            self._index.remove(str(self._added - 1 - NEAR_WINDOW))
         return True
-
-    def __len__(self) -> int:
-        return self._index.len()
 
 
 def signed(

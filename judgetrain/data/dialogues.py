@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.contamination import Match, looked_up, named_queries
-from judgetrain.data.dedup import NEAR_WINDOW, NearIndex, Seen, Sign, signed
+from judgetrain.data.dedup import NearIndex, Seen, Sign, signed
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read, sampled
@@ -91,7 +91,7 @@ class Sieve:
     def __init__(self, settings: DialoguesConfig) -> None:
         self._settings = settings
         self._seen, self._ids = Seen(), Seen()
-        self._near = NearIndex(window=NEAR_WINDOW) if settings.near_dedup else None
+        self._near = NearIndex() if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
 
     def __call__(self, items: Iterable[Item], executor: Executor) -> Iterator[tuple[Item, str, Match | None]]:

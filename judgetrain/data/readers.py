@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -54,37 +53,15 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
-def json_document(path: Path) -> Callable[[Path], Iterator[Row]] | None:
-    """What reads a file named ``.json`` or ``.json.gz`` that holds one array, or one object of lists of objects.
-
-    None where it holds an object a line.
-    """
+def is_array(path: Path) -> bool:
+    """Whether a file named ``.json`` or ``.json.gz`` holds one array; else it has an object a line."""
     if not path.name.removesuffix(".gz").endswith(".json"):
-        return None
+        return False
     try:
         with open_text(path) as file:
-            begins = _begun("", file)
+            return _begun("", file).startswith("[")
     except (UnicodeDecodeError, OSError, *BROKEN):
-        return None
-    lists = re.match(r'\{\s*"[^"\n]*"\s*:\s*\[\s*\{', begins)
-    return json_array if begins.startswith("[") else json_lists if lists else None
-
-
-def json_lists(path: Path) -> Iterator[Row]:
-    """The elements of all lists of one object (EvalBiasBench); places are the lists' names and the elements' numbers.
-
-    Raises:
-        DataError: malformed, or an entry that is no list.
-    """
-    try:
-        with open_text(path) as file:
-            whole = json.load(file)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: not a whole JSON object ({str(error).splitlines()[0]})") from error
-    for name, rows in whole.items():
-        if not isinstance(rows, list):
-            raise DataError(f"{path}: {name}: expected a list of rows, found {type(rows).__name__}")
-        yield from ((f"{path}:{name} row {number}", row) for number, row in enumerate(rows, start=1))
+        return False
 
 
 def json_array(path: Path) -> Iterator[Row]:

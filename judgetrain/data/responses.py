@@ -7,14 +7,13 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.contrast import Contrasts
 from judgetrain.data.stages import ResponsesSettings
-from judgetrain.data.world.splits import against_the_world, with_truth
+from judgetrain.data.world.splits import with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.lazy_model import loaded_once
@@ -99,9 +98,7 @@ def _constructed(
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     contrasts = Contrasts(kinds, sample, texts, inputs["cluster"], out.seed)
     made = contrasts.pairs(leave=labelled)
-    facts: dict[str, Any] = dict(sorted(contrasts.counts.items()))
-    if by_world := against_the_world(made.values()):
-        facts["by_the_world"] = by_world
+    facts = dict(sorted(contrasts.counts.items()))
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
     return made

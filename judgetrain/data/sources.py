@@ -125,8 +125,8 @@ def _of_file(path: Path, rejects: Rejects) -> Iterator[_Row]:
         yield from _with_text(readers.parlai(path))
     elif name.endswith((".csv", ".tsv")):
         yield from _csv(path, rejects)
-    elif document := readers.json_document(path):
-        yield from _with_text(document(path))
+    elif readers.is_array(path):
+        yield from _with_text(readers.json_array(path))
     else:
         yield from _jsonl(path, rejects)
 

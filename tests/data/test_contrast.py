@@ -92,7 +92,6 @@ def test_neighbours_are_of_another_category(tmp_path: Path) -> None:
     assert {by[f"s:{i:03d}"] for i in range(10)} == {"s:010"} and by["s:010"] == "s:009"
     assert {by[f"s:{i:03d}"] for i in range(15, 20)} == {"s:020"}, "one without a category is of another"
     assert by["s:025"] in {"s:024", "s:026"}, "where the dialogue itself has none, any neighbour will do"
-    assert "by_the_world" not in notes["contrast"], "of other sources the world says nothing"
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:10]]
     alone = planted(tmp_path / "alone", dialogues[:10], rows)
     pairs, notes = made(tmp_path / "alone", config, alone)
@@ -108,19 +107,15 @@ def by_the_rule(pair: Comparison) -> str:
     return "right" if good > bad else "tie" if good == bad else "wrong"
 
 
-def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse(tmp_path: Path) -> None:
     dialogues = sorted(train_dialogues(WorldConfig(train_dialogues=400), 0), key=lambda d: str(d.category))
     found = {}
     for name in ("nearby", "errors"):
         config = ResponsesConfig(contrast=[name])
         config.models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.6)]
-        pairs, notes = made(tmp_path / name, config, planted(tmp_path / name, dialogues))
+        pairs, _ = made(tmp_path / name, config, planted(tmp_path / name, dialogues))
         assert len(pairs) == 400 and all(p.made for p in pairs)
         counted = Counter(map(by_the_rule, pairs))
-        assert notes["contrast"]["by_the_world"] == {each: counted[each] for each in ("right", "tie", "wrong")}
-        assert f'"by_the_world": {{"right": {counted["right"]}, ' in capsys.readouterr().out
         found[name] = counted
     assert found["nearby"]["right"] > 0.65 * 400 and found["nearby"]["wrong"] < 0.15 * 400
     assert found["errors"]["wrong"] == 0 and found["errors"]["tie"] > 0.6 * 400, (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from judgetrain.data.clustering import kmeans as kmeans_module
-from judgetrain.data.clustering.kmeans import device_buffer_samples, kmeans
+from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.config import ClusterConfig
 from judgetrain.errors import ConfigError, EngineError
 
@@ -53,7 +53,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
     monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
     monkeypatch.setitem(sys.modules, "cupy", np)  # the calls of it that are made mean the same in NumPy
-    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 10**6)
     monkeypatch.setattr(kmeans_module, "WIDEN", 7)
     return KMeans
 
@@ -69,29 +68,13 @@ def test_the_call_fits_the_released_signature(stand_in: type[Any]) -> None:
     assert stand_in.given == RELEASED["keyword_only"] | meant, "all else as the library has it"
 
 
-def test_rows_beyond_the_gpu_are_streamed(stand_in: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 800)
-    kmeans(ROWS, asked(), 7)
-    assert stand_in.given["device_buffer_samples"] == 12, "two buffers of 12 rows of 16 bytes are under half of 800"
-    older = {n: v for n, v in RELEASED["keyword_only"].items() if n not in ("device_buffer_samples", "init_size")}
-    monkeypatch.setattr(stand_in, "__signature__", signature(older))
-    with pytest.raises(EngineError, match=r"exceed the GPU's memory.*cuml-cu13>=26\.10"):
+def test_rows_beyond_the_gpu_name_the_way_out(stand_in: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(stand_in, "fit_predict", full)
+    with pytest.raises(EngineError, match=r"60 embeddings exceed the GPU's memory; set cluster\.backend=sklearn"):
         kmeans(ROWS, asked(), 7)
-    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 10**6)
-    assert kmeans(ROWS, asked(), 7).backend == "cuml", "an older release takes what fits"
-
-
-@pytest.mark.parametrize(
-    ("rows", "dimension", "gib", "expected"),
-    [
-        (5_000_000, 4096, 139, 0),  # 76.3 GiB
-        (5_000_000, 4096, 80, 1_310_720),  # 20 GiB a buffer
-        (5_000_000, 384, 16, 0),  # 7.2 GiB
-        (10, 10**9, 1, 1),  # a row larger than a buffer: cuML says so
-    ],
-)
-def test_how_many_rows_are_on_the_gpu(rows: int, dimension: int, gib: int, expected: int) -> None:
-    assert device_buffer_samples(rows, dimension, gib * 2**30) == expected
 
 
 def test_more_clusters_than_rows_are_refused_before_cuml_sees_them(stand_in: type[Any]) -> None:
@@ -113,11 +96,8 @@ def test_the_installed_cuml_has_the_recorded_signature() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_cuml_finds_what_scikit_learn_finds(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuml_finds_what_scikit_learn_finds() -> None:
     pytest.importorskip("cuml")
-    if streamed:
-        monkeypatch.setattr(kmeans_module, "free_memory", lambda: 200_000)
     rng = np.random.default_rng(1)
     rows = np.concatenate([c + rng.normal(size=(400, 16)) for c in 12 * rng.normal(size=(10, 16))]).astype(np.float16)
     ours, theirs = (kmeans(rows, ClusterConfig(n_clusters=10, backend=b), 0) for b in ("cuml", "sklearn"))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import dedup
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
-from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
+from judgetrain.data.dedup import NearIndex, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -53,15 +54,15 @@ def test_the_similarity_is_of_five_character_shingles() -> None:
     assert jaccard("hi", "ho") == 0.0
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 0.99])
-def test_bands_reach_the_recall_at_the_threshold(threshold: float) -> None:
-    count = bands(threshold)
-    rows = PERMUTATIONS // count
-    assert count * rows == PERMUTATIONS
-    rng = random.Random(0)
-    draws = 4000
-    hits = sum(any(all(rng.random() < threshold for _ in range(rows)) for _ in range(count)) for _ in range(draws))
-    assert hits / draws >= RECALL - 0.02
+def test_bands_reach_pairs_at_the_threshold_and_those_above_more_often() -> None:
+    count, rows = dedup.BANDS, dedup.PERMUTATIONS // dedup.BANDS
+    assert count * rows == dedup.PERMUTATIONS
+    rng, draws = random.Random(0), 4000
+    for similarity, least in ((dedup.NEAR_SIMILARITY, 0.93), (0.9, 0.99)):
+        hits = (
+            any(all(rng.random() < similarity for _ in range(rows)) for _ in range(dedup.BANDS)) for _ in range(draws)
+        )
+        assert sum(hits) / draws >= least
 
 
 def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
@@ -77,7 +78,7 @@ def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
         similarity = by_hand(a, b)
         if 0.7 < similarity < 0.88:
             continue  # within three standard errors of the estimate
-        index = NearIndex(0.8)
+        index = NearIndex()
         assert index.add(a)
         same = similarity > 0.8
         found[same][1 if index.add(b) else 0] += 1
@@ -95,11 +96,11 @@ def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) 
     assert on.notes["sources"]["src"]["read"] == 5
 
 
-def test_the_window_bounds_what_is_remembered() -> None:
+def test_the_window_bounds_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup, "NEAR_WINDOW", 3)
     texts = [f"{chr(97 + i) * 12} something entirely of its own {chr(97 + i) * 12}" for i in range(8)]
-    index = NearIndex(0.9, window=3)
+    index = NearIndex()
     assert all(index.add(t) for t in texts)
-    assert len(index) == 3
     assert not index.add(texts[-1]), "remembered"
     assert index.add(texts[0]), "forgotten"
 
@@ -107,7 +108,7 @@ def test_the_window_bounds_what_is_remembered() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.text(max_size=30), max_size=12))
 def test_equal_queries_are_always_near_duplicates(queries: list[str]) -> None:
-    index, kept = NearIndex(0.95), set()
+    index, kept = NearIndex(), set()
     for query in queries:
         if index.add(query):
             assert normalised(query) not in kept

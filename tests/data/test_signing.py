@@ -114,5 +114,5 @@ def test_nobody_is_asked_where_no_signature_is_looked_at(tmp_path: Path) -> None
 
 def test_signatures_that_were_sent_are_found_like_those_made_here() -> None:
     sent = pickle.loads(pickle.dumps(signature(WORDS[0])))
-    index = dedup.NearIndex(0.7)
+    index = dedup.NearIndex()
     assert index.add(WORDS[0], lambda _: sent) and not index.add(WORDS[0])

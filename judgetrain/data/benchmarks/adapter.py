@@ -7,8 +7,6 @@ An adapter says of which ``kind`` the rows are, in which columns things stand an
   comparison, whichever order they name its two models in (MT-Bench).
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
   places in the lists, where the groups are to be pairs of styles (RM-Bench).
-- ``scored``: a row has many responses to one prompt, in columns that differ by a number, their scores, and the pairs of
-  them that are comparisons (PPE).
 
 The shipped ones are in ``judgetrain/data/benchmarks/adapters``; a file of the same shape describes any other benchmark.
 """
@@ -28,7 +26,7 @@ from judgetrain.data.rows import VERDICTS, RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
-KINDS = ("pair", "votes", "chosen_rejected", "scored")
+KINDS = ("pair", "votes", "chosen_rejected")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +148,7 @@ def _checked(path: Path, raw: Any) -> Adapter:
         raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if raw.get("kind") not in KINDS:
         raise ConfigError(f"{path}: kind={raw.get('kind')!r}: allowed are {', '.join(KINDS)}")
-    needed = {
-        "votes": ("model_a", "model_b", "label"),
-        "chosen_rejected": ("query", "chosen", "rejected"),
-        "scored": ("query", "response", "scores", "pairs"),
-    }
+    needed = {"votes": ("model_a", "model_b", "label"), "chosen_rejected": ("query", "chosen", "rejected")}
     fields = raw.get("fields") or {}
     for name in needed.get(raw["kind"], ("query", "response_a", "response_b")):
         if name not in fields:
@@ -163,7 +157,7 @@ def _checked(path: Path, raw: Any) -> Adapter:
         raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
     labels = {str(k): v for k, v in (raw.get("labels") or {}).items()}
     wrong = [v for v in labels.values() if v not in VERDICTS]
-    if wrong or (raw["kind"] not in ("chosen_rejected", "scored") and not labels):
+    if wrong or (raw["kind"] != "chosen_rejected" and not labels):
         raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
     columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}
     return Adapter(name=path.stem, **(raw | columns | {"labels": cast(Mapping[str, Verdict], labels)}))

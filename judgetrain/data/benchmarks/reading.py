@@ -79,8 +79,6 @@ class CaseReader:
         """
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
-        if self.adapter.kind == "scored":
-            return list(self._scored(row, number))
         local, reversed_ = self.identity(row, number)
         prompt = ""
         if self.adapter.kind == "votes":
@@ -170,21 +168,6 @@ class CaseReader:
             sides = {"response_a": chosen, "response_b": rejected}
             group = {"group": f"{styles[i]} against {styles[j]}"} if styles else {}
             yield self._drawn(self._comparison(name, row, values | sides | group), name, local)
-
-    def _scored(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
-        """A case for each pair of responses that the row names: the one with the higher score is the better one."""
-        local, _ = self.identity(row, number)
-        model = str(self.adapter.value(row, "model", required=False) or "")
-        values = {"query": self.adapter.value(row, "query"), "model_a": model, "model_b": model}
-        scores, (prefix,) = self.adapter.value(row, "scores"), self.adapter.fields["response"]
-        for pair in self.adapter.value(row, "pairs"):
-            found = [i for i in pair if isinstance(i, int) and 0 <= i < len(scores) and f"{prefix}{i + 1}" in row]
-            if len(found) != 2 or scores[found[0]] == scores[found[1]]:
-                raise RowError("wrong_pair", f"expected two responses with unequal scores in a pair, found {pair}")
-            better, worse = sorted(found, key=lambda i: scores[i], reverse=True)
-            name = ":".join(str(part) for part in (local, model, better, worse) if part != "")
-            sides = {"response_a": row[f"{prefix}{better + 1}"], "response_b": row[f"{prefix}{worse + 1}"]}
-            yield self._drawn(self._comparison(name, row, values | sides), name, local)
 
     def _drawn(self, comparison: Comparison, name: str, local: str) -> Case:
         """The case of a comparison whose better response is A; the side is drawn, and is the same in every run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,6 @@ MAX_ITER = 300
 
 PASSES = 5
 """Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
-
-WHOLE = 0.8
-"""Share of the free GPU memory up to which cuML gets all rows at once: its seeding then sees every row."""
-
-BUFFERS = 0.5
-"""Share of the free GPU memory for the rows under way where they do not fit: two buffers, one filled as one is used."""
-
-FIRST_OUT_OF_CORE = "26.10"
-"""The first cuML release that clusters rows that stay on the host (``device_buffer_samples``)."""
 
 WIDEN = 65_536
 """Rows brought to single precision at a time."""
@@ -93,25 +83,16 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
             "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
             "cluster.backend=sklearn"
         ) from error
-    options: dict[str, Any] = {
-        "n_clusters": config.n_clusters,
-        "max_iter": MAX_ITER,
-        "init": "scalable-k-means++",
-        "random_state": seed,
-        "output_type": "numpy",
-    }
-    rows, dimension = embeddings.shape
-    buffered = device_buffer_samples(rows, dimension, free_memory())
-    if buffered:
-        if "device_buffer_samples" not in inspect.signature(KMeans).parameters:
-            raise EngineError(
-                f"cluster.backend=cuml: {rows} embeddings exceed the GPU's memory, and cuML before "
-                f"{FIRST_OUT_OF_CORE} needs them there at once; pip install 'cuml-cu13>={FIRST_OUT_OF_CORE}', or set "
-                "cluster.backend=sklearn"
-            )
-        options["device_buffer_samples"] = buffered
+    options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": MAX_ITER, "random_state": seed}
+    options |= {"init": "scalable-k-means++", "output_type": "numpy"}
     model = KMeans(**options)
-    return model.fit_predict(single_precision(embeddings) if buffered else _on_device(embeddings)), model.inertia_
+    try:
+        return model.fit_predict(_on_device(embeddings)), model.inertia_
+    except MemoryError as error:  # cupy's, too
+        raise EngineError(
+            f"cluster.backend=cuml: {len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn, "
+            "which reads them from the disk"
+        ) from error
 
 
 def _on_device(embeddings: np.ndarray) -> Any:
@@ -124,29 +105,8 @@ def _on_device(embeddings: np.ndarray) -> Any:
     return wide
 
 
-def device_buffer_samples(rows: int, dimension: int, free: int) -> int:
-    """cuML's setting of that name: rows on the GPU at a time, or 0 where all of them fit.
-
-    Args:
-        rows: of the embeddings, which cuML takes in single precision.
-        dimension: of the embeddings.
-        free: memory of the GPU that is free, bytes.
-    """
-    row = 4 * dimension
-    if rows * row <= WHOLE * free:
-        return 0
-    return max(1, min(rows, int(BUFFERS * free / (2 * row))))
-
-
-def free_memory() -> int:
-    """Memory of the current GPU that is free, bytes."""
-    import cupy
-
-    return int(cupy.cuda.runtime.memGetInfo()[0])
-
-
 def single_precision(embeddings: np.ndarray) -> np.ndarray:
-    """Rows in single precision, which both libraries take as they are; memory-mapped when there are many.
+    """Rows in single precision, which scikit-learn takes as they are; memory-mapped when there are many.
 
     The file lies beside the embeddings and has no name: it goes with the process, whatever ends it.
     """

@@ -57,14 +57,6 @@ class Kind:
         return self.primary, self.secondary
 
 
-@dataclass(frozen=True)
-class Topic:
-    """What a query asks: its kind, and about which of the kind's topics."""
-
-    kind: str
-    topic: str
-
-
 @dataclass(kw_only=True)  # not frozen: cached properties
 class Language:
     """Everything the world can say. ``persons`` are those of the base's pretraining text."""
@@ -89,7 +81,7 @@ class Language:
         Raises:
             KeyError: the query was not generated here.
         """
-        return self._asked[query].kind
+        return self._asked[query][0]
 
     def held_out(self, query: str) -> bool:
         """Whether a query asks about a topic that no training query asks about.
@@ -97,19 +89,20 @@ class Language:
         Raises:
             KeyError: the query was not generated here.
         """
-        asked = self._asked[query]
-        return asked.topic in self.kinds[asked.kind].topics[-HELD_OUT_TOPICS:]
+        kind, topic = self._asked[query]
+        return topic in self.kinds[kind].topics[-HELD_OUT_TOPICS:]
 
     @functools.cached_property
-    def _asked(self) -> dict[str, Topic]:
+    def _asked(self) -> dict[str, tuple[str, str]]:
+        """By query its kind, and about which of the kind's topics it asks."""
         further = [f"for {whose} {who}" for whose in self.whose for who in self.who]
         further += [f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who]
         return self._queries(self.persons) | self._queries(further)
 
-    def _queries(self, persons: Iterable[str]) -> dict[str, Topic]:
+    def _queries(self, persons: Iterable[str]) -> dict[str, tuple[str, str]]:
         persons = list(persons)
         return {
-            template.format(topic=topic, person=person): Topic(kind.name, topic)
+            template.format(topic=topic, person=person): (kind.name, topic)
             for kind in self.kinds.values()
             for template in kind.templates
             for topic in kind.topics

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -17,7 +15,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 Split = Literal["pretrain", "train", "heldout"]
-SPLITS: tuple[Split, ...] = ("pretrain", "train", "heldout")
 
 WRITER_SKILLS = {"careful": 0.85, "steady": 0.6, "hasty": 0.35}
 """The writers whose responses the held-out comparisons pair."""
@@ -69,16 +66,11 @@ def _test_order() -> list[str]:
     return [query for turn in zip(*by_kind.values(), strict=False) for query in turn]
 
 
-def test_sets(count: int) -> int:
-    """How many test sets of ``count`` held-out queries there are that share none."""
-    return len(_test_order()) // count
-
-
 def _test_set(count: int, seed: int) -> list[str]:
-    """The queries of a seed's test set: of seeds that differ by less than :func:`test_sets`, no two share any."""
+    """The queries of a seed's test set; none is in those of the next ``len(order) // count - 1`` seeds."""
     order = _test_order()
     _refuse("heldout", count, len(order), "eval_comparisons")
-    start = seed % test_sets(count) * count
+    start = seed % (len(order) // count) * count
     return order[start : start + count]
 
 
@@ -109,32 +101,15 @@ def true_verdict(query: str, response_a: str, response_b: str) -> Verdict:
     return "tie" if a == b else "A" if a > b else "B"
 
 
-def truth_of(comparison: Comparison) -> Verdict | None:
-    """The world's verdict on two responses; None of dialogues of other sources."""
-    if comparison.dialogue.source != "world":
-        return None
-    try:
-        return true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
-    except KeyError:  # a source of the same name
-        return None
-
-
 def with_truth(comparison: Comparison) -> Comparison:
-    """The comparison labelled by the world, where it is one of the world's."""
-    truth = truth_of(comparison)
-    return replace(comparison, label=truth) if truth else comparison
-
-
-def against_the_world(comparisons: Iterable[Comparison]) -> dict[str, int]:
-    """How many labels A or B are ``right``, ``wrong``, or of responses that the world has as equals (``tie``).
-
-    Empty where none of the comparisons is the world's.
-    """
-    found = Counter[str]()
-    for comparison in comparisons:
-        if truth := truth_of(comparison):
-            found["tie" if truth == "tie" else "right" if truth == comparison.label else "wrong"] += 1
-    return {name: found[name] for name in ("right", "tie", "wrong")} if found else {}
+    """The comparison labelled by the world's verdict, where it is one of the world's."""
+    if comparison.dialogue.source != "world":
+        return comparison
+    try:
+        truth = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
+    except KeyError:  # a source of the same name
+        return comparison
+    return replace(comparison, label=truth)
 
 
 def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:
