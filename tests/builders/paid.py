@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,10 @@ def started(home: Path, name: str, number: int, **options: Any) -> subprocess.Po
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
 
 
-def main() -> int:
-    """The stage that the first argument describes."""
-    options = json.loads(sys.argv[1])
-    logging.basicConfig(level=logging.INFO)
+def ended(run: Callable[..., object], *arguments: Any, **named: Any) -> int:
+    """The exit code of a call: 2 after an expected error, which is printed as the command line does."""
     try:
-        stage(Path(options.pop("home")), **options)
+        run(*arguments, **named)
     except JudgetrainError as error:
         print(f"judgetrain: {error}", file=sys.stderr)
         return 2
@@ -74,4 +72,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    given = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO)
+    sys.exit(ended(stage, Path(given.pop("home")), **given))

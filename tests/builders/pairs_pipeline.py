@@ -20,12 +20,12 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
-from judgetrain.errors import JudgetrainError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
+from tests.builders.paid import ended
 from tests.builders.pipeline import composed as by_hydra
 from tests.builders.train import WORDS
 
@@ -142,16 +142,11 @@ def finish(run: subprocess.Popen[str]) -> str:
     return text
 
 
-def main() -> int:
-    """Make the stage; 2 and the sentence for an expected error, as the command line does."""
-    try:
-        config = composed(Path(sys.argv[1]), *sys.argv[2:])
-        plant(config).run(config.stage)
-    except JudgetrainError as error:
-        print(f"judgetrain: {error}", file=sys.stderr)
-        return 2
-    return 0
+def make(output: Path, *overrides: str) -> None:
+    """The stage on what is planted."""
+    config = composed(output, *overrides)
+    plant(config).run(config.stage)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(make, Path(sys.argv[1]), *sys.argv[2:]))

@@ -25,6 +25,7 @@ from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.schema import Dialogue, Message
 from tests.builders.data import run_cluster
+from tests.builders.watched import interrupted
 
 STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)
 
@@ -107,20 +108,11 @@ def test_embeddings_are_unit_length_shards_that_a_restart_skips(
     whole = np.array(encode(queries, len(queries), STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
     assert whole.dtype == np.float16
     assert np.linalg.norm(whole.astype(float), axis=1) == pytest.approx(1.0, abs=2e-3)
-    real, calls = Encoder.__call__, 0
-
-    def dying(self: Encoder, texts: list[str]) -> np.ndarray:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise KeyboardInterrupt
-        return real(self, texts)
-
-    monkeypatch.setattr(Encoder, "__call__", dying)
+    calls = interrupted(monkeypatch, Encoder, "__call__", 2)
     with pytest.raises(KeyboardInterrupt):
         encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
     resumed = encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
-    assert calls == 4, "one shard kept, one lost, then two"
+    assert len(calls) == 4, "one shard kept, one lost, then two"
     assert (np.array(resumed) == whole).all()
 
 

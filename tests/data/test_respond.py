@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
 from tests.builders.faulty_server import serving
+from tests.builders.watched import spread
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
 
@@ -134,14 +134,7 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
 def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared: dict[str, bool] = {}
-    real = StageRun.sharded
-
-    def sharded(self: StageRun, name: str, *args: Any, spread: bool = True, **kwargs: Any) -> float:
-        shared[name] = spread
-        return real(self, name, *args, spread=spread, **kwargs)
-
-    monkeypatch.setattr(StageRun, "sharded", sharded)
+    shared = spread(monkeypatch)
     with serving() as server:
         api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
         models = [

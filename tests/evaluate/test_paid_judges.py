@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,6 +23,7 @@ from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import run, write_rows
 from tests.builders.faulty_server import FaultyServer, serving
 from tests.builders.scripted import criteria, judged
+from tests.builders.watched import spread
 
 CALLS = 4 * 2 + 4 * (1 + 2 + 2 * 2)
 """A verdict in each order, and a list, two guidelines and two judgments of each, of four comparisons."""
@@ -54,7 +54,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Config:
     evaluate = EvaluateConfig(
         [BenchmarkConfig("b", source)], ["one_step:external", "external"], [1, 2], bootstrap=20, external=external
     )
-    correct = CorrectConfig(source, judge="external", threshold=5.0, engine=external)
+    correct = CorrectConfig(source, judge="external", engine=external)
     tree = TreeConfig(criteria=4, shard_size=1)
     return Config(prompts="compact", evaluate=evaluate, correct=correct, tree=tree, output_dir=str(tmp_path))
 
@@ -81,14 +81,7 @@ def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, con
 def test_workers_share_what_judges_of_ones_own_say_beside_one_that_is_paid(
     server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared: dict[str, bool] = {}
-    real = StageRun.sharded
-
-    def sharded(self: StageRun, name: str, *args: Any, spread: bool = True, **kwargs: Any) -> float:
-        shared[name] = spread
-        return real(self, name, *args, spread=spread, **kwargs)
-
-    monkeypatch.setattr(StageRun, "sharded", sharded)
+    shared = spread(monkeypatch)
     config.evaluate.methods = ["one_step:external", "base", "scorer:sentprob"]
     config.train.base.path = "world"
     evaluated(config, "a")
@@ -136,7 +129,11 @@ def test_what_replies_depend_on_is_asked_again(what: str, server: FaultyServer, 
     assert len(server.billed) == 2 * 8
 
 
-def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, config: Config) -> None:
+def test_corrections_are_paid_for_once_and_within_limits(
+    server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("judgetrain.extras.correct.correction.THRESHOLD", 5.0)
+
     def corrected(config: Config, name: str) -> StageRun:
         return run("correct", config, {}, Path(config.output_dir) / "artifacts" / "correct" / name, config.seed)
 

@@ -21,6 +21,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
+from tests.builders.watched import interrupted
 
 
 class Counting(ScriptedEngine):
@@ -77,16 +78,7 @@ def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
 ) -> None:
     config, inputs = world
     whole, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "elsewhere")
-    sample, calls = BranchingJudge.sample, 0
-
-    def dying(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return sample(self, *args, **kwargs)
-
-    monkeypatch.setattr(BranchingJudge, "sample", dying)
+    interrupted(monkeypatch, BranchingJudge, "sample", 3)
     before = Counting.asked
     with pytest.raises(KeyboardInterrupt):
         evaluated(config, inputs, "a")

@@ -27,6 +27,7 @@ from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
+from tests.builders.watched import interrupted
 
 
 @pytest.fixture
@@ -112,21 +113,11 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
 ) -> None:
     config, inputs = setup
     run("evaluate", config, inputs, tmp_path / "apart" / "whole")
-    calls = 0
-    real = BranchingJudge.sample
-
-    def dying(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return real(self, *args, **kwargs)
-
-    monkeypatch.setattr(BranchingJudge, "sample", dying)
+    calls = interrupted(monkeypatch, BranchingJudge, "sample", 3)
     with pytest.raises(KeyboardInterrupt):
         run("evaluate", config, inputs, tmp_path / "cut")
     run("evaluate", config, inputs, tmp_path / "cut")
-    assert calls == 5, "shards of 8 comparisons: two before the interruption, one lost, then that one and the last"
+    assert len(calls) == 5, "shards of 8 comparisons: two before the interruption, one lost, then that one and the last"
     for name in ("predictions.parquet", "paired.json", "trees-pairs-sft-00000-of-00004.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "apart" / "whole" / name).read_bytes()
 

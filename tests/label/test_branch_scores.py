@@ -28,6 +28,7 @@ from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pipeline import check_stage
 from tests.builders.untimed import contents
+from tests.builders.watched import interrupted
 
 BASE = Path(world_engine.__file__).parent / "base"
 PROMPTER = Prompter(load_prompt_set("compact"), 2)
@@ -83,22 +84,14 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 ) -> None:
     config, inputs, trees = prepared
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "whole"))
-    real, asked = branch_scores.score, []
-
-    def dying(scorer: TokenScorer, samples: list[Sample], *rest: object) -> object:
-        asked.append(samples)
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return real(scorer, samples, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(branch_scores, "score", dying)
+    asked = interrupted(monkeypatch, branch_scores, "score", 2)
     with pytest.raises(KeyboardInterrupt):
         label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     halves = [
         len({repr(sample) for t in ts for _, _, sample in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])
     ]
-    assert [len(s) for s in asked] == [halves[0], halves[1], halves[1], *halves], (
+    assert [len(samples) for _, samples, *_ in asked] == [halves[0], halves[1], halves[1], *halves], (
         "one cut short, the other signal whole"
     )
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")

@@ -47,6 +47,7 @@ from tests.builders.faulty_server import serving
 from tests.builders.judges import SAMPLING
 from tests.builders.pipeline import check_stage
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
+from tests.builders.watched import interrupted
 
 TREES = grow(
     [comparison(i, label="AB"[i % 2]) for i in range(40)],
@@ -171,21 +172,11 @@ def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
     engine = engine_of(monkeypatch, says)
     trees, whole = stage(tmp_path, "whole")
     expected = label_all(settings(), trees, whole)
-    calls = 0
-    real = engine.generate
-
-    def dying(requests, seed):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            raise KeyboardInterrupt
-        return real(requests, seed)
-
-    engine.generate = dying  # type: ignore[method-assign]
+    calls = interrupted(monkeypatch, engine, "generate", 4)
     with pytest.raises(KeyboardInterrupt):
         label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
     labels = label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
-    assert calls == 8, "seven shards of six: three done, one lost, then that one and the last three"
+    assert len(calls) == 8, "seven shards of six: three done, one lost, then that one and the last three"
     assert labels.keys() == expected.keys()
     names = sorted(p.name for p in (tmp_path / "cut").glob("external-*.jsonl"))
     assert len(names) == 7

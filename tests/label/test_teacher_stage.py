@@ -22,6 +22,7 @@ from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, judged, noisy
 from tests.builders.untimed import contents
+from tests.builders.watched import interrupted
 
 PROMPTS = load_prompt_set("compact")
 
@@ -128,17 +129,8 @@ def test_a_kill_within_any_shard_leaves_the_same_files_after_a_rerun(
     fatal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_teacher(tmp_path / "whole" / "teacher", teacher_config())
-    generate, calls = WorldEngine.generate, 0
-
-    def killed(self, requests, seed):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == fatal:
-            raise KeyboardInterrupt
-        return generate(self, requests, seed)
-
     with monkeypatch.context() as patch:
-        patch.setattr(WorldEngine, "generate", killed)
+        interrupted(patch, WorldEngine, "generate", fatal)
         with pytest.raises(KeyboardInterrupt):
             run_teacher(tmp_path / "killed" / "teacher", teacher_config())
     before = contents(tmp_path / "killed" / "teacher")

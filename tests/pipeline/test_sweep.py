@@ -23,6 +23,7 @@ from judgetrain.pipeline.options import RECIPES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
 from tests.builders.pipeline import composed, configured
+from tests.builders.watched import interrupted
 
 
 def run_sweep(
@@ -81,21 +82,14 @@ def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypa
     (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
     source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
     arguments = ("stage=dialogues", source, "dialogues.near_dedup=true,false")
-    execute, begun = Pipeline.execute, []
-
-    def interrupted(self: Pipeline, plan: Any) -> None:
-        begun.append(plan.fingerprint)
-        if len(begun) == 4:
-            raise KeyboardInterrupt
-        execute(self, plan)
-
-    monkeypatch.setattr(Pipeline, "execute", interrupted)
+    executed = interrupted(monkeypatch, Pipeline, "execute", 4)
     code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
     assert (code, [job["state"] for job in jobs]) == (130, ["done", "done", "done", "unfinished"])
     code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
     assert (code, [job["state"] for job in jobs]) == (0, ["done"] * 6)
     assert [job["made"] for job in jobs] == [[], [], [], *[["dialogues"]] * 3]
     assert [job["reused"] for job in jobs] == [*[["dialogues"]] * 3, [], [], []]
+    begun = [plan.fingerprint for _, plan in executed]
     assert len(begun) == 7 and begun[3] == begun[4], "the interrupted job begins again, the finished ones do not"
 
 

@@ -28,6 +28,7 @@ from judgetrain.scorers.stages import SelfEvalSettings, finished_settings, model
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.pipeline import check_stage
 from tests.builders.pipeline import configured as composed
+from tests.builders.watched import interrupted
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
@@ -99,22 +100,15 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
 ) -> None:
     config, inputs, _ = prepared
     stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "whole"))
-    real, calls = stage.score, 0
-
-    def dying(*arguments: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(stage, "score", dying)
+    calls = interrupted(monkeypatch, stage, "score", 2)
     with pytest.raises(KeyboardInterrupt):
         stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
     stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
     for name in ("scores.jsonl", "metrics.json", "responses-00000-of-00003.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert calls == 1 + 1 + 2 + 3 + 3, "shards of 3 answers for three groups: one done, one lost, then what was missing"
+    assert len(calls) == 1 + 1 + 2 + 3 + 3, (
+        "shards of 3 answers for three groups: one done, one lost, then what was missing"
+    )
 
 
 def test_limit_temperatures_and_answers_without_a_score(

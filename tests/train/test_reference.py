@@ -19,6 +19,7 @@ from judgetrain.train import reference
 from judgetrain.train.data import Slices, digest, fitting, table, with_reference
 from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
+from tests.builders.watched import interrupted
 
 
 @pytest.fixture(scope="module")
@@ -125,21 +126,14 @@ def test_the_pairs_of_a_shard_are_read_without_those_of_all_others(tmp_path: Pat
 def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "SHARD", 10)
     pipeline = plant(composed(tmp_path, "train.dpo.max_steps=1"))
-    real, calls = reference._Forward.__call__, []
-
-    def dying(self: Any, pairs: Any) -> Any:
-        calls.append(pairs[0]["pair"])
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(self, pairs)
-
-    monkeypatch.setattr(reference._Forward, "__call__", dying)
+    calls = interrupted(monkeypatch, reference._Forward, "__call__", 3)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run("reference")
     again = Pipeline(pipeline.config)
     again.run("reference")
     train, heldout = ([row["pair"] for row in rows_of(again, split)] for split in ("train", "heldout"))
-    assert calls == [*(train[start] for start in (0, 10, 20, 20, 30, 40)), heldout[0]]
+    begun = [pairs[0]["pair"] for _, pairs in calls]
+    assert begun == [*(train[start] for start in (0, 10, 20, 20, 30, 40)), heldout[0]]
     for split in ("train", "heldout"):
         one, two = (rows_of(p, split) for p in (cached, again))
         assert [row["pair"] for row in one] == [row["pair"] for row in two]

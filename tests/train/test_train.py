@@ -30,6 +30,7 @@ from judgetrain.train.run import lasting
 from judgetrain.train.verdicts import verdict_tokens
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
+from tests.builders.watched import interrupted
 
 
 def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_send(tmp_path: Path) -> None:
@@ -114,20 +115,10 @@ def test_a_killed_training_ends_with_the_same_weights(
         return run_dpo(tmp_path, config(save_steps=2), start, name)
 
     whole = run("whole")
-    real = CheckpointMarks.on_save
-    saves = 0
-
-    def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        nonlocal saves
-        saves += 1
-        if saves == 2:
-            raise KeyboardInterrupt  # the second checkpoint is written but not marked: it must not be used
-        real(self, args, state, control, **kwargs)
-
-    monkeypatch.setattr(CheckpointMarks, "on_save", dying)
+    # The second checkpoint is written but not marked: it must not be used.
+    interrupted(monkeypatch, CheckpointMarks, "on_save", 2)
     with pytest.raises(KeyboardInterrupt):
         run("cut")
-    monkeypatch.setattr(CheckpointMarks, "on_save", real)
     steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
     assert list(steps.values()).count(True) == 1
     resumed = run("cut")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,6 +33,7 @@ from tests.builders.evaluate import check, write_rows
 from tests.builders.evaluate import judge as judge_directory
 from tests.builders.evaluate import run as run_stage
 from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.builders.watched import interrupted
 
 JUDGED_BY = load_prompt_set("compact")
 REWRITE = load_prompt_set("correction", "correction")
@@ -207,20 +206,11 @@ def test_the_stage_counts_what_it_did_and_resumes(
     assert totals["tokens"]["generated"] > 0
     assert f"{rewritten} of " in (out.directory / "printed.txt").read_text()
     assert out.notes["refinement"] == json.loads((out.directory / "refinement.json").read_text()) == refinement(rows)
-    calls: Counter[str] = Counter()
-    real = Corrector.correct
-
-    def dying(*arguments: Any) -> Corrected:
-        calls["shards"] += 1
-        if calls["shards"] == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(Corrector, "correct", dying)
+    calls = interrupted(monkeypatch, Corrector, "correct", 2)
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path, "cut")
     again = run(config, tmp_path, "cut")
-    assert calls["shards"] == 4, "three shards of four comparisons: one done, one lost, then the last two"
+    assert len(calls) == 4, "three shards of four comparisons: one done, one lost, then the last two"
     assert [*read_rows(again.directory, "corrections")] == [*read_rows(out.directory, "corrections")]
     config.correct.source.limit = 2
     assert run(config, tmp_path, "few").totals()["counts"]["in"] == 4

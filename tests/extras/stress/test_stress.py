@@ -27,6 +27,7 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import lines
 from tests.builders.pages import parse
 from tests.builders.pipeline import configured
+from tests.builders.watched import interrupted
 
 WORDS = ("recipe=debug", "track.tracker=none", "stress.source={type: world, name: world}")
 WRITER = "stress.writer={type: world, skill: 0.5, rambling: 0.1}"
@@ -181,18 +182,9 @@ def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = [WRITER, "stress.methods=[longer]", "stress.prompts=8", "stress.samples=8"]
     whole = stressed(tmp_path / "whole", *overrides)
-    real, calls = proxies.length, []
-
-    def stops(cases: Any) -> Any:
-        calls.append(cases)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(cases)
-
-    monkeypatch.setattr(proxies, "length", stops)
+    interrupted(monkeypatch, proxies, "length", 3)
     with pytest.raises(KeyboardInterrupt):
         stressed(tmp_path / "cut", *overrides)
-    monkeypatch.setattr(proxies, "length", real)
     again = stressed(tmp_path / "cut", *overrides)
     assert (again / "stress.json").read_bytes() == (whole / "stress.json").read_bytes()
 
