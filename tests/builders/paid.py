@@ -18,8 +18,8 @@ from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
+from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import OpenAIEngine
-from judgetrain.engines.openai.gate import Clock
 from judgetrain.errors import JudgetrainError
 
 SHARD = 8
@@ -37,11 +37,11 @@ def requests(number: int) -> list[Request]:
 def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any) -> StageRun:
     """Ask for ``number`` answers in shards of ``SHARD``; ``options`` are the engine's and the budget's."""
     limits = {key: options.pop(key, None) for key in ("max_requests", "max_tokens")}
-    openai_engine.RETRIES = options.pop("retries", 6)
+    openai_engine.RETRIES, gate.TIMEOUT = options.pop("retries", 6), options.pop("timeout", 600.0)
     out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), home=home)
     budget = Budget(out.path(".spent.jsonl"), key="stage", **limits)
     config = OpenAIEngineConfig(model="m", api_key_env="TEST_KEY", **options)
-    engine = OpenAIEngine(config, AnswerStore(home / "answers", 1), budget, Clock(speed))
+    engine = OpenAIEngine(config, AnswerStore(home / "answers", 1), budget, gate.Clock(speed))
 
     def process(index: int, items: Sequence[Request]) -> ShardResult:
         texts = [request.messages[0] | {"number": i} for i, request in enumerate(items)]
