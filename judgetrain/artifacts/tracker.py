@@ -75,16 +75,6 @@ class Run:
 
         self._attempt(send)
 
-    def figure(self, name: str, page: str) -> None:
-        """Log a figure, a self-contained HTML page."""
-
-        def send(run: Any) -> None:
-            import wandb
-
-            run.log({name: wandb.Html(page, inject=False)})
-
-        self._attempt(send)
-
     def uses(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         """Name a finished artifact as an input of this run."""
 

@@ -49,16 +49,10 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     methods = {m.name: m for m in map(Method.parse, settings.methods)}
     if method not in methods:
         raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {', '.join(methods)}")
-    named = methods[method]
-    if named.kind == "stored":
-        about = {s.name: s.benchmark for s in settings.stored}.get(named.target, benchmark)
-        if about != benchmark:
-            raise ConfigError(f"objective={objective!r}: {method} is about {about}, not about {benchmark}")
-    if not named.has_branches and branches:
-        raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
-    if named.has_branches and branches is not None and branches not in named.branches(settings.branches):
-        there = ", ".join(map(str, named.branches(settings.branches)))
-        raise ConfigError(f"objective={objective!r}: {method} is not asked with {branches} branches, but with {there}")
+    there = methods[method].branches(settings.branches) if methods[method].has_branches else []
+    if branches is not None and branches not in there:
+        asked = f"with {', '.join(map(str, there))}" if there else "without branches"
+        raise ConfigError(f"objective={objective!r}: {method} is asked {asked}, not with {branches}")
 
 
 def check_search(objective: str | None, settings: EvaluateConfig) -> None:
@@ -78,14 +72,7 @@ def check_search(objective: str | None, settings: EvaluateConfig) -> None:
 
 def described(objective: str, value: float, settings: EvaluateConfig) -> str:
     """The value in words, with what it was measured on."""
-    measured = (
-        "the development split, of which the report has nothing"
-        if settings.dev_share
-        else (
-            "the comparisons that are reported: what is chosen by it is flattered by it; evaluate.dev_share=0.3 sets "
-            "others aside to choose by"
-        )
-    )
+    measured = "the development split" if settings.dev_share else "the comparisons that are reported, which flatters it"
     return f"objective: {objective} = {value:.4f} on {measured}"
 
 

@@ -19,10 +19,9 @@ from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlaps
-from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links
+from judgetrain.evaluate.report.disagreements import Link, disagreement_links
 from judgetrain.evaluate.report.page import html_page
-from judgetrain.evaluate.report.provenance import lineage
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, lineage
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners import runner_of
@@ -67,8 +66,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 asked = replace(asked, budget=None)
             for benchmark, results in runner_of(method).run(method, asked):
                 by_benchmark[benchmark.name] += results
-    links = {"": training_links(inputs.values(), out), **_links(evaluation, made)}
-    _write(evaluation, by_benchmark, further, overlaps, links)
+    _write(evaluation, by_benchmark, further, overlaps, _links(evaluation, made))
 
 
 def _links(evaluation: Evaluation, made: Sequence[Further]) -> dict[str, list[Link]]:

@@ -80,7 +80,7 @@ def test_another_benchmark_makes_only_evaluate_and_says_what_training_has_seen_o
     found = rows["other", "dpo"]["overlap"]
     assert (found["exact"], found["near"], found["ids"]) == (1, 0, ["other:1"])
     assert (rows["test", "dpo"]["overlap"]["exact"], "overlap" in rows["other", "random"]) == (0, False)
-    assert "other:1" in (evaluation / "report.md").read_text()
+    assert "first other:1" in done.stdout
 
 
 def test_the_command_of_the_page_measures_a_finished_judge_as_written(root: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from tests.builders.scripted import ScriptedEngine, noisy
 
 @pytest.fixture
 def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An evaluation whose judge was trained on trees of a label stage beside it."""
+    """An evaluation of a judge that is often wrong."""
     rows = [
         {"id": i, "query": f"q{i} <script>", "response_1": f"one {i}", "response_2": f"two {i}", "label": i % 3}
         for i in range(30)
@@ -43,9 +42,6 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     benchmark = BenchmarkConfig("pairs", source)
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
-    (sft / "manifest.json").write_text(json.dumps({"stage": "sft", "upstream": {"label": "l1"}}))
-    (artifacts / "label" / "l1" / "view").mkdir(parents=True)
-    (artifacts / "label" / "l1" / "view" / "index.html").touch()
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     monkeypatch.setattr(branching, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
     config = Config(
@@ -92,13 +88,9 @@ def test_the_worst_disagreements_are_shown_and_no_agreement(evaluated: Path) -> 
 
 def test_the_report_links_to_pages_that_are_there(evaluated: Path) -> None:
     text = (evaluated / "report.html").read_text(encoding="utf-8")
-    for address in ("view/pairs-sft/index.html", "../../label/l1/view/index.html"):
-        assert f'href="{address}"' in text
-        assert (evaluated / address).is_file()
-    assert text.count("href=") - text.count('href="#') == 2
+    assert 'href="view/pairs-sft/index.html"' in text and (evaluated / "view" / "pairs-sft" / "index.html").is_file()
+    assert text.count("href=") - text.count('href="#') == 1
     assert html_page(Report(recipe="r", seed=1, rows=[])).count("href=") == 0
-    strange = html_page(Report(recipe="r", seed=1, rows=[]), {"": [("<b>", 'a"b c/<i>')]})
-    assert '<a href="a%22b%20c/%3Ci%3E">&lt;b&gt;</a>' in strange
 
 
 def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.page import html_page
-from judgetrain.evaluate.report.provenance import lineage
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, lineage
 from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config

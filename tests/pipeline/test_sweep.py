@@ -175,8 +175,8 @@ def test_what_is_no_objective_is_refused(tmp_path: Path, objective: str, message
     [
         ("world/dpo@1/agreement", "evaluate.methods has no 'dpo'; it has sft, random, dpo-012345"),
         ("human/sft@1/agreement", "evaluate.benchmarks has no 'human'; it has world"),
-        ("world/sft@2/agreement", "sft is not asked with 2 branches, but with 1, 3"),
-        ("world/random@1/agreement", "random has no branches; leave out @1"),
+        ("world/sft@2/agreement", "sft is asked with 1, 3, not with 2"),
+        ("world/random@1/agreement", "random is asked without branches, not with 1"),
         ("world/dpo-012345@3/kappa", None),
         ("world/random/agreement", None),
         ("world/random@0/agreement", None),

@@ -46,15 +46,8 @@ def reliability_curve(confidence: ArrayLike, correct: ArrayLike, bins: int = 10)
         confidence: float [n], from 0 to 1.
         correct: bool [n].
         bins: at most so many.
-
-    Raises:
-        ValueError: arrays of unequal length, or a confidence that is not from 0 to 1.
     """
     c, r = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
-    if c.ndim != 1 or c.shape != r.shape:
-        raise ValueError(f"two arrays [n] are needed, not {c.shape} and {r.shape}")
-    if not ((c >= 0) & (c <= 1)).all():
-        raise ValueError("a confidence is not from 0 to 1")
     if len(c) == 0:
         return ()
     edges = np.unique(np.quantile(c, np.linspace(0, 1, bins + 1)[1:-1], method="inverted_cdf"))

@@ -13,7 +13,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
-from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
+from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, agreement_by_name, agreement_by_prompt, vote_metrics
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.position import Balanced, balanced
 from judgetrain.evaluate.metrics.reading import read_record
@@ -21,7 +21,6 @@ from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean,
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, margin_correlations
 from judgetrain.evaluate.metrics.verdicts import Bools
-from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.position import position_offset

@@ -16,22 +16,15 @@ SLOW_RESAMPLES = 200
 """At most so many resamples of statistics that are slow: rank correlations and AUC."""
 
 
-def correlation_intervals(
-    x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
-) -> dict[str, tuple[float, float] | None]:
-    """95% percentile bootstrap intervals of the correlations of two float arrays [n].
+def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
+    """The correlations of two float arrays [n] by name, and their 95% percentile bootstrap intervals as ``..._ci``.
 
     Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    found = [correlations(first[rows], second[rows]) for rows in _resampled(clusters, len(first), resamples, seed)]
-    return {name: _percentiles([each[name] for each in found]) for name in ("pearson", "kendall", "spearman")}
-
-
-def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
-    """The correlations of two float arrays [n] by name, and their intervals as ``..._ci``."""
-    intervals = correlation_intervals(x, y, resamples, seed, clusters)
-    return {**correlations(x, y), **{f"{name}_ci": ends for name, ends in intervals.items()}}
+    drawn = [correlations(first[rows], second[rows]) for rows in _resampled(clusters, len(first), resamples, seed)]
+    found = correlations(x, y)
+    return {**found, **{f"{name}_ci": _percentiles([each[name] for each in drawn]) for name in found}}
 
 
 @dataclass(frozen=True, kw_only=True)

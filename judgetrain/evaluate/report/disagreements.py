@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from judgetrain.artifacts.integrity import made_from
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
@@ -65,14 +62,3 @@ def disagreement_links(benchmark: str, methods: Iterable[str], out: StageRun) ->
     """Links to the pages that :func:`write_disagreements` wrote for a benchmark."""
     found = ((name, f"{DIRECTORY}/{benchmark}-{name}/{INDEX}") for name in dict.fromkeys(methods))
     return [(f"disagreements of {name}", address) for name, address in found if out.path(address).is_file()]
-
-
-def training_links(judges: Iterable[Path], out: StageRun) -> list[Link]:
-    """Links to the pages of the trees that the judges were trained on, where their stages lie beside this one."""
-    found: dict[str, None] = {}
-    for judge in judges:
-        if label := made_from(judge).get("label"):
-            index = label / DIRECTORY / INDEX
-            if index.is_file():
-                found[Path(os.path.relpath(index, out.directory)).as_posix()] = None
-    return [("trees that the judges were trained on", address) for address in found]

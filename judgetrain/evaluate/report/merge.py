@@ -14,8 +14,7 @@ from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
-from judgetrain.evaluate.report.provenance import lineage
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, lineage
 from judgetrain.evaluate.report.run_names import MEASURED, flat, method_names, natural, run_labels, swept_keys, telling
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import swept_values

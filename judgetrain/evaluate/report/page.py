@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.files import write_text_atomic
-from judgetrain.artifacts.pages import SHARED, render
+from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
@@ -18,7 +18,7 @@ from judgetrain.evaluate.report.text import table_lines
 
 
 def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
-    """The page. ``links``: texts and addresses by benchmark; those of the empty name stand at the top."""
+    """The page. ``links``: texts and addresses by benchmark."""
     return render(
         TEMPLATES / "report.html",
         title=f"{report.recipe}: evaluation",
@@ -42,11 +42,6 @@ def write_report(
     page = render(TEMPLATES / "studies.html", title=title, charts=charts, tables=tables, numbers=numbers)
     write_text_atomic(out.path("report.html"), page)
     out.log(f"{out.stage}: report: {out.path('report.html')}")
-
-
-def figure_pages(rows: Sequence[MetricRow]) -> dict[str, str]:
-    """The figures of a benchmark's metric rows by title, each a page of its own (for a tracker)."""
-    return {c.title: render(SHARED / "figure.html", title=c.title, chart=c) for c in figures(rows)}
 
 
 def figures(rows: Sequence[MetricRow]) -> list[Chart]:

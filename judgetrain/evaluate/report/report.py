@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.integrity import made_from, read_manifest
 from judgetrain.evaluate.hooks import FoldedCharts, Sections, extras, resolved
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
-from judgetrain.evaluate.report import provenance, sections
+from judgetrain.evaluate.report import sections
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import SweptValue
-from judgetrain.evaluate.report.table import Table
+from judgetrain.evaluate.report.table import Columns, Table, number
 
 Row = Mapping[str, Any]
+KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
+"""Of a manifest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +97,52 @@ class Report:
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
             *(table for each in found for table in each.folded),
-            sections.trained_on(rows),
         ]
         return [table for table in tables if table.cells]
 
     def closing(self) -> list[Table]:
         """What the results were made from; empty tables are left out."""
-        tables = [
-            provenance.run_table(self.runs),
-            provenance.lineage_table(self.lineage),
-            provenance.version_table(self.versions),
-        ]
+        tables = [_run_table(self.runs), _lineage_table(self.lineage), _version_table(self.versions)]
         return [table for table in tables if table.cells]
+
+
+def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
+    """The artifacts that these were made from, and they themselves, inputs first: what their manifests say.
+
+    Artifacts lie as ``STAGE/FINGERPRINT``; a directory without a manifest tells nothing and is left out.
+    """
+    found: dict[Path, dict[str, Any]] = {}
+
+    def visit(directory: Path) -> None:
+        if directory in found or not (manifest := read_manifest(directory)):
+            return
+        for source in made_from(directory).values():
+            visit(source)
+        found[directory] = {name: manifest.get(name) for name in KEPT}
+
+    for directory in directories:
+        visit(directory)
+    return list(found.values())
+
+
+def _lineage_table(rows: Sequence[Row]) -> Table:
+    """The artifacts that results were made from; a dash for what an older manifest does not have."""
+
+    def amount(part: str, name: str) -> Callable[[Row], str]:
+        return lambda row: number((row.get(part) or {}).get(name), 0)
+
+    columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
+    columns |= {"in": amount("counts", "in"), "out": amount("counts", "out")}
+    columns |= {"tokens generated": amount("tokens", "generated"), "seconds": lambda r: number(r.get("seconds"), 0)}
+    return Table.of("Made from", rows, columns)
+
+
+def _run_table(rows: Sequence[Row]) -> Table:
+    """The runs that were put together."""
+    columns: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
+    return Table.of("Runs", rows, columns)
+
+
+def _version_table(found: Mapping[str, str]) -> Table:
+    """The versions of packages."""
+    return Table.of("Versions", found.items(), {"package": itemgetter(0), "version": itemgetter(1)})

@@ -218,15 +218,3 @@ def _difference(row: PairedComparison) -> str:
 
 def _p(value: float | None) -> str:
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def trained_on(rows: Rows) -> Table:
-    """Comparisons whose query a judge was trained on."""
-
-    def known(name: str) -> Callable[[MetricRow], str]:
-        return lambda row: "–" if row.overlap.training_queries is None else str(getattr(row.overlap, name))  # type: ignore[union-attr]
-
-    columns: Columns = {"method": attrgetter("method"), "training queries": known("training_queries")}
-    columns |= {"word for word": known("exact"), "nearly": known("near")}
-    columns["comparisons"] = lambda row: ", ".join(row.overlap.ids) or "–"
-    return Table.of("Trained on", [r for r in one_each(rows) if r.overlap], columns, folded=True)

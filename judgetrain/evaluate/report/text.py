@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
-from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import CHOSEN, NAME, SPENT, asked
-from judgetrain.evaluate.report.table import Columns, Table, notes, percent
-from judgetrain.judges.method import OPTIONS
+from judgetrain.evaluate.report.sections import CHOSEN, NAME, SPENT
+from judgetrain.evaluate.report.table import Columns, Table, notes, share
 
 
 def console_tables(report: Report) -> list[Any]:
@@ -22,25 +20,19 @@ def console_tables(report: Report) -> list[Any]:
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
-        columns: Columns = {"method": _plain_name, "k": NAME["branches"]} | asked(verdicts)
-        if "plan" in columns:
-            columns["plan"] = lambda row: {"independent": "indep."}.get(row.plan, row.plan or "–")
-        columns |= {f"{name} %": _half(name) for name in ("agreement", "consistency")} | SPENT
+        columns: Columns = {"method": attrgetter("method"), "k": NAME["branches"]}
+        columns |= {f"{name} %": share(name) for name in ("agreement", "consistency")} | SPENT
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
         for header in [*columns][1:]:
-            if header == "asked":
-                table.add_column(header, overflow="fold", min_width=len("greedy"))
-            else:
-                table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
+            table.add_column(header.replace(" ", "\n"), justify="right")
         for row in verdicts:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.chosen for row in report.rows) else ""
-    halves = "±: half of the 95% bootstrap interval (prompts resampled whole); + and -: all of it, at 0 and 100%."
-    return [*tables, f"{notes()['Results']} {halves}{note}"]
+    return [*tables, f"{notes()['Results']} Brackets: 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
 def markdown(report: Report) -> str:
@@ -60,24 +52,6 @@ def table_lines(table: Table) -> list[str]:
     """The lines of a Markdown table with its title and explanation."""
     head = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
     return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
-
-
-def _plain_name(row: MetricRow) -> str:
-    """A method's name without what the columns beside it say, which is too much for 80 columns."""
-    return re.sub(rf"\+(?:{'|'.join(OPTIONS)})\b", "", row.method) if row.asked else row.method
-
-
-def _half(name: str) -> Callable[[MetricRow], str]:
-    """A cell: a share with half of its interval, or all of it where the share is its end."""
-
-    def cell(row: MetricRow) -> str:
-        share, ends = getattr(row, name), getattr(row, f"{name}_ci")
-        if not ends:
-            return percent(share)
-        width = 100 * (ends[1] - ends[0])
-        return percent(share) + {0: f" + {width:.1f}", 1: f" - {width:.1f}"}.get(share, f" ± {width / 2:.1f}")
-
-    return cell
 
 
 def _line(cells: Sequence[str]) -> str:

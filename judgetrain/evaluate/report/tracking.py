@@ -1,4 +1,4 @@
-"""What of an evaluation goes to the tracker: numbers, the headline table, every metric, and the figures."""
+"""What of an evaluation goes to the tracker: numbers, the headline table and every metric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.page import figure_pages
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import results
 
@@ -16,7 +15,7 @@ LOGGED = ("agreement", "consistency", "generated_tokens")
 
 
 def track_report(report: Report, track: Run) -> None:
-    """Log numbers as ``BENCHMARK/METHOD@BRANCHES/METRIC``, tables and figures by benchmark."""
+    """Log numbers as ``BENCHMARK/METHOD@BRANCHES/METRIC``, and tables by benchmark."""
     track.log(
         {
             f"{row.benchmark}/{row.method}@{row.branches}/{name}": getattr(row, name)
@@ -26,14 +25,11 @@ def track_report(report: Report, track: Run) -> None:
         }
     )
     for benchmark, rows in report.benchmarks().items():
-        verdicts = [row for row in rows if row.agreement is not None]
-        headline = results(verdicts)
+        headline = results([row for row in rows if row.agreement is not None])
         if headline.cells:
             track.table(f"{benchmark}/headline", headline.headers, headline.cells)
         columns, cells = _scalars(rows)
         track.table(f"{benchmark}/metrics", columns, cells)
-        for title, page in figure_pages(verdicts).items():
-            track.figure(f"{benchmark}/{title.lower()}", page)
 
 
 def _scalars(rows: Sequence[MetricRow]) -> tuple[list[str], list[list[Any]]]:

@@ -1,19 +1,46 @@
 """How each kind of method is run on benchmarks. A new kind is a file here, and a line in :data:`RUNNERS`."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.asked import PromptedRunner
-from judgetrain.evaluate.runners.base import Runner
-from judgetrain.evaluate.runners.baselines import BaselineRunner
+from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.branching import BranchingRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.runners.stored import StoredRunner
-from judgetrain.judges.method import BASELINE, BRANCHING, Method
+from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.judges.kinds.baselines import BASELINES
+from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
 
+
+class BaselineRunner:
+    """Takes every name that no other kind has; loads no model, and needs no shards."""
+
+    forms = ", ".join(BASELINES)
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """That there is such a baseline."""
+        if method.target not in BASELINES:
+            near = meant(method.text, BASELINES)
+            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}{near}")
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Their verdicts cost nothing."""
+        for benchmark in evaluation.benchmarks:
+            found = BASELINES[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
+            evaluation.out.count(in_=len(found), out=len(found))
+            yield benchmark, [(found, 0.0)]
+
+
+PROMPTED = PromptedRunner()
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
-    "one_step": PromptedRunner(),
-    "at_once": PromptedRunner(),
-    "rating": PromptedRunner(),
+    "one_step": PROMPTED,
+    "at_once": PROMPTED,
+    "rating": PROMPTED,
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),
