@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -25,10 +26,20 @@ def training_arguments(
     """TRL's arguments of a stage that trains on examples or pairs, whose settings stand at ``key``."""
     from trl import DPOConfig, SFTConfig
 
-    steps = {"gradient_accumulation_steps": config.global_accumulation_steps // current().size}
+    batch, steps_of_each = shared_out(config, current().size)
+    steps = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps_of_each}
     if isinstance(config, DpoConfig):
         return arguments_of(DPOConfig, config, key, directory, seed, evaluate, steps | _dpo(config))
     return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | {"completion_only_loss": True})
+
+
+def shared_out(config: TrainConfig, processes: int) -> tuple[int, int]:
+    """How many examples a process computes together, and how often in an optimizer step: the global batch stays.
+
+    Where the micro-batches of a step are no multiple of the processes, each is split over some of them.
+    """
+    each = math.gcd(config.global_accumulation_steps, processes)
+    return config.per_device_train_batch_size * each // processes, config.global_accumulation_steps // each
 
 
 def arguments_of(
@@ -125,9 +136,11 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
 
 def _dpo(config: DpoConfig) -> dict[str, Any]:
     """Where the best checkpoint is kept there is one at every evaluation."""
-    from judgetrain.train.preference import BEST
+    from judgetrain.train.trainers import BEST
 
-    weights = {config.loss_type: 1.0} | ({"sft": config.sft_weight} if config.sft_weight else {})
+    weights = {config.trainer.get("loss_type", "sigmoid"): 1.0} | (
+        {"sft": config.sft_weight} if config.sft_weight else {}
+    )
     losses = {"loss_type": [*weights], "loss_weights": [*weights.values()], "precompute_ref_log_probs": True}
     return losses | (kept_best(BEST, config.eval_steps) if config.keep_best else {})
 

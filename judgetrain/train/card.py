@@ -25,9 +25,6 @@ NOT_YET = "Not yet: `python -m judgetrain stage=evaluate` measures it, and write
 _DEFINED = """95% intervals over prompts in brackets.
 Agreement: the share of all comparisons, ties included, on which both orders give the label. Consistency: on which both
 orders give the same readable verdict. n: comparisons."""
-_BIASES = """First wins: of verdicts that change with the order, the share for the response shown first; 0.5: no bias.
-Length bias: how much more often verdicts than labels go to the longer response, in points. Neither has an
-interval: on few comparisons both are little more than chance."""
 
 
 def write_card(
@@ -181,21 +178,6 @@ def _agreement(own: Sequence[Row], floors: Sequence[Row], evaluation: str) -> It
     if floors:
         named = ", ".join(f"`{r['method']}` {share(r['agreement'])}" for r in floors)
         yield f"The same comparisons by baselines, which read nothing: {named}."
-    yield "### Biases"
-    yield table(
-        "benchmark | branches | first wins | length bias | unreadable judgments",
-        (
-            (
-                r["benchmark"],
-                r["branches"],
-                share(r.get("position_bias")),
-                "–" if r.get("length_bias") is None else f"{100 * r['length_bias']:+.1f}",
-                f"{r.get('parse_failures', '–')} of {r.get('judgments', '–')}",
-            )
-            for r in own
-        ),
-    )
-    yield _BIASES
 
 
 def _save(directory: Path, data: Any, body: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 from judgetrain.errors import ConfigError
@@ -40,12 +41,7 @@ def check_training(key: str, config: TrainerConfig) -> None:
             f"{key}.per_device_train_batch_size={config.per_device_train_batch_size}: "
             f"{key}.orders_together puts both orders into one batch; give an even number"
         )
-    if isinstance(config, InitialConfig):
-        _check_initial(key, config)
-
-
-def _check_initial(key: str, config: InitialConfig) -> None:
-    if not config.verdict_token_warmup:
+    if not isinstance(config, InitialConfig) or not config.verdict_token_warmup:
         return
     if not config.orders_together:
         raise ConfigError(
@@ -60,17 +56,18 @@ def _check_initial(key: str, config: InitialConfig) -> None:
 
 
 def check_shared(key: str, config: TrainConfig, processes: int) -> None:
-    """Check that whole micro-batches are shared out over the processes.
+    """Check that the global batch is shared out evenly over the processes.
 
     Raises:
-        ConfigError: they cannot be.
+        ConfigError: it cannot be.
     """
     steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
-    if steps % processes:
+    parts = processes // math.gcd(steps, processes)  # of a micro-batch
+    if batch % parts:
+        batch_size = f"{key}.per_device_train_batch_size"
         raise ConfigError(
-            f"{key}.global_accumulation_steps={steps} cannot be shared out evenly over {processes} processes (the "
-            f"global batch is per_device_train_batch_size x global_accumulation_steps, here {batch * steps}): make it "
-            f"a multiple of {processes} and lower {key}.per_device_train_batch_size as much"
+            f"{batch_size}={batch} x global_accumulation_steps={steps} cannot be shared out evenly over {processes} "
+            f"processes: set {batch_size}={-(-batch // parts) * parts}"
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.engines.config import ModelConfig
-from judgetrain.keys import in_place, key
+from judgetrain.keys import key
 
 
 def _on(adapters: AdapterConfig) -> bool:
@@ -68,7 +68,7 @@ class TrainConfig(TrainerConfig):
         1,
         "micro-batches in an optimizer step, shared out over the processes: the global batch is "
         "per_device_train_batch_size x global_accumulation_steps however many there are, where Transformers' "
-        "gradient_accumulation_steps counts those of each process",
+        "gradient_accumulation_steps counts those of each process. With fewer of them than processes each is split",
         low=1,
     )
     regional_compilation: bool = key(
@@ -106,19 +106,12 @@ class InitialConfig(SftConfig):
     )
 
 
-DPO_LOSSES = (
-    *("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard"),
-    *("aot", "aot_unpaired", "apo_zero", "apo_down", "discopop"),
-)
-
-
 @dataclass
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     learning_rate: float = key(5e-7, "peak", above=0.0)
     beta: float = key(0.1, "strength of the KL constraint", above=0.0)
-    loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
     keep_best: bool = key(
         False,
@@ -150,9 +143,4 @@ class TrainStages:
         "processes here that train together; None: one a GPU; under torchrun: WORLD_SIZE",
         low=1,
         in_fingerprint=False,
-    )
-    deepspeed: str | None = key(
-        None,
-        "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json",
-        content=in_place(lambda path, owner: path),
     )

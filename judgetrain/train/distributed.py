@@ -2,7 +2,8 @@
 
 Every process runs the same training code. :func:`current` says which one it is; in a run of one process all of it is
 trivial. The global batch is ``per_device_train_batch_size x global_accumulation_steps`` however many processes there
-are: each takes its share of the accumulation steps, and micro-batches go round them in the order of the data.
+are: each takes its share of the accumulation steps, or of a micro-batch where there are too few of them, and
+micro-batches go round them in the order of the data.
 """
 
 from __future__ import annotations
@@ -114,10 +115,9 @@ def processes(settings: TrainStages) -> int:
 
 
 def deepspeed_json(settings: TrainStages) -> str | None:
-    """The DeepSpeed JSON that the settings name, or None without DeepSpeed."""
-    if not settings.distributed.startswith("zero"):
-        return None
-    return settings.deepspeed or str(shipped("launch") / "deepspeed" / f"{settings.distributed}.json")
+    """The DeepSpeed JSON of the settings' mode, or None without DeepSpeed."""
+    mode = settings.distributed
+    return str(shipped("launch") / "deepspeed" / f"{mode}.json") if mode.startswith("zero") else None
 
 
 def check_distributed(settings: TrainStages) -> int:
@@ -128,19 +128,13 @@ def check_distributed(settings: TrainStages) -> int:
     """
     mode = settings.distributed
     if mode == "none":
-        for name in ("processes", "deepspeed"):
-            if getattr(settings, name) not in (None, 1):
-                raise ConfigError(
-                    f"train.{name}={getattr(settings, name)} and train.distributed=none: "
-                    "set train.distributed=ddp, zero2 or zero3"
-                )
-        return 1
-    if not mode.startswith("zero"):
-        if settings.deepspeed:
+        if settings.processes not in (None, 1):
             raise ConfigError(
-                f"train.deepspeed={settings.deepspeed} and train.distributed={mode}: needs zero2 or zero3"
+                f"train.processes={settings.processes} and train.distributed=none: set train.distributed=ddp, zero2 or "
+                "zero3"
             )
-    elif importlib.util.find_spec("deepspeed") is None:
+        return 1
+    if mode.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
     return processes(settings)
 

@@ -28,8 +28,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
-from judgetrain.train.fused_head import labelled_tokens_alone
-from judgetrain.train.preference import PreferenceTrainer
+from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
 
 BATCH = 8
 """Pairs that the reference model reads together: what training has room for, which keeps more than log-probabilities,

@@ -101,7 +101,7 @@ def complete(
         TrainingError: as :func:`train`.
     """
     from judgetrain.train.checkpoints import NoMore, finite, forget_logs_after, last_complete, no_number
-    from judgetrain.train.fused_head import labelled_tokens_alone
+    from judgetrain.train.trainers import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
     group = current()
@@ -144,8 +144,7 @@ def _trainer(
     from trl import SFTTrainer
 
     from judgetrain.train.compiling import compiled
-    from judgetrain.train.phases import PhasedTrainer
-    from judgetrain.train.preference import KeptPairs, PreferenceTrainer
+    from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer
 
     config = job.config
     paired = examples.judgments if isinstance(config, SftConfig) and config.orders_together else ()
@@ -153,7 +152,8 @@ def _trainer(
     step = batch * config.global_accumulation_steps
     indices = order(examples.lengths, batch, epochs, out.seed, paired)
     # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
-    rows = dataset(examples, filled(indices, step) if config.global_accumulation_steps > 1 else indices)
+    several = config.global_accumulation_steps > 1 or current().size > 1
+    rows = dataset(examples, filled(indices, step) if several else indices)
     opening = None
     if isinstance(config, InitialConfig) and config.verdict_token_warmup:
         own, place = config, checkpoints / TABLES / "opening.arrow"

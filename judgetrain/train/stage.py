@@ -22,17 +22,6 @@ from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import RowsJob, train, trainable
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
-NO_PAIR = {
-    "no_consensus": "judgments of a criterion agree too seldom, and in both orders: raise tree.judgments, grow more "
-    "trees, or lower label.min_evidence",
-    "no_evidence": "guidelines differ no more than by chance: raise tree.judgments, or lower label.min_evidence",
-    "against_label": "what the judgments of a criterion agree on is not the label: raise tree.criteria or grow more "
-    "trees",
-    "no_contrast": "no criterion leads to the label while another leads away: raise tree.criteria or grow more trees",
-    "cut_off": "they ran out of tokens: raise max_new_tokens of tree.judgment_sampling and tree.guideline_sampling",
-}
-"""What helps where no preference pair is left, by why stage label skipped what might have made one."""
-
 
 def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the Initial judge: the base model on the teacher's evaluations."""
@@ -121,8 +110,8 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     if held := len(found["heldout"]):
         raise NothingToLearnError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
     skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
-    lost = causes(skipped, NO_PAIR, f"look at {label / 'yield.json'}")
-    raise NothingToLearnError(f"there are no {what} to train on: stage label left out {lost}")
+    more = "raise tree.judgments or tree.criteria, grow more trees, or lower label.min_evidence"
+    raise NothingToLearnError(f"there are no {what} to train on: stage label left out {causes(skipped, {}, more)}")
 
 
 def _describe(directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

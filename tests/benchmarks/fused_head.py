@@ -20,7 +20,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.train.fused_head import labelled_tokens_alone
+from judgetrain.train.trainers import labelled_tokens_alone
 from tests.benchmarks.common import parser_of
 
 ROWS = 4

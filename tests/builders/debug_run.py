@@ -94,7 +94,7 @@ PRELOADED = (
     "judgetrain.pipeline.job",
     "judgetrain.pipeline.run",
     "judgetrain.train.checkpoints",
-    "judgetrain.train.preference",
+    "judgetrain.train.trainers",
     *sorted({stage.code.partition(":")[0] for stage in STAGES.values()}),
 )
 """What the command imports: a process that is forked from one that has it is at work at once."""

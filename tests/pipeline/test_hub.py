@@ -148,7 +148,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "`longer` 0.380" in text and "| world | dpo@5 | sft@5 | +15.0 [+10.0, +20.0] | 0.004 |" in text
     assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
-    assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
+    assert "- world: answers 70% of the comparisons" in text
     assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "A flip is a verdict in one order" in text and "guarantees.required" not in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.train.arguments import training_arguments
-from judgetrain.train.checks import OWN, check_trainer, check_training
-from judgetrain.train.config import DPO_LOSSES, DpoConfig, InitialConfig, SftConfig, TrainerConfig
+from judgetrain.train.arguments import shared_out, training_arguments
+from judgetrain.train.checks import OWN, check_shared, check_trainer, check_training
+from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainerConfig
 from tests.builders.pipeline import check_stage
 
 
@@ -44,9 +44,35 @@ def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, mes
         check_training("k", config)
 
 
-def test_every_loss_is_taken_by_trl_and_what_it_does_not_take_is_said(tmp_path: Path) -> None:
-    for loss in DPO_LOSSES:
-        assert training_arguments(DpoConfig(loss_type=loss), "k", tmp_path, 0, evaluate=False).loss_type == [loss]
+@pytest.mark.parametrize(
+    ("batch", "steps", "processes", "each"),
+    [
+        (8, 4, 1, (8, 4)),
+        (8, 4, 2, (8, 2)),
+        (8, 1, 2, (4, 1)),
+        (8, 2, 4, (4, 1)),
+        (6, 4, 6, (2, 2)),
+        (1, 256, 8, (1, 32)),
+    ],
+)
+def test_the_global_batch_is_shared_out_over_any_number_of_processes(
+    batch: int, steps: int, processes: int, each: tuple[int, int]
+) -> None:
+    config = SftConfig(per_device_train_batch_size=batch, global_accumulation_steps=steps)
+    check_shared("k", config, processes)
+    assert shared_out(config, processes) == each and each[0] * each[1] * processes == batch * steps
+
+
+def test_what_cannot_be_shared_out_is_said_with_the_mended_setting() -> None:
+    config = SftConfig(per_device_train_batch_size=6, global_accumulation_steps=2)
+    with pytest.raises(ConfigError, match=r"over 8 processes: set k\.per_device_train_batch_size=8$"):
+        check_shared("k", config, 8)
+    check_shared("k", replace(config, per_device_train_batch_size=8), 8)
+
+
+def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
+    other: Any = training_arguments(DpoConfig(trainer={"loss_type": "ipo"}), "k", tmp_path, 0, evaluate=False)
+    assert other.loss_type == ["ipo"]
     further = {"warmup_steps": 7, "weight_decay": 0.25}
     made: Any = training_arguments(SftConfig(trainer=further), "k", tmp_path, 0, evaluate=False)
     assert (made.warmup_steps, made.weight_decay, made.lr_scheduler_type) == (7, 0.25, "cosine")
@@ -81,7 +107,7 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
         monkeypatch.setattr(trl, name, recorded(name))
         training_arguments(config, "k", tmp_path, 0, evaluate=True)
         free = given[name] - {field.name for field in fields(config)} - OWN
-        assert free == set(arguments.DEFAULTS)
+        assert free == {*arguments.DEFAULTS, *(["loss_type"] if name == "DPOConfig" else [])}
     assert not set(branch_arguments(RlConfig(), StepsConfig())) - {field.name for field in fields(RlConfig)} - OWN
 
 

@@ -11,7 +11,7 @@ import torch
 from trl.trainer import utils
 
 from judgetrain.engines.config import ModelConfig
-from judgetrain.train.fused_head import labelled_tokens_alone
+from judgetrain.train.trainers import labelled_tokens_alone
 from tests.benchmarks.fused_head import ROWS, adapted, batch, step
 
 TOKENS, LABELLED = 24, 5

@@ -259,16 +259,16 @@ def test_what_is_no_verdict_is_said() -> None:
 
 
 def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgetrain.train import phases
+    from judgetrain.train import trainers
 
     masks: list[list[int]] = []
 
-    class Watched(phases.PhasedTrainer):
+    class Watched(trainers.PhasedTrainer):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             masks[:] = kwargs["train_dataset"]["completion_mask"]
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(phases, "PhasedTrainer", Watched)
+    monkeypatch.setattr(trainers, "PhasedTrainer", Watched)
     rows = [*verdict_rows(12), *sft_rows(12)]
     out = run_initial(
         tmp_path, config(orders_together=True, verdict_token_warmup=2.0, trainer={"adam_beta2": 0.95}), rows

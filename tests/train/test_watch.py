@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.train import run as training
-from judgetrain.train.preference import agreement_then_loss
+from judgetrain.train.trainers import agreement_then_loss
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, same, sft_rows, weights
 
 

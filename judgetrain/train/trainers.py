@@ -1,15 +1,19 @@
-"""DPO: TRL's trainer with lengths and divergence in its logs, and the best held-out checkpoint. Imports TRL."""
+"""TRL's trainers as they are used here: DPO's with more in its logs, SFT's in two phases, less work on a CPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import TrainerControl, TrainerState, TrainingArguments
-from trl import DPOTrainer
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import TrainerControl, TrainerState, TrainingArguments, get_scheduler
+from trl import DPOTrainer, SFTTrainer
+from trl.trainer import utils
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.train.checkpoints import KeptBest
@@ -88,3 +92,52 @@ class KeptPairs(KeptBest):
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Give the trainer the figure that ranks checkpoints."""
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
+
+
+class PhasedTrainer(SFTTrainer):
+    """TRL's SFT trainer, whose first ``opening_steps`` have a schedule of their own.
+
+    Under one schedule the rate would be nearly 0 by the time that a short rest begins, and nothing of it be learned.
+    """
+
+    def __init__(self, *args: Any, opening_steps: int, **kwargs: Any) -> None:
+        self.opening_steps = opening_steps
+        super().__init__(*args, **kwargs)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """The schedule of ``args.lr_scheduler_type``, with its warm-up, once for either phase."""
+        if self.lr_scheduler is None:  # type: ignore[has-type]
+            chosen, opening = self.optimizer if optimizer is None else optimizer, self.opening_steps
+            first, rest = (
+                get_scheduler(
+                    self.args.lr_scheduler_type,
+                    optimizer=chosen,
+                    num_warmup_steps=self.args.get_warmup_steps(steps),
+                    num_training_steps=steps,
+                    scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
+                ).lr_lambdas[0]
+                for steps in (opening, num_training_steps - opening)
+            )
+            self.lr_scheduler = LambdaLR(chosen, lambda step: first(step) if step < opening else rest(step - opening))
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+
+@contextmanager
+def labelled_tokens_alone() -> Iterator[None]:
+    """Have TRL's fused output layer project, on a CPU, only the positions whose next token has a label.
+
+    TRL 1.16 does so where Triton runs its kernels, and elsewhere projects every position, lest accelerators compile
+    for each number of them; a CPU compiles nothing. Of a judgment nine tokens in ten are prompt: with a vocabulary of
+    262,144 most of a step's time goes there. Losses and gradients are the same
+    (``tests/benchmarks/fused_head.py`` has the ratio).
+    """
+    on_triton = getattr(utils, "_use_triton", None)
+    if on_triton is None:  # another TRL, which does it as it does
+        yield
+        return
+    utils._use_triton = lambda device: device == torch.device("cpu") or on_triton(device)
+    try:
+        yield
+    finally:
+        utils._use_triton = on_triton
