@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -118,29 +117,20 @@ _TRAITS: dict[str, Callable[[Pair], bool | None]] = {"order": _order, "verdict":
 
 
 def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
-    """What a judge could learn from the pairs besides quality, by level.
+    """What a judge could learn from the pairs besides quality, by level: shares, near 0.5 where that is nothing.
 
-    ``chosen_chars``, ``rejected_chars``: mean lengths; ``chosen_longer``: share of the pairs of unequal length whose
-    chosen side is the longer; ``order_ab``: share of the judgment pairs that show the responses in order AB. Near
-    0.5, there is nothing to learn. ``decides``: share of the judgment pairs whose chosen side is no tie; ``first``:
-    share of those that speak for a place, the response shown first.
+    ``chosen_longer``: of the pairs of unequal length, those whose chosen side is the longer; ``order_ab``: of the
+    judgment pairs, those in order AB; ``decides``: those whose chosen side is no tie; ``first``: of those that speak
+    for a place, those for the response shown first.
     """
     shares = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
-    found: dict[str, Counter[str]] = {}
+    found: dict[str, dict[str, list[bool]]] = {}
     for pair in pairs:
-        sums = found.setdefault(pair.level, Counter())
-        sums["pairs"] += 1
-        sums["chosen_chars"] += len(pair.chosen.strip())
-        sums["rejected_chars"] += len(pair.rejected.strip())
+        sides = found.setdefault(pair.level, {name: [] for name in shares})
         for name, trait in shares.items():
             if (side := trait(pair)) is not None:
-                sums[name] += side
-                sums[f"of:{name}"] += 1
+                sides[name].append(side)
     return {
-        level: {
-            "pairs": sums["pairs"],
-            **{name: round(sums[name] / sums["pairs"], 1) for name in ("chosen_chars", "rejected_chars")},
-            **{name: round(sums[name] / of, 3) if (of := sums[f"of:{name}"]) else None for name in shares},
-        }
-        for level, sums in sorted(found.items())
+        level: {name: round(sum(said) / len(said), 3) if said else None for name, said in sides.items()}
+        for level, sides in sorted(found.items())
     }

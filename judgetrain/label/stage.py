@@ -14,11 +14,11 @@ from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
-from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
+from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings
 from judgetrain.label.training_data import TrainingData
 

@@ -26,8 +26,8 @@ from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
-from judgetrain.label.hints import HINTS
 from judgetrain.label.known import KnownLabels
+from judgetrain.label.labels import HINTS
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 

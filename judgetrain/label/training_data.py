@@ -15,8 +15,7 @@ from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
-from judgetrain.label.hints import HINTS
-from judgetrain.label.labels import Label, accepts, ensemble_label
+from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
 from judgetrain.label.paper_pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import in_both_orders, leanings

@@ -16,10 +16,10 @@ from judgetrain.data.world import engine as world_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import branch_scores
+from judgetrain.label import rewards as branch_scores
 from judgetrain.label import stage as label_stage
-from judgetrain.label.branch_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.label.examples import Prompter
+from judgetrain.label.rewards import branch_rewards, nodes_of, read_scores
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample

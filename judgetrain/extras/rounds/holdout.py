@@ -13,8 +13,7 @@ from judgetrain.errors import DataError, causes
 from judgetrain.extras.rounds.stages import HoldoutSettings
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.grow import grow_complete, grower
-from judgetrain.label.hints import HINTS
-from judgetrain.label.labels import ensemble_label
+from judgetrain.label.labels import HINTS, ensemble_label
 from judgetrain.schema import Comparison
 
 
