@@ -47,7 +47,6 @@ from tests.builders.faulty_server import serving
 from tests.builders.judges import SAMPLING
 from tests.builders.pipeline import check_stage
 from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
-from tests.builders.watched import interrupted
 
 TREES = grow(
     [comparison(i, label="AB"[i % 2]) for i in range(40)],
@@ -166,20 +165,6 @@ def test_the_responses_stand_as_the_critiques_saw_them() -> None:
             shown = tree.comparison.swapped() if "/BA" in conflict.nodes[0] else tree.comparison
             assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
     assert {node.rpartition("/")[2][:2] for c in conflicting(TREES[0]) for node in c.nodes} == {"AB", "BA"}
-
-
-def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(monkeypatch, says)
-    trees, whole = stage(tmp_path, "whole")
-    expected = label_all(settings(), trees, whole)
-    calls = interrupted(monkeypatch, engine, "generate", 4)
-    with pytest.raises(KeyboardInterrupt):
-        label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
-    labels = label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
-    assert len(calls) == 8, "seven shards of six: three done, one lost, then that one and the last three"
-    assert labels.keys() == expected.keys()
-    names = sorted(p.name for p in (tmp_path / "cut").glob("external-*.jsonl"))
-    assert len(names) == 7
 
 
 def reply(shown: str, answer: str | None) -> Reply:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.errors import causes
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -284,13 +283,3 @@ def test_where_nothing_is_left_the_dominant_cause_is_said_with_what_helps(
         data.add(replace(tree_of((word,), index=index), failures=failures))
     assert not data.sft
     assert re.search(said, data.nothing_left())
-
-
-def test_counts_come_most_frequent_first_and_a_reason_without_a_hint_is_passed_over() -> None:
-    hints = {"too_long": "shorten", "criteria:none": "teach"}
-    for reasons, said in (
-        ({"criteria:repeated": 9, "judgment:too_long": 2, "x": 0}, "9 criteria:repeated, 2 judgment:too_long; shorten"),
-        ({"judgment:none": 1}, "1 judgment:none; look"),
-        ({}, "look"),
-    ):
-        assert causes(reasons, hints, "look") == said

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -100,15 +99,12 @@ def test_every_figure_that_training_depends_on_is_looked_at(key: str, name: str,
     (tmp_path / "checkpoint-9" / COMPLETE).touch()
     assert complete(tmp_path) == [(9, tmp_path / "checkpoint-9")]
     with pytest.raises(TrainingError, match=f"the {name} is nan at step 11: .*checkpoint-9, the last with finite"):
-        watch.on_log(args, TrainerState(global_step=11), TrainerControl(), logs={key: math.nan})
-
-
-@pytest.mark.parametrize("figure", [torch.tensor(math.nan), torch.tensor([math.nan]), np.float32(math.nan), "nan"])
-def test_a_figure_is_looked_at_whatever_its_type(figure: Any, tmp_path: Path) -> None:
-    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    logs = {"note": "no number", "shape": torch.zeros(2), "nothing": None, "loss": figure}
-    with pytest.raises(TrainingError, match="the loss is nan at step 7"):
-        FiniteFigures().on_log(args, TrainerState(global_step=7), TrainerControl(), logs=logs)
+        watch.on_log(
+            args,
+            TrainerState(global_step=11),
+            TrainerControl(),
+            logs={key: torch.tensor(math.nan), "note": "no number"},
+        )
 
 
 NUMBERS = st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,9 +14,9 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.data import fitting
-from judgetrain.train.preflight import check_vocabulary
+from judgetrain.train.preflight import check_vocabulary, memory_explained
 from tests.builders.pairs_pipeline import composed
-from tests.builders.train import config, pair_rows, run_initial, run_reference, sft_rows, templated
+from tests.builders.train import config, run_initial, sft_rows, templated
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
@@ -64,50 +63,21 @@ def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
         run_initial(tmp_path, settings, sft_rows(4))
 
 
-def test_a_tokenizer_without_a_template_is_given_the_documented_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    copy = tmp_path / "base"
-    shutil.copytree(BASE, copy)
-    (copy / "chat_template.jinja").unlink()
-    settings = config(max_steps=1)
-    settings.train.base.path = str(copy)
-    out = run_initial(tmp_path, settings, sft_rows(4))
-    assert "no chat template: using judgetrain/engines/default_chat_template.jinja" in caplog.text
-    template = (Path(load_model.__code__.co_filename).parent / "default_chat_template.jinja").read_text()
-    assert (out.path("model") / "chat_template.jinja").read_text() == template
-
-
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
-def test_memory_that_runs_out(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trl import SFTTrainer
-
-    def fail(*arguments: Any, **settings: Any) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), "out of memory: lower k.per_device_train_batch_size"),
+        (MemoryError(), "out of memory: lower k.per_device_train_batch_size"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            "out of memory: lower k.per_device",
+        ),
+        (RuntimeError("shapes do not match"), "shapes do not match"),
+    ],
+)
+def test_memory_that_runs_out_is_said_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
+    with pytest.raises(RuntimeError if "shapes" in said else TrainingError, match=said), memory_explained("k"):
         raise error
-
-    monkeypatch.setattr(SFTTrainer, "training_step", fail)
-    with pytest.raises(TrainingError, match=r"out of memory: lower train\.initial\.per_device_train_batch_size"):
-        run_initial(tmp_path, config(max_steps=1), sft_rows(4))
-
-
-def test_memory_that_runs_out_for_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any, **settings: Any) -> None:
-        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-
-    monkeypatch.setattr("judgetrain.train.reference.reference_logps", fail)
-    with pytest.raises(TrainingError, match=r"out of memory: lower train\.dpo\.per_device_train_batch_size"):
-        run_reference(tmp_path, config(), tmp_path, pair_rows(2))
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trl import SFTTrainer
-
-    def fail(*arguments: Any, **settings: Any) -> None:
-        raise RuntimeError("shapes do not match")
-
-    monkeypatch.setattr(SFTTrainer, "training_step", fail)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        run_initial(tmp_path, config(max_steps=1), sft_rows(4))
 
 
 def test_an_argument_that_trl_does_not_know_is_refused_before_the_first_stage(

@@ -19,7 +19,6 @@ from judgetrain.train import reference
 from judgetrain.train.data import Slices, digest, fitting, table, with_reference
 from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
-from tests.builders.watched import interrupted
 
 
 @pytest.fixture(scope="module")
@@ -121,23 +120,6 @@ def test_the_pairs_of_a_shard_are_read_without_those_of_all_others(tmp_path: Pat
     data = table(iter(made), tmp_path / "pairs.arrow")
     assert len(Slices(data)) == 10 and Slices(data)[3] == made[3]
     assert Slices(data)[4:6] == made[4:6] and Slices(data)[8:12] == made[8:]
-
-
-def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "SHARD", 10)
-    pipeline = plant(composed(tmp_path, "train.dpo.max_steps=1"))
-    calls = interrupted(monkeypatch, reference._Forward, "__call__", 3)
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run("reference")
-    again = Pipeline(pipeline.config)
-    again.run("reference")
-    train, heldout = ([row["pair"] for row in rows_of(again, split)] for split in ("train", "heldout"))
-    begun = [pairs[0]["pair"] for _, pairs in calls]
-    assert begun == [*(train[start] for start in (0, 10, 20, 20, 30, 40)), heldout[0]]
-    for split in ("train", "heldout"):
-        one, two = (rows_of(p, split) for p in (cached, again))
-        assert [row["pair"] for row in one] == [row["pair"] for row in two]
-        assert [r["ref_chosen_logps"] for r in two] == pytest.approx([r["ref_chosen_logps"] for r in one], abs=1e-4)
 
 
 def test_other_pairs_are_no_silent_zero(cached: Pipeline) -> None:

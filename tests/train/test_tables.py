@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import tracemalloc
 from collections.abc import Collection, Iterator
@@ -11,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.files import write_rows_atomic
-from judgetrain.artifacts.shards import Rows
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.errors import DataError
-from judgetrain.train.data import Examples, dataset, digest, fitting, neutral
+from judgetrain.train.data import dataset, digest, fitting, neutral
 from tests.builders.train import config, pair_rows, run_initial, sft_rows
 
 
@@ -70,38 +66,6 @@ def test_what_is_held_of_a_row_is_its_length(tmp_path: Path) -> None:
     assert len(pickle.dumps(examples)) < 100_000, "another process gets the file's name, and the lengths"
 
 
-def seen(examples: Examples, answer: Any) -> None:
-    answer.put(dataset(examples, range(len(examples))).to_list())
-
-
-def test_another_process_reads_the_same_table(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    examples = fitting(pair_rows(20), tokenizer, 256, "pairs", place=tmp_path / "rows.arrow")
-    examples = Examples(
-        data=examples.data.add_column("ref_chosen_logps", [float(i) for i in range(20)]),
-        lengths=examples.lengths,
-        dropped={},
-    )
-    context = multiprocessing.get_context("spawn")
-    answer = context.Queue()
-    process = context.Process(target=seen, args=(examples, answer))
-    process.start()
-    found = answer.get(timeout=120)
-    process.join()
-    assert found == dataset(examples, range(20)).to_list() and found[7]["ref_chosen_logps"] == 7.0
-
-
 def test_nothing_of_the_tables_is_left_in_the_artifact(tmp_path: Path) -> None:
     out = run_initial(tmp_path, config(max_steps=2), sft_rows(20))
     assert not [path for path in out.directory.rglob("*") if path.suffix == ".arrow"]
-
-
-def test_rows_of_an_artifact_are_read_whenever_they_are_gone_through(tmp_path: Path) -> None:
-    made = [{"n": i} for i in range(5)]
-    write_rows_atomic(tmp_path / "some.jsonl", made)
-    rows = Rows(tmp_path, "some")
-    assert len(rows) == 5 and list(rows) == list(rows) == made and {"n": 3} in rows and {"n": 9} not in rows
-    write_rows_atomic(tmp_path / "none.jsonl", [])
-    assert not len(Rows(tmp_path, "none")) and not list(Rows(tmp_path, "none"))
-    with pytest.raises(DataError, match=r"holds neither other\.jsonl nor shards of it"):
-        len(Rows(tmp_path, "other"))
