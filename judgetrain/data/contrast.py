@@ -9,9 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,51 +33,36 @@ Texts = Mapping[str, Mapping[str, str]]
 """Answers by who wrote them and by dialogue id."""
 
 
-@dataclass(frozen=True)
-class ConstructedPair:
-    """A good and a bad answer, who wrote them, and how the bad one came about."""
-
-    good: str
-    bad: str
-    writer: str
-    how: str
-
-    def comparison(self, dialogue: Dialogue, kind: str, rng: random.Random) -> Comparison:
-        """The comparison, labelled; which side stands first is drawn."""
-        pair = Comparison(
-            id=dialogue.id,
-            dialogue=dialogue,
-            response_a=self.good,
-            response_b=self.bad,
-            model_a=self.writer,
-            model_b=self.writer,
-            label="A",
-            group=dialogue.category,
-            made=f"{kind}: {self.how}",
-        )
-        return pair if rng.random() < 0.5 else pair.swapped()
-
-
 class Neighbours:
     """The dialogues of a sample by how near their queries are, by the embeddings of stage cluster."""
 
-    def __init__(self, directory: Path, ids: Sequence[str]) -> None:
-        wanted = {name: i for i, name in enumerate(ids)}
-        places = [(wanted[r["id"]], row) for row, r in enumerate(read_rows(directory, "clusters")) if r["id"] in wanted]
-        rows = [row for _, row in sorted(places)]
-        self._ids, self._numbers = list(ids), wanted
+    def __init__(self, directory: Path, dialogues: Sequence[Dialogue]) -> None:
+        places = {row["id"]: number for number, row in enumerate(read_rows(directory, "clusters"))}
+        rows = [places[dialogue.id] for dialogue in dialogues]
+        self._dialogues, self._numbers = dialogues, {d.id: i for i, d in enumerate(dialogues)}
         self._embeddings = np.asarray(np.load(directory / "embeddings.npy", mmap_mode="r")[rows], dtype=np.float32)
 
-    def of(self, name: str) -> list[str]:
-        """The others, the nearest first, but those whose cosine is above :data:`MOST_SIMILAR`."""
-        number = self._numbers[name]
-        cosine = self._embeddings @ self._embeddings[number]
-        order = np.argsort(-cosine, kind="stable")
-        return [self._ids[i] for i in order if i != number and cosine[i] <= MOST_SIMILAR]
+    def of(self, dialogue: Dialogue) -> Iterator[Dialogue]:
+        """The others, the nearest first, but those whose cosine is above :data:`MOST_SIMILAR`.
+
+        Of another category, where the dialogue has one: a good answer to a query of the same kind may be as good here
+        (docs/training.md has the counts).
+        """
+        cosine = self._embeddings @ self._embeddings[self._numbers[dialogue.id]]
+        for i in np.argsort(-cosine, kind="stable"):
+            other = self._dialogues[i]
+            same = dialogue.category and other.category == dialogue.category
+            if cosine[i] <= MOST_SIMILAR and not same and other.query.strip() != dialogue.query.strip():
+                yield other
 
 
-class Contrasts:
-    """Constructs pairs.
+def constructed(
+    kinds: Sequence[str], dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int, leave: Collection[str]
+) -> tuple[dict[str, Comparison], Counter[str]]:
+    """Labelled pairs by dialogue, and counts: of pairs by kind, and as ``KIND:REASON`` of what could not be made.
+
+    A dialogue gets a pair of the first of the kinds, tried in a drawn order, for which one can be made; where several
+    wrote a good answer, whose it is is drawn, and so is which side stands first.
 
     Args:
         kinds: what is set against good answers (``responses.contrast``).
@@ -87,68 +70,44 @@ class Contrasts:
         texts: good answers to them.
         cluster: the directory of stage cluster.
         seed: what is drawn for a dialogue depends on it and on the dialogue's id alone.
+        leave: ids of dialogues that get none; what is said in them still serves other queries.
     """
-
-    def __init__(
-        self, kinds: Sequence[str], dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int
-    ) -> None:
-        self.kinds, self.texts, self.seed = kinds, texts, seed
-        self._dialogues, self._cluster = {d.id: d for d in dialogues}, cluster
-        self.counts: Counter[str] = Counter()
-        """Pairs by kind, and as ``KIND:REASON`` what could not be made."""
-
-    @cached_property
-    def neighbours(self) -> Neighbours:
-        """Read for the first pair of kind ``nearby``."""
-        return Neighbours(self._cluster, list(self._dialogues))
-
-    def pairs(self, leave: Collection[str] = ()) -> dict[str, Comparison]:
-        """The pairs by dialogue: one for each for which one of the kinds, tried in a drawn order, can be made.
-
-        None are constructed for dialogues whose ids are in ``leave``; what is said in them still serves other queries.
-        """
-        found = {}
-        for dialogue in self._dialogues.values():
-            if dialogue.id not in leave and (pair := self._pair(dialogue)):
-                found[dialogue.id] = pair
-        agree = [(len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values()]
-        self.counts["better_is_longer"] = sum(agree)
-        return found
-
-    def _pair(self, dialogue: Dialogue) -> Comparison | None:
-        rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
-        for kind in rng.sample(self.kinds, len(self.kinds)):
-            made = self._made(kind, dialogue, rng)
-            if isinstance(made, ConstructedPair):
-                self.counts[kind] += 1
-                return made.comparison(dialogue, kind, rng)
-            self.counts[f"{kind}:{made}"] += 1
-        return None
-
-    def _made(self, kind: str, dialogue: Dialogue, rng: random.Random) -> ConstructedPair | str:
-        """A pair, or the reason why there is none; where several wrote a good answer, whose it is is drawn."""
-        writers = sorted(name for name, texts in self.texts.items() if texts.get(dialogue.id, "").strip())
-        if not writers:
-            return "no_good_answer"
-        writer = rng.choice(writers)
-        good = self.texts[writer][dialogue.id].strip()
-        if kind == "nearby":
-            return self._nearby(dialogue, good, writer)
-        bad, how = _other_numbers(good, rng) or _other_order(good, rng) or ("", "")
-        return ConstructedPair(good, bad, writer, how) if bad else "no_place_for_errors"
-
-    def _nearby(self, dialogue: Dialogue, good: str, writer: str) -> ConstructedPair | str:
-        """The same writer's answer to the nearest other query; of another category, where the dialogue has one.
-
-        A good answer to a query of the same kind may be as good here (docs/training.md has the counts).
-        """
-        for name in self.neighbours.of(dialogue.id):
-            neighbour, other = self._dialogues[name], self.texts[writer].get(name, "").strip()
-            if dialogue.category and neighbour.category == dialogue.category:
+    neighbours = Neighbours(cluster, dialogues) if "nearby" in kinds else None
+    found, counts = dict[str, Comparison](), Counter[str]()
+    for dialogue in dialogues:
+        rng = random.Random(derive_seed(seed, "contrast", dialogue.id))
+        for kind in rng.sample(kinds, len(kinds)) if dialogue.id not in leave else ():
+            writers = sorted(name for name, said in texts.items() if said.get(dialogue.id, "").strip())
+            if not writers:
+                counts[f"{kind}:no_good_answer"] += 1
                 continue
-            if other and other != good and neighbour.query.strip() != dialogue.query.strip():
-                return ConstructedPair(good, other, writer, f"an answer to {name}")
-        return "no_neighbour"
+            said = texts[writer := rng.choice(writers)]
+            good = said[dialogue.id].strip()
+            worse = _nearby(dialogue, good, said, neighbours) if neighbours and kind == "nearby" else _errors(good, rng)
+            if worse is None:
+                counts[f"{kind}:{'no_neighbour' if kind == 'nearby' else 'no_place_for_errors'}"] += 1
+                continue
+            counts[kind] += 1
+            bad, how = worse
+            about = dialogue.id, dialogue, good, bad, writer, writer
+            pair = Comparison(*about, label="A", group=dialogue.category, made=f"{kind}: {how}")
+            found[dialogue.id] = pair if rng.random() < 0.5 else pair.swapped()
+            break
+    counts["better_is_longer"] = sum(
+        (len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values()
+    )
+    return found, counts
+
+
+def _nearby(dialogue: Dialogue, good: str, said: Mapping[str, str], neighbours: Neighbours) -> tuple[str, str] | None:
+    """The same writer's answer to the nearest other query, and whose it is."""
+    answers = ((other.id, said.get(other.id, "").strip()) for other in neighbours.of(dialogue))
+    return next(((text, f"an answer to {name}") for name, text in answers if text and text != good), None)
+
+
+def _errors(good: str, rng: random.Random) -> tuple[str, str] | None:
+    """The answer with errors put in, and what they are."""
+    return _other_numbers(good, rng) or _other_order(good, rng)
 
 
 def sentences(text: str) -> list[str]:

@@ -58,9 +58,9 @@ def check_labelled(
         ConfigError: none of the sources has a label; names what stands in the column, and the remedy.
     """
     constructed, found = bool(responses.contrast), Counter[str]()
-    if responses.models and (constructed or any(source.type == "world" for source in sources)):
-        return
     if responses.models:
+        if constructed or any(source.type == "world" for source in sources):
+            return
         raise ConfigError(
             f"{wanted}: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
             "about the responses there; set responses.models=[], or responses.contrast to construct pairs"
@@ -69,20 +69,17 @@ def check_labelled(
         there = source.type == "hub" or (constructed and source.type == "world")
         if there or _serves(source, f"dialogues.sources[{index}]", found, constructed):
             return
+    column = "name its column with 'dialogues.sources[0].fields={label: COLUMN}'"
     if constructed:
         raise ConfigError(
             f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a "
-            "pair from; name the column of reference answers with 'dialogues.sources[0].fields={reference: COLUMN}', "
-            "that of labels with 'dialogues.sources[0].fields={label: COLUMN}', or give responses.models"
+            f"pair from; name the column of answers with 'dialogues.sources[0].fields={{reference: COLUMN}}', for "
+            f"labels {column}, or give responses.models"
         )
     written = ", ".join(repr(label) for label in islice(found, SHOWN))
-    remedy = (
-        f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
-        if found
-        else "; name its column with 'dialogues.sources[0].fields={label: COLUMN}', or construct pairs with "
-        "responses.contrast"
-    )
-    raise ConfigError(f"{wanted}: no comparison of dialogues.sources has a label{remedy}")
+    told = f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
+    told = told if found else f"; {column}, or construct pairs with responses.contrast"
+    raise ConfigError(f"{wanted}: no comparison of dialogues.sources has a label{told}")
 
 
 def _serves(source: SourceConfig, key: str, found: Counter[str], references: bool) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ResponseModelConfig
-from judgetrain.data.contrast import Contrasts
+from judgetrain.data.contrast import constructed
 from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world.splits import with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
@@ -96,9 +96,8 @@ def _constructed(
             if found.label:
                 labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
-    contrasts = Contrasts(kinds, sample, texts, inputs["cluster"], out.seed)
-    made = contrasts.pairs(leave=labelled)
-    facts = dict(sorted(contrasts.counts.items()))
+    made, counts = constructed(kinds, sample, texts, inputs["cluster"], out.seed, labelled)
+    facts = dict(sorted(counts.items()))
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
     return made

@@ -16,10 +16,9 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import encode as encode_module
-from judgetrain.data.clustering import kmeans as kmeans_module
+from judgetrain.data.clustering import stage as kmeans_module
 from judgetrain.data.clustering.encode import Encoder, devices, dtype, encode, load_encoder
-from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.stage import quotas, sample_uniform
+from judgetrain.data.clustering.stage import kmeans, quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError

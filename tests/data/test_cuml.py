@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.data.clustering import kmeans as kmeans_module
-from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering import stage as kmeans_module
+from judgetrain.data.clustering.stage import kmeans
 from judgetrain.data.config import ClusterConfig
 from judgetrain.errors import ConfigError, EngineError
 
