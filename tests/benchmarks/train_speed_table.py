@@ -19,8 +19,8 @@ class Measured:
     seconds: float
     process: float
     megabytes: float
-    heldout_loss: float | None = None
-    gigaflops: float | None = None
+    heldout_loss: float | None
+    gigaflops: float | None
 
 
 def with_reference(measured: Sequence[Measured]) -> list[Measured]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor
@@ -75,6 +76,14 @@ def benchmark(n: int, queries: int | None = None) -> Benchmark:
         dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i % (queries or n)}"),))
         comparisons.append(Comparison(f"b:{i}", dialogue, "x", "yy", label=LABELS[i % 3], group=f"g{i % 2}"))  # type: ignore[arg-type]
     return Benchmark(name="b", split="test", comparisons=comparisons)
+
+
+def prediction(
+    c: Comparison, method: str, k: int, ab: str | None, ba: str | None, margin: float, **of: Any
+) -> Prediction:
+    """A judge's answer to a comparison, by its verdicts in both orders."""
+    said: dict[str, Any] = {"verdict_ab": ab, "verdict_ba": ba, "margin": margin, **of}
+    return Prediction(comparison_id=c.id, method=method, branches=k, **said)
 
 
 def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:

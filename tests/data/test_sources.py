@@ -90,18 +90,17 @@ BAD = [
     ('{"messages": [{"role": "assistant", "content": "x"}]}', "last_not_user", "last message"),
     ('{"messages": [{"role": "robot", "content": "x"}]}', "wrong_message", "'robot'"),
     ('{"messages": []}', "wrong_type", "list of messages"),
-    (
-        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [1]}]}',
-        "tool_call",
-        "tool",
+    *(
+        (f'{{"messages": [{{"role": "user", "content": "a"}}, {{"role": {last}}}]}}', "tool_call", "tool")
+        for last in ('"assistant", "content": null, "tool_calls": [1]', '"tool", "content": "5"')
     ),
-    ('{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "5"}]}', "tool_call", "tool"),
     ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "not_text", "image_url"),
     ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
     ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
-    ('{"id": "half \\ud83d", "query": "a"}', "not_utf8", "field id holds half of a surrogate pair"),
-    ('{"category": "half \\ud83d", "query": "a"}', "not_utf8", "field category holds half of a surrogate pair"),
-    ('{"reference": "half \\ud83d", "query": "a"}', "not_utf8", "field reference holds half of a surrogate pair"),
+    *(
+        (f'{{"{name}": "half \\ud83d", "query": "a"}}', "not_utf8", f"field {name} holds half of a surrogate pair")
+        for name in ("id", "category", "reference")
+    ),
     ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
 

@@ -22,7 +22,7 @@ from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from judgetrain.train.card import add_results
-from tests.builders.evaluate import LABELS, answers, benchmark
+from tests.builders.evaluate import LABELS, answers, benchmark, prediction
 
 COPIES = 4
 
@@ -111,16 +111,7 @@ def judged(of: Benchmark, copies: int, method: str, branches: int, seed: int, ri
         first, second, noise = drawn[i // copies]
         ab, ba = (comparison.label if u < right else "A" for u in (first, second))
         margin = {"A": 1.0, "tie": 0.0, "B": -1.0}[str(comparison.label)] + 3 * noise - 1.5
-        said.append(
-            Prediction(
-                comparison_id=comparison.id,
-                method=method,
-                branches=branches,
-                verdict_ab=ab,
-                verdict_ba=ba,
-                margin=margin,
-            )
-        )
+        said.append(prediction(comparison, method, branches, ab, ba, margin))
     return said
 
 

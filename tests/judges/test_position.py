@@ -16,7 +16,7 @@ from judgetrain.judges.position import position_offset
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Verdict
-from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, number
+from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy, number
 
 PROMPTS = load_prompt_set("compact")
 
@@ -44,11 +44,9 @@ def test_what_is_given_to_the_first_position_is_what_is_measured(pairs: list[tup
 
 def leaning(request: Request, occurrence: int) -> str:
     """A judge that knows the better response, and gives the one that it is shown first 2 points more."""
+    if request.step != "judgment":
+        return noisy(request, occurrence)
     slots = request.slots
-    if request.step == "criteria":
-        return criteria(int(slots["count"]))
-    if request.step == "guideline":
-        return f"by {slots['criterion']}"
     worth = {text: 1 + number(text) % 2 for text in (slots["response_a"], slots["response_b"])}
     return judged(worth[slots["response_a"]] + 2, worth[slots["response_b"]])
 

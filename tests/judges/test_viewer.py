@@ -16,7 +16,6 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
 from judgetrain.label import stage as label_stage
@@ -24,19 +23,11 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from tests.builders.judges import SAMPLING
+from tests.builders.judges import noisy_trees
 from tests.builders.pages import Element, parse
-from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
-TREES = grow(
-    [comparison(i, label="A") for i in range(12)],
-    ScriptedEngine(noisy),
-    PROMPTS,
-    Shape(count=4, criteria=4, guidelines=2, judgments=2),
-    SAMPLING,
-    0,
-)
+TREES = noisy_trees("A" * 12)
 AGAINST = {("A", "B"), ("B", "A"), ("A", "tie"), ("B", "tie")}
 """Verdict and label; a tie contradicts nothing."""
 HOSTILE = "</style></details><script>alert(1)</script><img src=x onerror=alert(1)> \"' & &lt; [a](http://x) \u202e"

@@ -86,8 +86,7 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
 
 
 def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
-    path = tmp_path / "a.dat"
-    path.write_text("query,response_a,response_b\nwhy,yes,no\n")
+    (path := tmp_path / "a.dat").write_text("query,response_a,response_b\nwhy,yes,no\n")
     with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: .* name that ends in \.csv"):
         of(path)
 
@@ -100,12 +99,10 @@ def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(
     assert failures[1] == "wrong_cells: a.csv:4: expected 3 cells, as the first line has, found 2"
     assert failures[2] is not None and "found 4" in failures[2]
     assert failures[3] is not None and failures[3].startswith("missing_field: a.csv:6")
-    path.write_text('query,response_a,response_b\nwhy,"open,b\n')
-    with pytest.raises(DataError, match=r"a\.csv:2: not a row of CSV"):
-        of(path)
-    path.write_text("query,response_a,response_b\n")
-    with pytest.raises(DataError, match=r"a\.csv: the file has no rows"):
-        of(path)
+    for row, message in (('why,"open,b\n', r"a\.csv:2: not a row of CSV"), ("", r"a\.csv: the file has no rows")):
+        path.write_text(f"query,response_a,response_b\n{row}")
+        with pytest.raises(DataError, match=message):
+            of(path)
 
 
 def test_a_row_that_cannot_be_judged_keeps_its_own_id(tmp_path: Path) -> None:

@@ -20,9 +20,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.replies import Reply
-from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage
@@ -44,18 +42,11 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict
 from tests.builders.faulty_server import serving
-from tests.builders.judges import SAMPLING
+from tests.builders.judges import noisy_trees
 from tests.builders.pipeline import check_stage
-from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
+from tests.builders.scripted import ScriptedEngine, number
 
-TREES = grow(
-    [comparison(i, label="AB"[i % 2]) for i in range(40)],
-    ScriptedEngine(noisy),
-    load_prompt_set("compact"),
-    Shape(count=4, criteria=4, guidelines=2, judgments=2),
-    SAMPLING,
-    0,
-)
+TREES = noisy_trees("AB" * 20)
 
 
 SAMPLED = SamplingConfig(0.5, 1.0, 512)

@@ -18,7 +18,6 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label import stage as label_stage
@@ -31,20 +30,12 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Order, mirror
-from tests.builders.judges import SAMPLING
+from tests.builders.judges import noisy_trees
 from tests.builders.label import ANY_EVIDENCE, tree_of
-from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
-TREES = grow(
-    [comparison(i, label="A") for i in range(30)],
-    ScriptedEngine(noisy),
-    PROMPTS,
-    Shape(count=4, criteria=4, guidelines=2, judgments=2),
-    SAMPLING,
-    0,
-)
+TREES = noisy_trees("A" * 30)
 
 
 def verdict(a: float | None, b: float | None) -> str | None:

@@ -76,17 +76,10 @@ def test_a_place_in_a_list_is_written_as_messages_write_it() -> None:
     assert (source.fields, source.labels) == ({"label": "winner"}, {"x": "A"})
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("rounds={cuont: 3}", "^Error merging override"),
-        ("verdicts.source={feilds: {a: b}}", "^Error merging override"),
-        ("verdicts.sorce.fields={a: b}", "^Could not override"),
-    ],
-)
-def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping(override: str, message: str) -> None:
-    with pytest.raises(HydraException, match=message):
-        configured(*recipe_overrides([override]))
+def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping() -> None:
+    for override in ("rounds={cuont: 3}", "verdicts.source={feilds: {a: b}}", "verdicts.sorce.fields={a: b}"):
+        with pytest.raises(HydraException, match=r"^Could not override" if "sorce" in override else "^Error merging"):
+            configured(*recipe_overrides([override]))
 
 
 def test_a_type_that_the_command_line_chooses_drops_what_does_not_fit_it() -> None:

@@ -108,11 +108,7 @@ def test_a_path_of_the_users_recipe_is_read_too(tmp_path: Path) -> None:
     ("stage", "override", "key"),
     [
         ("correct", "correct.source={type: world, path: mine.jsonl}", "correct.source"),
-        (
-            "evaluate",
-            "evaluate.benchmarks=[{name: a, source: {type: world, path: m}}]",
-            "evaluate.benchmarks[0].source",
-        ),
+        ("evaluate", "evaluate.benchmarks.0.source={type: world, path: m}", "evaluate.benchmarks[0].source"),
         ("dialogues", "dialogues.sources=[{name: a, type: world, path: m}]", "dialogues.sources[0]"),
     ],
 )

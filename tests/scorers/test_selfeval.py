@@ -50,8 +50,8 @@ def two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensembles, "PASSES", 2)
 
 
-def out(directory: Path) -> StageRun:
-    return StageRun(directory, "selfeval", 5, Console())
+def made(config: Config, inputs: dict[str, Path], directory: Path) -> None:
+    stage.run(SelfEvalSettings.of(config), inputs, StageRun(directory, "selfeval", 5, Console()))
 
 
 def test_the_table_by_category_equals_a_recount(
@@ -60,7 +60,7 @@ def test_the_table_by_category_equals_a_recount(
     config, inputs, dialogues = prepared
     check_stage("selfeval", config)
     directory = tmp_path / "out"
-    stage.run(SelfEvalSettings.of(config), inputs, out(directory))
+    made(config, inputs, directory)
     answers = list(read_rows(directory, "scores"))
     assert [a["id"] for a in answers] == [d.id for d in dialogues]
     samples = [
@@ -99,11 +99,11 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
     prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
-    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "whole"))
+    made(config, inputs, tmp_path / "whole")
     calls = interrupted(monkeypatch, stage, "score", 2)
     with pytest.raises(KeyboardInterrupt):
-        stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
-    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
+        made(config, inputs, tmp_path / "cut")
+    made(config, inputs, tmp_path / "cut")
     for name in ("scores.jsonl", "metrics.json", "responses-00000-of-00003.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert len(calls) == 1 + 1 + 2 + 3 + 3, (
@@ -128,7 +128,7 @@ def test_limit_temperatures_and_answers_without_a_score(
         ]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
-    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "out"))
+    made(config, inputs, tmp_path / "out")
     rows = {(r["category"], r["method"]): r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert rows["all", "sentprob"]["unscored"] == {"empty_response": 2}
     assert rows["all", "sentprob"]["n"] == 3
@@ -140,7 +140,7 @@ def test_limit_temperatures_and_answers_without_a_score(
         TokenScorer, "generate", lambda self, r, seed: [Completion(prompt_tokens=3, finish_reason="too_long")] * len(r)
     )
     with pytest.raises(DataError, match="no answer could be scored.*empty_response.*answers with nothing"):
-        stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "none"))
+        made(config, inputs, tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
         return [Completion(text=text, prompt_tokens=3, generated_tokens=2, finish_reason="stop") for text in texts]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
-    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "out"))
+    made(config, inputs, tmp_path / "out")
     assert asked == [
         [("which colour ?",), ("say nothing",), (several[2].query,)],
         [("which colour ?", "good 1", "and which shape ?")],

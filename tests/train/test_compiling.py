@@ -36,13 +36,12 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
 def test_without_a_compiler_it_is_said_and_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torch._inductor import cpp_builder
     from torch._inductor.exc import InvalidCxxCompiler
 
     def none_here() -> str:
         raise InvalidCxxCompiler
 
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none_here)
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", none_here)
     assert no_compiler() == "there is no C++ compiler (g++ or clang++)"
     plain = run_initial(tmp_path, config(max_steps=2), sft_rows(16), "plain")
     out = run_initial(tmp_path, config(max_steps=2, regional_compilation=True), sft_rows(16), "left-out")

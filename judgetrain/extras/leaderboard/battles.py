@@ -38,10 +38,10 @@ class Battle:
     """
 
     prompt: str
+    group: str | None = None
     system_a: str
     system_b: str
     outcome: Outcome
-    group: str | None = None
     judge: str | None = None
     lengths: tuple[int, int] | None = None
 

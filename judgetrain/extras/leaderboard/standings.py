@@ -24,7 +24,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A share from 0 to 1 of so many comparisons, and its interval."""
+    """A share from 0 to 1, and its interval.
+
+    ``games``: how many comparisons it is of.
+    """
 
     share: float
     interval: Interval

@@ -22,7 +22,7 @@ from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.measure import Guarantees, guarantees
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import benchmark, run, write_rows
+from tests.builders.evaluate import benchmark, prediction, run, write_rows
 
 
 def judged(of: Benchmark, name: str, skill: float, seed: int) -> list[list[Prediction]]:
@@ -35,17 +35,7 @@ def judged(of: Benchmark, name: str, skill: float, seed: int) -> list[list[Predi
             margin = rng.choice([0.5, 1.5, 3.0])
             said = c.label if rng.random() < min(0.98, skill + 0.15 * margin + 0.01 * k) else "A"
             cost = Cost(generated_tokens=60.0 * k)
-            tier.append(
-                Prediction(
-                    comparison_id=c.id,
-                    method=name,
-                    branches=k,
-                    verdict_ab=said,
-                    verdict_ba=said,
-                    margin=margin,
-                    cost=cost,
-                )
-            )
+            tier.append(prediction(c, name, k, said, said, margin, cost=cost))
         tiers.append(tier)
     return tiers
 
