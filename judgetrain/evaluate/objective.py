@@ -50,7 +50,7 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     if method not in methods:
         raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {', '.join(methods)}")
     there = methods[method].branches(settings.branches) if methods[method].has_branches else []
-    if branches is not None and branches not in there:
+    if branches is not None and branches not in (there or [0]):
         asked = f"with {', '.join(map(str, there))}" if there else "without branches"
         raise ConfigError(f"objective={objective!r}: {method} is asked {asked}, not with {branches}")
 
@@ -72,7 +72,8 @@ def check_search(objective: str | None, settings: EvaluateConfig) -> None:
 
 def described(objective: str, value: float, settings: EvaluateConfig) -> str:
     """The value in words, with what it was measured on."""
-    measured = "the development split" if settings.dev_share else "the comparisons that are reported, which flatters it"
+    reported = "the comparisons that are reported: what is chosen by it is flattered by it"
+    measured = "the development split, of which the report has nothing" if settings.dev_share else reported
     return f"objective: {objective} = {value:.4f} on {measured}"
 
 

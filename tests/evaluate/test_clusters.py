@@ -82,7 +82,7 @@ def test_the_report_the_console_and_the_card_show_what_0_of_12_may_mean(tmp_path
     assert "| dpo | 1 | 0.0 [0.0, 26.5] | 0.0 [0.0, 26.5] |" in text and "100.0 [73.5, 100.0]" in text
     assert "at 0 and 100% Clopper and Pearson's exact one" in text
     printed = [str(c) for table in console_tables(report)[:-1] for column in table.columns for c in column.cells]
-    assert printed.count("0.0 + 26.5") == 2 and printed.count("100.0 - 26.5") == 2
+    assert printed.count("0.0 [0.0, 26.5]") == 2 and printed.count("100.0 [73.5, 100.0]") == 2
     (tmp_path / "README.md").write_text("---\n---\n<!-- measured -->\nNot yet\n<!-- end of measured -->\n")
     add_results(tmp_path, "dpo", [row.to_row() for row in rows], "e4a1")
     card = (tmp_path / "README.md").read_text()

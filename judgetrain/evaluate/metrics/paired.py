@@ -13,6 +13,7 @@ from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.method import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,12 @@ def paired_comparisons(
 ) -> Iterator[PairedComparison]:
     """Paired differences between the methods of a benchmark.
 
-    Branching judges: each against the one before it in ``evaluate.methods`` at the same number of branches; each with
-    the most branches against itself with the fewest; the last with the fewest against the first with the most. All
-    other methods (asked once, scorers, stored verdicts, baselines): against the last branching judge, with the most
-    branches, or where there is none, against the first method.
+    Branching judges that are asked in one way: each against the one before it in ``evaluate.methods`` at the same
+    number of branches; each with the most branches against itself with the fewest; the last with the fewest against the
+    first with the most. One judge asked in several ways (``dpo``, ``dpo+sampled``): each way against the first, at the
+    same number of branches. All other methods (asked once, scorers, stored verdicts, baselines): against the last
+    branching judge that is asked in the first way, with the most branches, or where there is none, against the first
+    method.
     """
     labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
     prompts = [benchmark.prompt_of(benchmark.comparisons[i]) for i in labelled]
@@ -75,10 +78,22 @@ def _pairs(keys: Sequence[MethodKey]) -> list[tuple[MethodKey, MethodKey]]:
     for key in sorted((k for k in keys if k.branches), key=lambda k: k.branches):
         counts.setdefault(key.method, []).append(key.branches)
     names = [name for name in dict.fromkeys(key.method for key in keys) if name in counts]
-    pairs = [(MethodKey(b, k), MethodKey(a, k)) for a, b in pairwise(names) for k in counts[b]]
-    pairs += [(MethodKey(name, counts[name][-1]), MethodKey(name, counts[name][0])) for name in names]
-    if len(names) > 1 and len(counts[names[0]]) > 1:
-        pairs.append((MethodKey(names[-1], counts[names[-1]][0]), MethodKey(names[0], counts[names[0]][-1])))
-    reference = MethodKey(names[-1], counts[names[-1]][-1]) if names else next(iter(keys), None)
-    pairs += [(reference, key) for key in keys if reference and not key.branches]
-    return [(first, second) for first, second in pairs if first != second and {first, second} <= {*keys}]
+    ways: dict[tuple[str, ...], list[str]] = {}
+    judges: dict[str, list[str]] = {}
+    for name in names:
+        method = Method.parse(name)
+        ways.setdefault(method.options, []).append(name)
+        judges.setdefault(name.removesuffix("".join(f"+{o}" for o in method.options)), []).append(name)
+    pairs: list[tuple[MethodKey, MethodKey]] = []
+    for same in ways.values():
+        pairs += [(MethodKey(b, k), MethodKey(a, k)) for a, b in pairwise(same) for k in counts[b]]
+        pairs += [(MethodKey(name, counts[name][-1]), MethodKey(name, counts[name][0])) for name in same]
+        if len(same) > 1 and len(counts[same[0]]) > 1:
+            pairs.append((MethodKey(same[-1], counts[same[-1]][0]), MethodKey(same[0], counts[same[0]][-1])))
+    for first, *others in judges.values():
+        pairs += [(MethodKey(name, k), MethodKey(first, k)) for name in others for k in counts[name]]
+    last = next(iter(ways.values()))[-1] if ways else None
+    reference = MethodKey(last, counts[last][-1]) if last else next(iter(keys), None)
+    pairs += [(reference, key) for key in keys if reference and not key.branches and key != reference]
+    pairs = [(first, second) for first, second in pairs if first != second]
+    return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
