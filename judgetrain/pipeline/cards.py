@@ -46,7 +46,7 @@ def fill(judge: Path, newest: Path | None = None) -> None:
     from judgetrain.train.card import add_results, own_rows
 
     name, found = judge.parent.name, _measuring(judge, newest)
-    parts: dict[str, Callable[[Path, str], str]] = {"Differences in agreement on the same comparisons": _differences}
+    parts: dict[str, Callable[[Path, str], str]] = {}
     for room in rooms.rooms():
         parts |= resolve_name(room.card) if room.card else {}
     sections = {}
@@ -58,27 +58,6 @@ def fill(judge: Path, newest: Path | None = None) -> None:
     )
     source = _source(evaluation) + _seed(evaluation) if evaluation else ""
     add_results(judge / "model", name, rows, source, sections=sections, made=list(_made(judge)))
-
-
-def _differences(directory: Path, judge: str) -> str:
-    """The rows of ``paired.json`` in which the judge stands first, or second: then turned round."""
-    from judgetrain.train.card import table
-
-    rows = []
-    for row in read_json(directory / "paired.json") or []:
-        names = [row[side]["method"] for side in ("first", "second")]
-        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
-        difference, ends = 100 * row["agreement_difference"], row["agreement_difference_ci"]
-        ends = [100 * end for end in ends or ()]
-        if names[0] != judge:
-            sides, difference, ends = sides[::-1], -difference, [-end for end in reversed(ends)]
-        if judge in names and names[0] != names[1]:
-            interval = f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else ""
-            p = "–" if row["bootstrap_p"] is None else f"{row['bootstrap_p']:.3f}"
-            told = f"{difference:+.1f}{interval}"
-            rows.append((row["benchmark"], sides[0], sides[1].removesuffix("@0"), told, p))
-    columns = "benchmark | this | other | difference | p"
-    return f"In points (paired bootstrap over prompts):\n\n{table(columns, rows)}" if rows else ""
 
 
 def _measuring(judge: Path, newest: Path | None) -> list[Path]:

@@ -23,7 +23,7 @@ from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
-from judgetrain.pipeline.key_names import is_key, key_types, nearest_key
+from judgetrain.pipeline.key_names import is_key, key_types, nearest_key, section_of
 from judgetrain.pipeline.options import RECIPES, groups, recipes
 
 GROUPS = {
@@ -97,11 +97,11 @@ def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
     every = rooms.sections()
     if arguments is None or any(a.partition("=")[0] in SHOWN for a in arguments):
         return frozenset(every)
-    named = {re.split(r"[.=\[]", argument.lstrip("+~"), maxsplit=1)[0] for argument in arguments}
+    named = {section_of(argument) for argument in arguments}
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key in ("recipe", "+recipe") and _is_file(value) and Path(value).is_file():
-            named |= {key.partition(".")[0] for key in _leaves(_load_recipe(Path(value)))}
+            named |= {section_of(key) for key in _leaves(_load_recipe(Path(value)))}
     return frozenset(name for name, section in every.items() if section.core or name in named)
 
 
@@ -247,7 +247,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
     found = vars(run)
     layers = _layers(overrides)
-    named = {key.partition(".")[0].partition("[")[0] for layer in layers for key in layer}
+    named = {section_of(key) for layer in layers for key in layer}
     _complete(run, "", layers)
     config = Config(**{field.name: found[field.name] for field in dataclasses.fields(RunConfig)})
     for name, section in rooms.sections().items():

@@ -112,11 +112,16 @@ def records() -> dict[str, Any]:
 def every_key(named: Collection[str] | None = None, apart: Collection[str] = ()) -> Iterator[Key]:
     """Every key of the configuration; ``named``: only of the sections in which these keys are."""
     yield from keys_of(RunConfig(), apart=apart)
-    wanted = None if named is None else {re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0] for key in named}
+    wanted = None if named is None else {section_of(key) for key in named}
     for section in rooms.sections().values():
         if wanted is None or section.name in wanted:
             yield Key(name=section.name, meaning=section.doc)
             yield from keys_of(section.load()(), f"{section.name}.", apart)
+
+
+def section_of(key: str) -> str:
+    """The section (or group) that a key of the command line, with its value or without, is in."""
+    return re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0]
 
 
 def nearest_key(wrong: str) -> str | None:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from judgetrain.artifacts.console import Console, quiet_libraries
 from judgetrain.artifacts.executors.base import make_executor
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
 from judgetrain.errors import JudgetrainError, TrainingError
 from judgetrain.pipeline.config import Config
@@ -41,9 +42,10 @@ CHECK_PARENT = 0.2
 
 @dataclass(frozen=True)
 class Task:
-    """A stage that needs every process, and where its files are."""
+    """A stage that needs every process: what it reads of the configuration, and where its files are."""
 
     stage: str
+    settings: StageSettings
     directory: str
     inputs: Mapping[str, Path]
 
@@ -62,16 +64,15 @@ class Silent(Console):
 def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
     """Where a stage writes."""
     home, recipe = Path(config.output_dir), config.recipe_name
-    executor = make_executor(config.executor, gpus_of(STAGES[task.stage].settings.of(config)), console.line)
+    executor = make_executor(config.executor, gpus_of(task.settings), console.line)
     directory = Path(task.directory)
     return StageRun(directory, task.stage, config.seed, console, writes, home, recipe, executor=executor)
 
 
-def run_stage(config: Config, task: Task, out: StageRun) -> None:
+def run_stage(task: Task, out: StageRun) -> None:
     """Run the stage's code on the settings that it reads."""
-    stage = STAGES[task.stage]
     try:
-        stage.run(stage.settings.of(config), task.inputs, out)
+        STAGES[task.stage].run(task.settings, task.inputs, out)
     finally:
         out.executor.close()
         free_memory()
@@ -82,7 +83,7 @@ def follow(config: Config) -> None:
     quiet_libraries(terminal=False)
     world = distributed.current()
     while (task := world.decide(lambda: None)) is not None:
-        run_stage(config, task, stage_run(config, task, Silent(), writes=False))
+        run_stage(task, stage_run(config, task, Silent(), writes=False))
 
 
 def call(task: Task | None) -> None:

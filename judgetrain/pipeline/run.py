@@ -281,7 +281,7 @@ class Pipeline:
         resumed = any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
-        task = Task(name, str(plan.directory), {i: each.directory for i, each in plan.inputs.items()})
+        task = Task(name, plan.settings, str(plan.directory), {i: each.directory for i, each in plan.inputs.items()})
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
@@ -299,7 +299,7 @@ class Pipeline:
             for i, directory in task.inputs.items():
                 track.uses(directory, plan.inputs[i].manifest or {})
             with full_disk_explained(plan.directory):
-                run_stage(self.config, task, out)
+                run_stage(task, out)
             manifest = sealed(plan.directory, self._manifest(plan, out), self._hashes)
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})

@@ -201,10 +201,8 @@ WORDS = [
     ('{"error": {"message": "max_tokens is too large: 99999"}}', "max_tokens is too large: 99999"),
     ('{"object": "error", "message": "max_tokens too large"}', "max_tokens too large"),
     ('{"detail": "max_tokens too large"}', "max_tokens too large"),
-    ('[{"error": {"message": "max_tokens too large"}}]', "max_tokens too large"),
     ("max_tokens\n too large", "max_tokens too large"),
     ('{"error": {"message": "no \\ud83d"}}', "no ?"),
-    ("<html><head><title>x</title></head><body><h1>502</h1> Bad gateway</body></html>", "502 Bad gateway"),
     ("x" * 5000, "x" * SAID + "…"),
 ]
 
@@ -212,7 +210,7 @@ WORDS = [
 def test_a_servers_own_words_reach_the_message(
     server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of OpenAI, vLLM, FastAPI, Google, and of whoever answers with text or a page."""
+    """Of OpenAI, vLLM, FastAPI, and of whoever answers with text."""
     for body, words in WORDS:
         assert words_of(body) == words
     body, words = WORDS[0]

@@ -113,7 +113,7 @@ def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
 
 
 def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
-    """Evaluation, floors, differences turned round, attacks, coverage and training data; nothing else."""
+    """Evaluation, floors, attacks, coverage and training data; nothing else."""
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d", upstream={"label": "bb"}, notes={"training": {"steps": 7}})
     finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"})
@@ -136,16 +136,13 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     ]
     rows += [row("sft", 5, 0.6), row("longer", 0, 0.38)]
     write_json_atomic(evaluation / "metrics.json", rows)
-    sides = {"first": {"method": "sft", "branches": 5}, "second": {"method": "dpo", "branches": 5}}
-    difference = {"agreement_difference": -0.15, "agreement_difference_ci": [-0.2, -0.1], "bootstrap_p": 0.004}
-    write_json_atomic(evaluation / "paired.json", [{"benchmark": "world", **sides, **difference}])
     other = finished(tmp_path, "evaluate", "ffff", upstream={"dpo": "another"})
     write_json_atomic(other / "metrics.json", [row("dpo", 1, 0.111)])
     fill(judge)
     text = (directory / "README.md").read_text()
     day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
     assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
-    assert "`longer` 0.380" in text and "| world | dpo@5 | sft@5 | +15.0 [+10.0, +20.0] | 0.004 |" in text
+    assert "`longer` 0.380" in text
     assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "- world: answers 70% of the comparisons" in text
@@ -186,8 +183,6 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     judge = finished(tmp_path, "dpo", "f00d")
     attack = {"attack": "", "kind": "edit", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     check = {"benchmark": "world", "rule": "dpo beats sft", "first": "dpo@5", "passed": True, "told": "better", "n": 9}
-    sides = {"first": {"method": "dpo", "branches": 5}, "second": {"method": "sft", "branches": 5}}
-    paired = {"agreement_difference": 0.04, "agreement_difference_ci": [0.01, 0.07], "bootstrap_p": 0.03}
     told = {"selective": {"told": "answers 70%"}}
 
     def evaluated(mark: str, day: str, agreement: float, **files: Any) -> None:
@@ -199,9 +194,7 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
         os.utime(place / "manifest.json", (when, when))
 
     gate = {"passed": True, "untested": [], "checks": [check]}
-    evaluated(
-        "aaaa", "2026-11-01", 0.7, row={"guarantees": told}, gate=gate, paired=[{"benchmark": "w", **sides, **paired}]
-    )
+    evaluated("aaaa", "2026-11-01", 0.7, row={"guarantees": told}, gate=gate)
     evaluated("bbbb", "2026-11-02", 0.71, row={"robustness": [attack]})
     evaluated("cccc", "2026-11-03", 0.72)
     fill(judge)
@@ -210,8 +203,6 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
     assert "### Where it may answer alone\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world: answers 70%" in text
     assert "### Gate\n\nBy evaluation `aaaa`, 2026-11-01:" in text and "- passed, world (n = 9)" in text
-    assert "### Differences in agreement on the same comparisons\n\nBy evaluation `aaaa`" in text
-    assert "| dpo@5 | sft@5 | +4.0" in text
     fill(judge, tmp_path / "artifacts" / "evaluate" / "bbbb")
     assert "By evaluation `bbbb`, 2026-11-02, seed 5;" in (directory / "README.md").read_text(), (
         "this one counts as last"

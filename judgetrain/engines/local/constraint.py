@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-FEW = 32
-"""Where more tokens than these are admitted, the text is free: what can follow them is not looked at."""
 
 
 class Constraints:
@@ -92,58 +87,27 @@ class Matcher:
     def forbid(self, logits: torch.Tensor) -> None:
         """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity.
 
-        A vocabulary of whole words may have the token ``A`` and none that goes on to ``Analysis``: of a few admitted
-        tokens, those that no other can follow are forbidden too. Where no token is left, the text can only end,
-        incomplete.
+        Where no token is left, the text can only end, incomplete.
 
         Raises:
             EngineError: no token begins the pattern.
         """
         import xgrammar
 
-        bitmask = self._next(logits.shape[-1])
-        admitted = _few(bitmask)
-        xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
-        if admitted and len(admitted) > 1:
-            dead = [token for token in admitted if self._leads_nowhere(token, logits.shape[-1])]
-            if len(dead) < len(admitted):
-                logits[dead] = float("-inf")
-        elif admitted == [] and not self._begun:
+        bitmask = xgrammar.allocate_token_bitmask(1, logits.shape[-1])
+        self._matcher.fill_next_token_bitmask(bitmask)
+        bitmask &= self._text
+        if bitmask.any():
+            xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
+        elif self._begun:
+            logits.fill_(float("-inf"))[self._ends.to(logits.device)] = 0.0
+        else:
             raise EngineError(
                 f"no token of this tokenizer begins the pattern {self._pattern!r}: change the words of 'frame' in "
                 "the prompt set's step 'judgment', or leave out judge.constrained and tree.constrained"
             )
-        elif admitted == []:
-            logits[self._ends.to(logits.device)] = 0.0
-
-    def _next(self, vocabulary: int) -> torch.Tensor:
-        """The tokens that go on with the text, as bits ``[1, vocabulary / 32]``."""
-        import xgrammar
-
-        bitmask = xgrammar.allocate_token_bitmask(1, vocabulary)
-        self._matcher.fill_next_token_bitmask(bitmask)
-        return bitmask & self._text
-
-    def _leads_nowhere(self, token: int, vocabulary: int) -> bool:
-        """Whether the text, after a token that it may go on by, is incomplete and no other token follows."""
-        self._matcher.accept_token(token)
-        stuck = not self._matcher.is_terminated() and not self._next(vocabulary).any()
-        self._matcher.rollback(1)
-        return stuck
 
     def accept(self, token: int) -> None:
         """Go on by the token that was drawn."""
         self._begun = True
         self._matcher.accept_token(token)
-
-
-def _few(bitmask: torch.Tensor) -> list[int] | None:
-    """The tokens of a bitmask; None where they are more than a few."""
-    words = bitmask[0].numpy()
-    (used,) = words.nonzero()
-    if len(used) > FEW:
-        return None
-    bits = np.unpackbits(words[used].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
-    word, bit = bits.nonzero()
-    tokens: list[int] = (32 * used[word] + bit).tolist()
-    return tokens if len(tokens) <= FEW else None

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from judgetrain.engines.answers import writable
 from judgetrain.errors import EngineError
@@ -16,19 +15,15 @@ SAID = 300
 """Characters of a refusing server's message that are repeated."""
 
 _EMPTY = re.compile(
-    r"insufficient[ _-]?(?:quota|balance|credits?|funds)|(?:credit|account) balance|out of credits?"
-    r"|no credits? (?:left|remain)|billing[ _](?:hard[ _]limit|not[ _]active)|billing (?:is|has been) (?:disabled|not)"
-    r"|payment[ _]required|arrearage|overdue[ _-]?payment|in good standing|recharge|top[ -]?up your"
-    r"|(?:credits?|balance|funds) (?:is|are|has|have)? ?(?:been )?(?:exhausted|depleted|insufficient|used up)",
+    r"insufficient[ _-]?(?:quota|balance|credits?|funds)|(?:credit|account) balance|no credits? (?:left|remain)"
+    r"|billing[ _](?:hard[ _]limit|not[ _]active)|payment[ _]required|arrearage|overdue[ _-]?payment|in good standing"
+    r"|(?:credits?|balance|funds) (?:is |are |has been )?(?:exhausted|depleted|insufficient|used up)",
     re.IGNORECASE,
 )
-"""How services say that an account has nothing left; a quota by itself may be one of a minute."""
-_USED = r"(?:exceeded|exhausted|used up)"
-_QUOTA = re.compile(rf"quota[^.]{{0,40}}{_USED}|{_USED}[^.]{{0,40}}quota", re.IGNORECASE)
-_A_MOMENT = re.compile(
-    r"retry in|try again in|per[ _-]?(?:second|minute|hour)|RetryInfo|retryDelay|rate[ _]limit", re.IGNORECASE
-)
-_TAG = re.compile(r"<(style|script|head)\b.*?(?:</\1>|\Z)|</?[a-z][^<>]*>|<!doctype[^<>]*>", re.DOTALL | re.IGNORECASE)
+"""How services say that an account has nothing left."""
+_QUOTA = re.compile(r"quota[^.]{0,40}(?:exceeded|exhausted)|(?:exceeded|exhausted)[^.]{0,40}quota", re.IGNORECASE)
+_A_MOMENT = re.compile(r"retry|try again|per[ _-]?(?:second|minute|hour)|rate[ _]limit", re.IGNORECASE)
+"""A quota by itself may be one of a minute."""
 
 
 class UnusableError(EngineError):
@@ -64,26 +59,18 @@ def error_of(content: bytes) -> int | None:
 
 
 def words_of(text: str) -> str:
-    """What the body of a refusal says in words, without the JSON or HTML around them; on one line, and not for ever."""
+    """What the body of a refusal says, on one line, and not for ever: OpenAI's ``error.message``, else all of it."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
-    if isinstance(body, Mapping) and "choices" in body:
-        return ""
-    said = body if isinstance(body, str) else _message(body) or text
-    line = writable(" ".join(_TAG.sub(" ", said).split()))
+    if isinstance(body, Mapping):
+        if "choices" in body:
+            return ""
+        said = body.get("error") or body.get("message") or body.get("detail")
+        body = said.get("message", said) if isinstance(said, Mapping) else said
+    line = writable(" ".join((body if isinstance(body, str) and body else text).split()))
     return line if len(line) <= SAID else f"{line[:SAID]}…"
-
-
-def _message(body: Any) -> str:
-    """The first text in an error's usual places: OpenAI's ``error.message``, FastAPI's ``detail``, Google's list."""
-    if isinstance(body, list):
-        body = body[0] if body else None
-    if not isinstance(body, Mapping):
-        return body if isinstance(body, str) else ""
-    places = (body.get(name) for name in ("error", "message", "detail", "msg", "code"))
-    return next((said for place in places if (said := _message(place).strip())), "")
 
 
 def is_empty_account(status: int, text: str, prompt: str) -> bool:

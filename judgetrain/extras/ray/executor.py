@@ -24,10 +24,6 @@ WORST = 8
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
-LOOK = 5.0
-"""Seconds between two looks at what is late."""
-LATE = 30.0
-"""Seconds after which workers that are not ready are said to wait for room."""
 PATIENCE = 600.0
 """Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
 ENDING = 30.0
@@ -57,7 +53,6 @@ class RayExecutor:
         self._free: deque[Any] = deque()
         self._at: dict[Any, tuple[str, int]] = {}
         self._calls = self._deaths = self._failed = 0
-        self._asked, self._told = 0.0, False
         self._need = Share(gpus=0)
 
     @staticmethod
@@ -151,9 +146,8 @@ class RayExecutor:
             self.close()
         if self._workers:
             return
-        self._told, self._failed, self._need = False, 0, need
-        self._room = sum(share.holds(self._need) for share in found)
-        if not (number := self._config.workers or self._room):
+        self._failed, self._need = 0, need
+        if not (number := self._config.workers or sum(share.holds(need) for share in found)):
             raise EngineError(
                 f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}"
             )
@@ -166,7 +160,6 @@ class RayExecutor:
         worker = self._make()
         self._workers.append(worker)
         self._coming[worker.ready.remote()] = worker
-        self._asked = time.monotonic()
 
     def _joined(self, call: Any) -> None:
         import ray
@@ -230,25 +223,11 @@ class RayExecutor:
         """
         import ray
 
-        began, busy, patience = time.monotonic(), [*under_way], PATIENCE
-        while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=min(LOOK, patience))[0]):
-            if not busy and time.monotonic() - began >= patience:
-                raise self._nowhere()
-            self._look()
-        self._look()
+        busy = [*under_way]
+        wait = None if busy else PATIENCE
+        if not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=wait)[0]):
+            raise self._nowhere()
         return answered[0]
-
-    def _look(self) -> None:
-        """Say, once, that workers wait: those for which there never was room, or that are late."""
-        ready, number = len(self._workers) - len(self._coming), len(self._workers)
-        late = time.monotonic() - self._asked > LATE
-        if self._told or ready == number or not (late or ready >= self._room):
-            return
-        self._told = True
-        self._say(
-            f"executor=ray: {ready} of {number} workers are ready and get shards; the others start or wait for a "
-            f"node with {self._need} to spare; the cluster has {described()}"
-        )
 
     def _nowhere(self) -> EngineError:
         return EngineError(
