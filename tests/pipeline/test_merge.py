@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -144,32 +143,3 @@ def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called
     merge(settings)
     rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
     assert [r["method"] for r in rows] == ["dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)", "first"]
-
-
-def test_a_plot_over_the_swept_key(tmp_path: Path) -> None:
-    whole, root = benchmark(12), tmp_path / "artifacts"
-    for mark, beta, seed, right in (("d", 0.05, 1, 3), ("c", 0.5, 1, 6), ("b", 0.5, 2, 8), ("a", 10.0, 1, 9)):
-        evaluation(root, mark, beta, seed, right, whole)
-    merge(pipeline(tmp_path))
-    found = json.loads((tmp_path / "reports" / "all" / "summary.json").read_text())["swept"]
-    assert {v["key"] for v in found} == {"train.dpo.beta"}
-    assert {(v["series"], v["value"]): (v["agreement"], v["seeds"]) for v in found} == {
-        ("dpo@1", "0.05"): (pytest.approx(3 / 12), 1),
-        ("dpo@1", "0.5"): (pytest.approx(7 / 12), 2),
-        ("dpo@1", "10.0"): (pytest.approx(9 / 12), 1),
-    }
-    page = (tmp_path / "reports" / "all" / "report.html").read_text()
-    figure = page[page.index("Agreement by train.dpo.beta") :].partition("</figure>")[0]
-    places = [float(x) for x in re.findall(r'<circle class="c0" cx="([\d.]+)"', figure)]
-    assert len(places) == 3 and places[2] - places[1] == pytest.approx(places[1] - places[0], abs=0.2)
-    assert all(f">{value}</text>" in figure for value in ("0.05", "0.5", "10.0"))
-    assert "dpo@1, train.dpo.beta=0.5: 58.3%, mean of 2 runs" in figure
-    assert figure.count("bar") == 2, "a mean has no interval"
-
-
-def test_without_a_swept_key_there_is_no_plot(tmp_path: Path) -> None:
-    evaluation(tmp_path / "artifacts", "a", 0.1, 1, 4, benchmark(12))
-    evaluation(tmp_path / "artifacts", "b", 0.1, 2, 5, benchmark(12))
-    merge(pipeline(tmp_path))
-    assert "Agreement by seed" not in (tmp_path / "reports" / "all" / "report.html").read_text()
-    assert json.loads((tmp_path / "reports" / "all" / "summary.json").read_text())["swept"] == []

@@ -15,9 +15,8 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.report import Report, lineage
-from judgetrain.evaluate.report.run_names import MEASURED, flat, method_names, natural, run_labels, swept_keys, telling
+from judgetrain.evaluate.report.run_names import MEASURED, flat, method_names, natural, run_labels, swept_keys
 from judgetrain.evaluate.report.sections import SeedMeans
-from judgetrain.evaluate.report.swept import swept_values
 
 SEED = "seed"
 
@@ -79,7 +78,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         for method, found in figures.items()
         for number, name in zip(found, method_names(method, given[method], found), strict=True)
     }
-    tells = {m: telling(list(given[m].values()), list(found.values())) for m, found in figures.items()}
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     chosen: dict[str, dict[Hashable, Choice]] = {}
@@ -107,7 +105,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         versions=runs[0].manifest["versions"],
         runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],
         seeds=_over_seeds(runs),
-        swept=swept_values([(run.settings, run.rows) for run in runs], tells),
     )
 
 

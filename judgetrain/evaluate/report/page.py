@@ -12,7 +12,6 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import one_each
-from judgetrain.evaluate.report.swept import swept_charts
 from judgetrain.evaluate.report.table import TEMPLATES, Table, percent
 from judgetrain.evaluate.report.text import table_lines
 
@@ -26,7 +25,6 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         links=links or {},
         day=datetime.date.today().isoformat(),
         figures=figures,
-        swept_charts=swept_charts,
     )
 
 

@@ -15,7 +15,6 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import sections
 from judgetrain.evaluate.report.sections import SeedMeans
-from judgetrain.evaluate.report.swept import SweptValue
 from judgetrain.evaluate.report.table import Columns, Table, number
 
 Row = Mapping[str, Any]
@@ -28,10 +27,9 @@ class Report:
     """What a report is made of.
 
     ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was left
-    out, the numbers of branches ``chosen`` on a development split, the ``lineage``
-    (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
-    ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
-    setting that differs, ``records`` what extras noted of each benchmark, by their names.
+    out, the numbers of branches ``chosen`` on a development split, the ``lineage`` (manifests of everything upstream)
+    and package ``versions``. ``runs`` describes the runs that were put together, ``seeds`` the means over runs that
+    differ in nothing but their seed, ``records`` what extras noted of each benchmark, by their names.
     """
 
     recipe: str
@@ -44,7 +42,6 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
     seeds: Sequence[SeedMeans] = ()
-    swept: Sequence[SweptValue] = ()
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:

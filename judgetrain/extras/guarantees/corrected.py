@@ -10,14 +10,12 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.intervals import unseen
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.verdicts import merged
-from judgetrain.extras.guarantees.prediction_powered import LEAST, PoweredMean, labels_needed, powered_mean
+from judgetrain.extras.guarantees.prediction_powered import LEAST, PoweredMean, powered_mean
 from judgetrain.judges.base import SHARES, Prediction
 from judgetrain.schema import Comparison
 
 AGREEMENT = "agreement"
 """What a record is about that is of no model."""
-WIDTH = 0.1
-"""Of the interval whose labels are counted: ten points."""
 WORTH = 1.05
 """Verdicts add something where they are worth so many times the labels."""
 Item = tuple[Comparison, Prediction, float | None, float]
@@ -29,9 +27,8 @@ class Corrected:
     """A share by ``n`` labels and ``unlabelled`` verdicts, beside that by the labels alone; 95% intervals, Wilson's.
 
     ``about``: :data:`AGREEMENT`, or the model whose win rate it is (a tie is half a win). ``effective``: how many
-    labels alone would give as narrow an interval; ``needed``: labels for an interval of :data:`WIDTH`,
-    None: more than there are comparisons. ``told``: the same in a sentence. All
-    other numbers are None where there are too few labels for an interval.
+    labels alone would give as narrow an interval. ``told``: the same in a sentence. All other numbers are None where
+    there are too few labels for an interval.
     """
 
     about: str
@@ -44,7 +41,6 @@ class Corrected:
     power: float | None = None
     correlation: float | None = None
     effective: float | None = None
-    needed: int | None = None
     adds: bool = False
     told: str = ""
 
@@ -119,7 +115,6 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
         told = f"{_alike(about, value, n)}: the interval is Clopper and Pearson's, of the labels alone"
         shares = {"estimate": value, "estimate_ci": ends, "alone": value, "alone_ci": ends}
         return Corrected(about=about, n=n, unlabelled=rest, told=told, **shares)  # type: ignore[arg-type]
-    needed = labels_needed(found, WIDTH)
     interval, alone_interval = found.bounded()
     adds = found.effective >= WORTH * n
     return Corrected(
@@ -133,9 +128,8 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
         power=round(found.power, 6),
         correlation=round(found.correlation, 6),
         effective=round(found.effective, 1),
-        needed=needed,
         adds=adds,
-        told=f"{_worth(found, adds)}; {_still(found, needed)}",
+        told=_worth(found, adds),
     )
 
 
@@ -154,10 +148,3 @@ def _worth(found: PoweredMean, adds: bool) -> str:
             f"{found.correlation:.2f}), use the {found.n} labels alone"
         )
     return f"with {found.unlabelled} verdicts {found.n} labels are worth {found.effective:.0f}"
-
-
-def _still(found: PoweredMean, needed: int | None) -> str:
-    points = f"±{50 * WIDTH:.1f} points"
-    if needed is None:
-        return f"{points} are out of reach even with all {found.n + found.unlabelled} labelled: add comparisons"
-    return f"{points} need {needed - found.n} more labels" if needed > found.n else f"{points} are reached"

@@ -130,17 +130,3 @@ def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.flo
     covariance = float(np.mean((y - y.mean()) * (f - f.mean())))
     variance = float(np.var(np.concatenate([f, g]), ddof=1))
     return float(np.clip(covariance / ((1 + len(y) / len(g)) * variance), 0.0, 1.0))
-
-
-def labels_needed(found: PoweredMean, width: float) -> int | None:
-    """How many of the ``n + unlabelled`` comparisons need a label for an interval of a width; None: all are too few.
-
-    The variance of m labels among M comparisons is v/m * (1 - r^2 * (1 - m/M)), with v that of a single label and r the
-    correlation (the best lambda put into the variance). Never below :data:`LEAST`.
-    """
-    wanted = (width / (2 * Z)) ** 2
-    pool, one = found.n + found.unlabelled, found.variance_alone * found.n
-    known = max(0.0, found.correlation) ** 2
-    left = wanted - one * known / pool
-    needed = max(LEAST, int(np.ceil(one * (1 - known) / left - 1e-9))) if left > 0 else pool + 1
-    return needed if needed <= pool else None

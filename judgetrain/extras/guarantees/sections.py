@@ -141,7 +141,6 @@ def _corrected(rows: Rows) -> Table:
         "labels": lambda item: item[1].n,
         "verdicts": lambda item: item[1].unlabelled,
         "worth": lambda item: number(item[1].effective, 0),
-        "needed": lambda item: item[1].needed or "–",
         "in words": lambda item: item[1].told,
     }
     return Table.of("Corrected by verdicts", shown, columns, names=2, folded=True)

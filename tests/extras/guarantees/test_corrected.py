@@ -81,7 +81,6 @@ def test_win_rates_and_agreement_are_those_of_ppi_python_on_a_recount() -> None:
         half = (float(high[0]) - float(low[0])) / 2 / 1.959964
         assert found[name].effective == pytest.approx(len(y) * classical**2 / half**2, abs=0.06)
     assert found["x"].adds and f"{found['x'].n} labels are worth {found['x'].effective:.0f}" in found["x"].told
-    assert f"need {found['x'].needed - found['x'].n} more labels" in found["x"].told  # type: ignore[operator]
 
 
 def test_a_judge_who_says_anything_adds_nothing_and_the_report_says_so() -> None:
@@ -90,7 +89,6 @@ def test_a_judge_who_says_anything_adds_nothing_and_the_report_says_so() -> None
     for model in MODELS:
         assert not found[model].adds and "the judge adds nothing" in found[model].told
         assert found[model].estimate_ci == pytest.approx(found[model].alone_ci, abs=0.01)
-    assert "±5.0 points" in found["x"].told
 
 
 def test_labels_are_taken_away_to_see_what_fewer_would_tell() -> None:

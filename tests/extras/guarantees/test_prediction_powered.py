@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from judgetrain.extras.guarantees.prediction_powered import LEAST, PoweredMean, labels_needed, powered_mean
+from judgetrain.extras.guarantees.prediction_powered import PoweredMean, powered_mean
 from tests.benchmarks.powered_coverage import Setting, coverage
 
 SCORES = (0.0, 0.5, 1.0)
@@ -110,18 +110,3 @@ def test_a_useless_judge_is_left_out_and_nothing_unlabelled_is_no_error() -> Non
         powered_mean([], [], [1.0])
     with pytest.raises(ValueError, match="are needed"):
         powered_mean([1.0], [1.0, 0.0], [])
-
-
-def test_so_many_labels_give_the_width_that_was_asked_for() -> None:
-    pool, width = 3000, 0.06
-    pilots = [powered_mean(*drawn(seed, 400, pool - 400, 0.8)) for seed in range(40)]
-    found = [labels_needed(pilot, width) for pilot in pilots]
-    needed = int(np.mean([n for n in found if n is not None]))  # each of them knows its 400 labels alone
-    widths = []
-    for seed in range(40):
-        y, f, g = drawn(seed, needed, pool - needed, 0.8)
-        widths.append(np.ptp(normal(powered_mean(y, f, g))))
-    assert np.mean(widths) == pytest.approx(width, rel=0.04)
-    assert labels_needed(pilots[0], 0.01) is None, "all 3000 labels are too few"
-    sure = powered_mean([1.0] * 59 + [0.0], [1.0] * 59 + [0.0], [1.0] * 900)
-    assert labels_needed(sure, 0.2) == LEAST, "no interval is told of fewer"
