@@ -94,8 +94,8 @@ class LabelConfig:
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     orders_together: bool = key(
         False,
-        "draw SFT judgments two by two, one in each order by the same guideline, so that no place is taught alone "
-        "(train.sft.orders_together trains them in one batch)",
+        "draw SFT judgments two by two, one in each order by the same guideline, and train them in one batch, so that "
+        "no place is taught alone",
         active_if=lambda c: c.orders_together,
     )
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)

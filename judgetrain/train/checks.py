@@ -8,7 +8,7 @@ from dataclasses import fields
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean
 from judgetrain.schema import ORDERS
-from judgetrain.train.config import InitialConfig, SftConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import InitialConfig, TrainConfig, TrainerConfig
 
 OWN = frozenset(
     (
@@ -36,22 +36,25 @@ def check_training(key: str, config: TrainerConfig) -> None:
         raise ConfigError(f"{key}.trainer.{known}: is not given here; see {key}.{known}")
     if decided := next((name for name in config.trainer if name in OWN), None):
         raise ConfigError(f"{key}.trainer.{decided}: judgetrain decides it; leave it out")
-    if isinstance(config, SftConfig) and config.orders_together and config.per_device_train_batch_size % len(ORDERS):
-        raise ConfigError(
-            f"{key}.per_device_train_batch_size={config.per_device_train_batch_size}: "
-            f"{key}.orders_together puts both orders into one batch; give an even number"
-        )
     if not isinstance(config, InitialConfig) or not config.verdict_token_warmup:
         return
-    if not config.orders_together:
-        raise ConfigError(
-            f"{key}.verdict_token_warmup={config.verdict_token_warmup:g}: a verdict is learned from both orders at "
-            f"once; set {key}.orders_together=true"
-        )
+    check_together(key, config, f"{key}.verdict_token_warmup")
     if config.max_steps > 0:
         raise ConfigError(
             f"{key}.max_steps={config.max_steps}: counts the steps of {key}.verdict_token_warmup too, so that little "
             f"of the form would be learned; leave one of them out, or set {key}.num_train_epochs"
+        )
+
+
+def check_together(key: str, config: TrainConfig, why: str) -> None:
+    """Check that a batch has room for judgments in both orders, as the setting ``why`` has them.
+
+    Raises:
+        ConfigError: it has an odd number of places.
+    """
+    if (batch := config.per_device_train_batch_size) % len(ORDERS):
+        raise ConfigError(
+            f"{key}.per_device_train_batch_size={batch}: {why} puts both orders into one batch; give an even number"
         )
 
 

@@ -80,26 +80,15 @@ class TrainConfig(TrainerConfig):
 
 
 @dataclass
-class SftConfig(TrainConfig):
-    """Stage sft."""
-
-    orders_together: bool = key(
-        False,
-        "judgments by one guideline in both orders stand in one batch, so that no step prefers a place; needs an even "
-        "per_device_train_batch_size",
-        active_if=lambda c: c.orders_together,
-    )
-
-
-@dataclass
-class InitialConfig(SftConfig):
+class InitialConfig(TrainConfig):
     """Stage initial."""
 
     verdict_token_warmup: float = key(
         0.0,
         "passes over the judgments given in both orders, before all else and shortened to the token at which the two "
         "part, which alone is learned (ties do not part and have none): for a teacher that says who is better before "
-        "it says anything that differs between the orders, as teacher.engine.type=given; needs orders_together. Has a "
+        "it says anything that differs between the orders, as teacher.engine.type=given. Judgments by one "
+        "guideline in both orders then stand in one batch, so that no step prefers a place. Has a "
         "learning rate schedule of its own, after which that of the rest begins",
         low=0.0,
         active_if=lambda c: c.verdict_token_warmup,
@@ -129,7 +118,7 @@ class TrainStages:
 
     base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
     initial: InitialConfig = key(InitialConfig, "stage initial")
-    sft: SftConfig = key(SftConfig, "stage sft")
+    sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
     # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
     distributed: str = key(

@@ -15,7 +15,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.order import filled, order
@@ -52,6 +52,8 @@ class RowsJob(Job):
     what: str
     reference: Path | None = None
     """The artifact that holds the pairs' reference log-probabilities."""
+    together: bool = False
+    """Whether judgments by one guideline in both orders stand in one batch."""
 
 
 def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -147,7 +149,7 @@ def _trainer(
     from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer
 
     config = job.config
-    paired = examples.judgments if isinstance(config, SftConfig) and config.orders_together else ()
+    paired = examples.judgments if job.together else ()
     batch, epochs = config.per_device_train_batch_size, config.num_train_epochs
     step = batch * config.global_accumulation_steps
     indices = order(examples.lengths, batch, epochs, out.seed, paired)

@@ -39,6 +39,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         train=rows,
         heldout=[],
         what="supervised examples",
+        together=settings.train.verdict_token_warmup > 0,
     )
     train(job, out, finish)
 
@@ -83,6 +84,7 @@ def _continue(
         heldout=heldout,
         what=what,
         reference=reference,
+        together=isinstance(settings, SftSettings) and settings.together,
     )
     train(job, out, goes_on(source, settings, inputs, out))
 

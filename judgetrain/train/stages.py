@@ -11,8 +11,8 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place
-from judgetrain.train.checks import check_shared, check_trainer, check_training
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainerConfig, TrainStages
+from judgetrain.train.checks import check_shared, check_together, check_trainer, check_training
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig, TrainStages
 from judgetrain.train.distributed import check_distributed
 
 
@@ -75,7 +75,9 @@ class InitialSettings(JudgeSettings):
 class SftSettings(JudgeSettings):
     """Stage sft."""
 
-    train: SftConfig = at("train.sft")
+    train: TrainConfig = at("train.sft")
+    together: bool = at("label.orders_together", in_fingerprint=False)
+    """Whether examples were drawn two by two, one in each order: they are trained so, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,12 @@ def _check_initial(settings: InitialSettings) -> None:
             f"train.initial.verdict_token_warmup={first:g}: needs judgments in both orders; set "
             "teacher.both_orders=true"
         )
+
+
+def _check_sft(settings: SftSettings) -> None:
+    _check(settings, "sft")
+    if settings.together:
+        check_together(settings.key(), settings.stages.sft, "label.orders_together")
 
 
 def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
@@ -167,7 +175,7 @@ SFT = training_stage(
     code="judgetrain.train.stage:run_sft",
     settings=SftSettings,
     inputs=needs("initial", "label"),
-    check=lambda settings: _check(settings, "sft"),
+    check=_check_sft,
 )
 REFERENCE = Stage(
     name="reference",

@@ -38,7 +38,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.train.config import DpoConfig, SftConfig
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import RowsJob, train
 from tests.benchmarks.common import parser_of
@@ -196,7 +196,7 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
     if name.startswith("sft"):
         examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
         trainer["padding_free"] = name == "sft_padding_free"
-        config = SftConfig(**common, trainer=trainer)
+        config = TrainConfig(**common, trainer=trainer)
         job = RowsJob(start=start, config=config, key="train.sft", train=examples, heldout=[], what="examples")
         train(job, out, lambda directory: None)
         return None

@@ -18,7 +18,7 @@ from judgetrain.engines.loading import load_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainStages
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
 
 T = TypeVar("T", bound=TrainConfig)
@@ -71,7 +71,7 @@ def config(**changes: Any) -> Config:
     def made(kind: type[T]) -> T:
         return kind(**{name: value for name, value in settings.items() if name in kind.__dataclass_fields__})
 
-    stages = TrainStages(ModelConfig(path="world"), made(InitialConfig), made(SftConfig), made(DpoConfig))
+    stages = TrainStages(ModelConfig(path="world"), made(InitialConfig), made(TrainConfig), made(DpoConfig))
     judge = JudgeConfig(criteria_tokens=120, guideline_tokens=40, judgment_tokens=64)
     return Config(prompts="compact", train=stages, judge=judge)
 

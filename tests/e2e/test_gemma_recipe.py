@@ -91,7 +91,7 @@ def test_both_recipes_compose_and_train_on_labels_in_both_orders() -> None:
     for recipe in ("gemma", "gemma_small"):
         config = configured(f"recipe={recipe}", "data_dir=DIR")
         assert config.recipe_name == recipe and config.teacher.engine.type == "given"
-        assert config.label.source == "given" and config.train.initial.orders_together
+        assert config.label.source == "given" and config.label.orders_together
         assert config.evaluate.benchmarks == config.dialogues.decontaminate
 
 

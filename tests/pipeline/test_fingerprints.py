@@ -147,7 +147,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["label.signals=[softmax_combo]"], "scorer.revision_prompt=simple", {"label", "selfeval", "studies"}),
     (["evaluate.methods=[random]"], "scorer.max_new_tokens=5", {"selfeval", "studies"}),
     (["evaluate.methods=['scorer:sentprob']"], "scorer.max_new_tokens=5", {"evaluate", "selfeval", "studies"}),
-    ([], "train.distributed=ddp", set()),
+    ([f"train.{s}.global_accumulation_steps=2" for s in ("initial", "sft", "dpo")], "train.distributed=ddp", set()),
     # What is read.
     ([], "seed=3", set(STAGES)),
     ([], "train.dpo.beta=0.2", {"dpo"}),

@@ -14,7 +14,7 @@ from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train.arguments import shared_out, training_arguments
 from judgetrain.train.checks import OWN, check_shared, check_trainer, check_training
-from judgetrain.train.config import DpoConfig, InitialConfig, SftConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
 from tests.builders.pipeline import check_stage
 
 
@@ -22,21 +22,20 @@ from tests.builders.pipeline import check_stage
     ("config", "message"),
     [
         (DpoConfig(trainer={"beta": 0.2}), r"k\.trainer\.beta: is not given here; see k\.beta"),
-        (SftConfig(trainer={"packing": True}), r"k\.trainer\.packing: judgetrain decides it; leave it out"),
+        (TrainConfig(trainer={"packing": True}), r"k\.trainer\.packing: judgetrain decides it; leave it out"),
         (DpoConfig(trainer={"ld_alpha": 0.5}), r"k\.trainer\.ld_alpha: judgetrain decides it"),
         (RlConfig(trainer={"temperature": 0.5}), r"k\.trainer\.temperature: judgetrain decides it"),
         (
-            SftConfig(orders_together=True, per_device_train_batch_size=3),
-            r"k\.per_device_train_batch_size=3: .*orders_together.*even",
+            InitialConfig(verdict_token_warmup=1.0, per_device_train_batch_size=3),
+            r"k\.per_device_train_batch_size=3: k\.verdict_token_warmup .*even",
         ),
-        (InitialConfig(verdict_token_warmup=1.0), r"k\.verdict_token_warmup=1: .*k\.orders_together=true"),
         (
-            InitialConfig(verdict_token_warmup=1.0, orders_together=True, max_steps=9),
+            InitialConfig(verdict_token_warmup=1.0, max_steps=9),
             r"k\.max_steps=9: counts the steps of k\.verdict_token_warmup",
         ),
         (DpoConfig(), ""),
-        (SftConfig(orders_together=True, per_device_train_batch_size=4, min_steps=5, trainer={"optim": "sgd"}), ""),
-        (InitialConfig(verdict_token_warmup=1.0, orders_together=True), ""),
+        (TrainConfig(per_device_train_batch_size=4, min_steps=5, trainer={"optim": "sgd"}), ""),
+        (InitialConfig(verdict_token_warmup=1.0), ""),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, message: str) -> None:
@@ -58,13 +57,13 @@ def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, mes
 def test_the_global_batch_is_shared_out_over_any_number_of_processes(
     batch: int, steps: int, processes: int, each: tuple[int, int]
 ) -> None:
-    config = SftConfig(per_device_train_batch_size=batch, global_accumulation_steps=steps)
+    config = TrainConfig(per_device_train_batch_size=batch, global_accumulation_steps=steps)
     check_shared("k", config, processes)
     assert shared_out(config, processes) == each and each[0] * each[1] * processes == batch * steps
 
 
 def test_what_cannot_be_shared_out_is_said_with_the_mended_setting() -> None:
-    config = SftConfig(per_device_train_batch_size=6, global_accumulation_steps=2)
+    config = TrainConfig(per_device_train_batch_size=6, global_accumulation_steps=2)
     with pytest.raises(ConfigError, match=r"over 8 processes: set k\.per_device_train_batch_size=8$"):
         check_shared("k", config, 8)
     check_shared("k", replace(config, per_device_train_batch_size=8), 8)
@@ -74,13 +73,13 @@ def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
     other: Any = training_arguments(DpoConfig(trainer={"loss_type": "ipo"}), "k", tmp_path, 0, evaluate=False)
     assert other.loss_type == ["ipo"]
     further = {"warmup_steps": 7, "weight_decay": 0.25}
-    made: Any = training_arguments(SftConfig(trainer=further), "k", tmp_path, 0, evaluate=False)
+    made: Any = training_arguments(TrainConfig(trainer=further), "k", tmp_path, 0, evaluate=False)
     assert (made.warmup_steps, made.weight_decay, made.lr_scheduler_type) == (7, 0.25, "cosine")
     with pytest.raises(ConfigError, match=r"k\.trainer=\{'optim': 'nothing'\}: nothing is not a valid"):
-        training_arguments(SftConfig(trainer={"optim": "nothing"}), "k", tmp_path, 0, evaluate=False)
+        training_arguments(TrainConfig(trainer={"optim": "nothing"}), "k", tmp_path, 0, evaluate=False)
     with pytest.raises(ConfigError, match=r"k\.trainer\.warmup_stesp: TRL's SFTConfig .* did you mean warmup_steps"):
-        check_trainer("k", SftConfig(trainer={"warmup_stesp": 1}), "SFTConfig")
-    check_trainer("k", SftConfig(trainer=further), "SFTConfig")
+        check_trainer("k", TrainConfig(trainer={"warmup_stesp": 1}), "SFTConfig")
+    check_trainer("k", TrainConfig(trainer=further), "SFTConfig")
 
 
 def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
         make.__dataclass_fields__ = real.__dataclass_fields__  # type: ignore[attr-defined]
         return make
 
-    for config, name in ((SftConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
+    for config, name in ((TrainConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
         monkeypatch.setattr(trl, name, recorded(name))
         training_arguments(config, "k", tmp_path, 0, evaluate=True)
         free = given[name] - {field.name for field in fields(config)} - OWN
@@ -115,6 +114,9 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
     config = Config()
     config.train.dpo.keep_best = True
     check_stage("dpo", config)
-    config.label.holdout = 0.0
+    config.label.holdout, config.label.orders_together = 0.0, True
+    config.train.sft.per_device_train_batch_size = 3
+    with pytest.raises(ConfigError, match=r"train\.sft\.per_device_train_batch_size=3: label\.orders_together .*even"):
+        check_stage("sft", config)
     with pytest.raises(ConfigError, match=r"train\.dpo\.keep_best=true: label\.holdout=0"):
         check_stage("dpo", config)

@@ -105,7 +105,7 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
     """In two phases; of sft, dpo and rl in one see test_killed.py."""
 
     def run(name: str) -> StageRun:
-        return run_initial(tmp_path, config(orders_together=True, verdict_token_warmup=1.0), verdict_rows(12), name)
+        return run_initial(tmp_path, config(verdict_token_warmup=1.0), verdict_rows(12), name)
 
     whole = run("whole")
     # The second checkpoint is written but not marked: it must not be used.
@@ -210,9 +210,7 @@ def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> No
     rows = [*verdict_rows(11, ties=2), *sft_rows(5)]
     rows[0]["prompt"][0]["content"] += " the" * 300  # too long, so that the other order of it stands alone
     random.Random(1).shuffle(rows)
-    settings = InitialConfig(
-        per_device_train_batch_size=4, global_accumulation_steps=2, orders_together=True, verdict_token_warmup=1.5
-    )
+    settings = InitialConfig(per_device_train_batch_size=4, global_accumulation_steps=2, verdict_token_warmup=1.5)
     examples = fitting(rows, tokenizer, 256, "examples")
     found = verdict_tokens(examples, settings, 3)
     # 8 decided pairs are 16 judgments; once and half of them again, filled up to steps of 8.
@@ -245,9 +243,7 @@ def test_what_is_no_verdict_is_said() -> None:
     rows = verdict_rows(6, better=("A", "B")) + [
         {**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in verdict_rows(6, better=("query", "response"))
     ]
-    found = verdict_tokens(
-        fitting(rows, tokenizer, 256, "examples"), InitialConfig(orders_together=True, verdict_token_warmup=1.0), 0
-    )
+    found = verdict_tokens(fitting(rows, tokenizer, 256, "examples"), InitialConfig(verdict_token_warmup=1.0), 0)
     assert "these are hardly verdicts" in found.told(tokenizer)
 
 
@@ -263,14 +259,12 @@ def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(trainers, "PhasedTrainer", Watched)
     rows = [*verdict_rows(12), *sft_rows(12)]
-    out = run_initial(
-        tmp_path, config(orders_together=True, verdict_token_warmup=2.0, trainer={"adam_beta2": 0.95}), rows
-    )
+    out = run_initial(tmp_path, config(verdict_token_warmup=2.0, trainer={"adam_beta2": 0.95}), rows)
     assert [sum(mask) for mask in masks[:48]] == [1] * 48
     assert len(masks) == 48 + 36 and min(sum(mask) for mask in masks[48:]) > 1
     assert out.notes["training"]["steps"] == len(masks) // 4
     assert out.notes["verdict_token_warmup"] == {"judgments": 24, "steps": 12}
-    steady = config(orders_together=True, verdict_token_warmup=2.0, trainer={"warmup_steps": 0})
+    steady = config(verdict_token_warmup=2.0, trainer={"warmup_steps": 0})
     slower = run_initial(tmp_path, steady, rows, "slower")
     assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
     logs = [json.loads(line) for line in (slower.directory / "train_log.jsonl").read_text().splitlines()]
