@@ -97,13 +97,13 @@ def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:
     """Serve a :class:`NotingJudge`."""
     from judgetrain.artifacts.console import Console
     from judgetrain.extras.server.config import Limits, ServeConfig
-    from judgetrain.extras.server.run import bound, run, token_of
+    from judgetrain.extras.server.run import bound, run
     from judgetrain.extras.server.service import Service
 
     numbers = {key: int(value) for key, _, value in (o.partition("=") for o in overrides) if value.isdigit()}
     config = ServeConfig(port=port)
     service = Service(NotingJudge(directory, seconds), config, 17, Limits(**numbers))  # type: ignore[arg-type]
-    run(service, bound(config), token_of(config), Console())
+    run(service, bound(config), None, Console())
 
 
 if __name__ == "__main__":

@@ -127,7 +127,11 @@ class Corrector:
         for index, completion in zip(low, completions, strict=True):
             judged[index] = _taken(judged[index], completion)
         rewritten = [i for i in low if judged[i].corrected is not None]
-        after = self.judge.sample([_duel(judged[i], of[i]) for i in rewritten], derive_seed(seed, "after"))
+        duels = [  # the old response (A) against the new one (B)
+            Comparison(f"{c.comparison_id}/{c.side}", of[i].dialogue, c.response, c.corrected or "")
+            for i, c in ((i, judged[i]) for i in rewritten)
+        ]
+        after = self.judge.sample(duels, derive_seed(seed, "after"))
         predictions = self.judge.predictions(after, self.judge.options.branches)
         for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
             again, new = mean_score(tree, "A"), mean_score(tree, "B")
@@ -186,27 +190,18 @@ def _taken(correction: Correction, completion: Completion) -> Correction:
     return replace(correction, corrected=text)
 
 
-def _duel(correction: Correction, comparison: Comparison) -> Comparison:
-    """The old response (A) against the new one (B)."""
-    assert correction.corrected is not None
-    name = f"{correction.comparison_id}/{correction.side}"
-    return Comparison(name, comparison.dialogue, correction.response, correction.corrected)
-
-
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
     """The manifest's table: how many were rewritten, and what that did to their scores.
 
     ``refine_rate``: share of the scored responses that were rewritten (the paper's table 3). Of the rewritten ones,
     ``before`` is the mean of the scores that they were chosen by, ``before_again`` and ``after`` those of the old and
-    the new text judged against each other. ``all_before`` and ``all_after`` are means over all scored responses, with
-    the same two scores for the rewritten ones. ``rated`` and ``rated_after``: an external rater's mean over all
+    the new text judged against each other. ``rated`` and ``rated_after``: an external rater's mean over all
     responses that have both ratings, before and with the rewritten ones in the place of the old (the paper's table 3,
     from 1 to 10).
     """
     everything = list(corrections)
     scored = [c for c in everything if c.score is not None]
     rewritten = [c for c in scored if c.corrected is not None]
-    kept = [c.score for c in scored if c.corrected is None]
     ratings = [(c.rated, c.rated if c.corrected is None else c.rated_after) for c in everything]
     both = [(before, after) for before, after in ratings if before is not None and after is not None]
     return {
@@ -218,8 +213,6 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
         "before": _mean(c.score for c in rewritten),
         "before_again": _mean(c.score_again for c in rewritten),
         "after": _mean(c.score_after for c in rewritten),
-        "all_before": _mean([*kept, *(c.score_again for c in rewritten)]),
-        "all_after": _mean([*kept, *(c.score_after for c in rewritten)]),
         "rated": _mean(before for before, _ in both),
         "rated_after": _mean(after for _, after in both),
         "verdicts": dict(sorted(Counter(c.verdict for c in rewritten if c.verdict).items())),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
@@ -11,9 +10,6 @@ from typing import Any
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import Group, scalars
 from judgetrain.judges.base import Judge
-
-JUDGE = "JUDGETRAIN_JUDGE"
-"""The environment variable that names the judge where ``reward_kwargs`` do not."""
 
 _one_at_a_time = Lock()
 
@@ -51,7 +47,7 @@ def compute_scores(
         solution_strs: the responses.
         ground_truths: the references.
         extra_infos: of each row.
-        judge: its name; by default :data:`JUDGE` of the environment. It is loaded once a process.
+        judge: its name. It is loaded once a process.
         asked: how it is loaded and asked, as in ``branches=3``; keys of ``custom_reward_function.reward_kwargs``.
 
     Raises:
@@ -60,10 +56,10 @@ def compute_scores(
     """
     rows = zip(solution_strs, ground_truths, extra_infos, strict=True)
     groups = [Group(_prompt(extra), [str(said)], _reference(truth, extra)) for said, truth, extra in rows]
-    if not (name := judge or os.environ.get(JUDGE, "")):
-        raise ConfigError(f"no judge: name one in custom_reward_function.reward_kwargs.judge, or in {JUDGE}")
+    if not judge:
+        raise ConfigError("no judge: name one in custom_reward_function.reward_kwargs.judge")
     with _one_at_a_time:  # verl's reward loop calls from several threads
-        found = scalars(groups, _judge(name, tuple(sorted(asked.items()))).compare_all, "anchor")
+        found = scalars(groups, _judge(judge, tuple(sorted(asked.items()))).compare_all, "anchor")
     return [{"score": 0.5 if s is None else s, "unreadable": float(s is None)} for (s,) in found]
 
 

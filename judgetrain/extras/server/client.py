@@ -14,6 +14,7 @@ import httpx2
 
 from judgetrain.engines.openai.address import server_address
 from judgetrain.errors import EngineError
+from judgetrain.extras.server.config import TOKEN
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason
 from judgetrain.schema import Comparison
 
@@ -45,7 +46,7 @@ class RemoteJudge(Judge):
     ) -> None:
         self._url = server_address(url, "url")[0]
         self.name, self._rows, self._patience = "remote", rows, patience
-        token = token or os.environ.get("JUDGETRAIN_TOKEN")
+        token = token or os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx2.Client(
             headers=headers, timeout=patience, limits=httpx2.Limits(max_connections=concurrency), trust_env=False

@@ -11,6 +11,10 @@ MODES = ("round_robin", "anchor")
 """The modes of rewards (``judge_reward/groups.py``)."""
 
 
+TOKEN = "JUDGETRAIN_TOKEN"
+"""The environment variable of the token that a server asks for, and that a client sends (Authorization: Bearer)."""
+
+
 @dataclass
 class ServeConfig:
     """stage=serve: a judge behind HTTP."""
@@ -18,12 +22,6 @@ class ServeConfig:
     judge: str = key("dpo", "who judges: as in verdicts.judge", content=beside(method_directory))
     host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", in_fingerprint=False)
     port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, in_fingerprint=False)
-    token_env: str = key(
-        "",
-        "environment variable that holds the token which clients send (Authorization: Bearer); empty: none is wanted",
-        empty=True,
-        in_fingerprint=False,
-    )
     reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=MODES)
     group: int = key(
         1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from types import FrameType
 from urllib.parse import urlsplit
@@ -42,21 +41,6 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def token_of(config: ServeConfig) -> str | None:
-    """The token that clients must send, if any.
-
-    Raises:
-        ConfigError: the environment has no such variable.
-    """
-    if not config.token_env:
-        return None
-    if not (token := os.environ.get(config.token_env, "").strip()):
-        raise ConfigError(
-            f"serve.token_env={config.token_env}: the environment has no such variable, which holds the token: set it"
-        )
-    return token
-
-
 def bound(config: ServeConfig) -> socket.socket:
     """A socket at the address, which nobody is answered at before the judge is loaded.
 
@@ -90,7 +74,7 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     shown = f"[{host}]" if ":" in host else host
     secured = "" if token else ", without a token"
     if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
-        console.line("serve: everybody who reaches this address may ask: name a token's variable with serve.token_env")
+        console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
     console.line(f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (POST /v1/judge, /docs)")
     server = Server(settings, service)
     server.run([listener])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from judgetrain.artifacts.locks import using
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
+from judgetrain.extras.server.config import TOKEN
 from judgetrain.judges.checks import check_directories
 from judgetrain.judges.factory import Models
 from judgetrain.judges.settings import judges_of
@@ -24,17 +26,17 @@ def serve(pipeline: Pipeline) -> None:
     """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
 
     Raises:
-        ConfigError: a judge that is not there, an address that cannot be had, or a token's variable that is not set.
+        ConfigError: a judge that is not there, or an address that cannot be had.
     """
     config, home = pipeline.config, Path(pipeline.config.output_dir)
     for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")
-    from judgetrain.extras.server.run import bound, run, token_of
+    from judgetrain.extras.server.run import bound, run
     from judgetrain.extras.server.service import Service
 
     settings = _settings(config)
     inputs = _inputs(pipeline, settings)
-    token, listener = token_of(config.serve), bound(config.serve)
+    token, listener = os.environ.get(TOKEN, "").strip() or None, bound(config.serve)
     models = Models(settings, inputs, StageRun(home / "served", "serve", config.seed, pipeline.console, home=home))
     with using(home, inputs.values()), judge_of(models, settings) as judge:
         run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)

@@ -93,8 +93,6 @@ def test_responses_below_the_threshold_are_rewritten_and_judged_again() -> None:
     assert table["refine_rate"] == pytest.approx(len(low) / len(before), abs=1e-6)
     assert table["before"] == table["before_again"] == pytest.approx(sum(low) / len(low), abs=1e-6)
     assert table["after"] == pytest.approx(table["before"] + table["verdicts"]["better"] / len(low), abs=1e-6)
-    assert table["all_before"] == pytest.approx(sum(before) / len(before), abs=1e-6)
-    assert table["all_after"] == pytest.approx((sum(before) + table["verdicts"]["better"]) / len(before), abs=1e-6)
 
 
 def test_the_rewriter_sees_what_was_said_of_this_response_alone() -> None:

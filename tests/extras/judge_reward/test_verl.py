@@ -37,7 +37,6 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         return Half()
 
     monkeypatch.setattr(judgetrain.judges, "load_judge", load, raising=False)
-    monkeypatch.delenv(verl.JUDGE, raising=False)
     verl._judge.cache_clear()
     yield found
     verl._judge.cache_clear()
@@ -51,17 +50,16 @@ def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:
     assert loads == [("./my-judge", {"branches": 3}), 1, 1, 1, 1], "loaded once; what equals the reference is not asked"
 
 
-def test_a_batch_is_asked_about_at_once(loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(verl.JUDGE, "./of-the-environment")
+def test_a_batch_is_asked_about_at_once(loads: list[Any]) -> None:
     chat = np.array([{"role": "user", "content": "Why?"}], dtype=object)  # as Parquet gives it
     infos = [{"question": "Why?"}, {"prompt": chat, "reference": "same"}, {"prompt": "Why?"}]
-    found = compute_scores(["a", "b", "c"], ["longer", "no", "?"], ["same", None, "same"], infos)
+    found = compute_scores(["a", "b", "c"], ["longer", "no", "?"], ["same", None, "same"], infos, "./my-judge")
     assert [(each["score"], each["unreadable"]) for each in found] == [(1.0, 0.0), (0.0, 0.0), (0.5, 1.0)]
-    assert loads == [("./of-the-environment", {}), 3]
+    assert loads == [("./my-judge", {}), 3]
 
 
 def test_what_is_missing_is_named(loads: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"reward_kwargs.judge, or in JUDGETRAIN_JUDGE"):
+    with pytest.raises(ConfigError, match=r"reward_kwargs.judge"):
         compute_score("mine", "a", "b", INFO)
     with pytest.raises(DataError, match=r"extra_info.prompt"):
         compute_score("mine", "a", "b", None, judge="./my-judge")

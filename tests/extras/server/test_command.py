@@ -44,10 +44,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Served]:
     asked = [f"judge.{name}={number}" for name, number in TOKENS.items()]
-    command = [*COMMAND, f"serve.judge={model}+sampled@2", "serve.port=0", "serve.token_env=TOKEN_OF_TEST"]
+    command = [*COMMAND, f"serve.judge={model}+sampled@2", "serve.port=0"]
     command += ["judge.aggregation=vote", "judge.early_stop=false"]  # as load_judge; the recipe says otherwise
     command += [*asked, f"output_dir={model.parent / 'out'}", "prompts=compact"]
-    with served(command, model.parent / "log", TOKEN_OF_TEST=SECRET) as running:
+    with served(command, model.parent / "log", JUDGETRAIN_TOKEN=SECRET) as running:
         yield running
 
 
@@ -101,7 +101,6 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
         (["serve.judge=dpo"], r"serve.judge='dpo': there is none yet .* run `judgetrain stage=dpo`"),
         (["serve.judge=nobody"], r"serve.judge='nobody'"),
         (["serve.judge=scorer:probdiff"], "depends on what is judged with it"),
-        (["serve.judge=longer", "serve.token_env=NOT_SET"], "serve.token_env=NOT_SET: the environment has no such"),
         (["serve.judge=longer", "serve.host=203.0.113.7"], "cannot listen there"),
     ],
 )
