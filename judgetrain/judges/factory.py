@@ -181,8 +181,7 @@ class Models:
 
     def token_scorer(self, config: ScorerConfig) -> TokenScorer:
         """The model whose probabilities a scorer reads; what a server tells is kept with the run."""
-        from judgetrain.scorers.lazy import scorer_of_run
-        from judgetrain.scorers.stages import scored_model
+        from judgetrain.scorers.stages import scored_model, scorer_of_run
 
         model = scored_model(config, self.settings.base)
         return scorer_of_run(config, model, self.settings.seed, self.out, self.budget)
@@ -308,7 +307,7 @@ class _Named:
 
     def token_scorer(self, config: ScorerConfig) -> TokenScorer:
         """The model that is named, or the engine's."""
-        from judgetrain.scorers.lazy import load_scorer
+        from judgetrain.scorers.stages import load_scorer
 
         return load_scorer(config, self.read)
 

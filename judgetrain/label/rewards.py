@@ -27,8 +27,8 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Scores, Value
-from judgetrain.scorers.lazy import load_scorer
 from judgetrain.scorers.methods import assemble, better, groups, score
+from judgetrain.scorers.stages import load_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -16,11 +16,10 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
-from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
 from judgetrain.scorers.selfeval_table import Answer, markdown, plain, table
-from judgetrain.scorers.stages import SelfEvalSettings
+from judgetrain.scorers.stages import SelfEvalSettings, lazy_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -46,10 +46,7 @@ class TokenScorer:
     Args:
         model: in evaluation mode; hidden states are computed for a batch, logits for a tile of steps and tokens.
         tokenizer: its chat template renders prompts.
-        batch_tokens: padded tokens that go through the model at once.
         batch_size: most samples of a batch.
-        chunk: steps whose logits are held at once where the model's head is more than a matrix (soft caps, scales);
-            None takes as many as 128 MB hold (1 GB on a GPU).
         max_context: longest prompt plus response; None takes the model's own limit.
 
     ``usage`` adds up what has been read and generated.
@@ -63,17 +60,15 @@ class TokenScorer:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        batch_tokens: int | None = None,
         batch_size: int = 64,
-        chunk: int | None = None,
         max_context: int | None = None,
     ) -> None:
         self.model, self.tokenizer = model.train(False), tokenizer
         self.head = Head(model)
         kind = self.head.device.type
-        self._batch_tokens = batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
+        self._batch_tokens = BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
         self._batch_size = batch_size
-        self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self.head.vocabulary)
+        self._chunk = max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self.head.vocabulary)
         self.max_context = context_length(model.config, max_context)
         self.usage = Usage()
         self._switched = False
@@ -218,7 +213,7 @@ class TokenScorer:
 
     def _smaller(self, size: int) -> int:
         if size == 1:
-            raise EngineError("scoring one response does not fit into memory; lower max_context or chunk")
+            raise EngineError("scoring one response does not fit into memory; lower max_context")
         torch.cuda.empty_cache()
         log.warning("out of memory with up to %d responses at once; going on with %d", size, size // 2)
         return size // 2

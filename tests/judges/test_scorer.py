@@ -24,7 +24,7 @@ from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
-from judgetrain.scorers import lazy
+from judgetrain.scorers import stages as scorer_stages
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.estimator import Scores
@@ -121,8 +121,8 @@ def test_scorers_stand_in_the_table_with_their_auc(
     base: TokenScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[int] = []
-    real = lazy.load_scorer
-    monkeypatch.setattr(lazy, "load_scorer", lambda *given: loads.append(1) or real(*given))
+    real = scorer_stages.load_scorer
+    monkeypatch.setattr(scorer_stages, "load_scorer", lambda *given: loads.append(1) or real(*given))
     config = configured(tmp_path, METHODS)
     check_stage("evaluate", config)
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())

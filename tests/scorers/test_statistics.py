@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
 from judgetrain.scorers import reduce as reduction
+from judgetrain.scorers import statistics
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
@@ -27,8 +28,12 @@ ids = st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=12).map(tuple)
 batches = st.lists(st.builds(Tokens, ids, ids), min_size=1, max_size=6)
 
 
-def scorer(model: Any = MODEL, **options: Any) -> TokenScorer:
-    return TokenScorer(model, TOKENIZER, **options)
+def scorer(model: Any = MODEL, *, batch_tokens: int = 512, chunk: int = 1 << 20, **options: Any) -> TokenScorer:
+    """With so many padded tokens a pass, and logits of so many steps held at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(statistics.BATCH_TOKENS, "cpu", batch_tokens)
+        patch.setitem(statistics.CHUNK_LOGITS, "cpu", chunk * SIZE)
+        return TokenScorer(model, TOKENIZER, **options)
 
 
 def check(found: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
@@ -155,7 +160,7 @@ def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any) 
     batch = [
         Tokens(*(tuple(rng.integers(3, SIZE, size=n).tolist()) for n in pair)) for pair in [(5, 4), (2, 9), (8, 1)]
     ]
-    tested = TokenScorer(model, TOKENIZER, chunk=3)
+    tested = scorer(model, chunk=3)
     matrix = type(model).__name__ not in ("Gemma2ForCausalLM", "CohereForCausalLM")
     assert (tested.head.linear is not None) == matrix, "other heads are not read in tiles"
     for attention in (False, True):
@@ -318,7 +323,7 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(model: A
     prompts = [tuple(rng.integers(3, SIZE, size=n).tolist()) for n in (40, 35, 33)]
     answers = [(0, 7), (1, 3), (0, 1), (0, 12), (2, 4), (1, 9)]
     batch = [Tokens(prompts[p], tuple(rng.integers(3, SIZE, size=n).tolist())) for p, n in answers]
-    tested = TokenScorer(model, TOKENIZER, batch_tokens=20)
+    tested = scorer(model, batch_tokens=20)
     assert tested.head.shares
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(model, tokens), 2e-5)

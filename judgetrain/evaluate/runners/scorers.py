@@ -45,9 +45,8 @@ class ScorerRunner:
             yield benchmark, [self._read(method, benchmark, evaluation)]
 
     def _score_all(self, names: Sequence[str], evaluation: Evaluation) -> None:
-        from judgetrain.scorers.lazy import lazy_scorer
         from judgetrain.scorers.methods import groups
-        from judgetrain.scorers.stages import scored_model
+        from judgetrain.scorers.stages import lazy_scorer, scored_model
 
         settings, whole = _settings(evaluation), evaluation.settings
         model = scored_model(settings, whole.base)

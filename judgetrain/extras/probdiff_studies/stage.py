@@ -21,10 +21,9 @@ from judgetrain.extras.probdiff_studies.report import charts, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages
-from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
-from judgetrain.scorers.stages import scored_model
+from judgetrain.scorers.stages import lazy_scorer, scored_model
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -87,9 +87,8 @@ def _compared(cases: Sequence[Case], judge: Judge, seed: int) -> tuple[Rows, Cou
 
 @contextmanager
 def _scorer(method: Method, models: Models, settings: StressSettings) -> Iterator[Scores]:
-    from judgetrain.scorers.lazy import lazy_scorer
     from judgetrain.scorers.methods import score
-    from judgetrain.scorers.stages import scored_model
+    from judgetrain.scorers.stages import lazy_scorer, scored_model
 
     config = settings.scorer
     assert config is not None
