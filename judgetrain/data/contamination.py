@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
-from judgetrain.data.dedup import BANDS, NEAR_SIMILARITY, PERMUTATIONS, Sign, jaccard, normalised, signature
+from judgetrain.data.dedup import BANDS, NEAR_SIMILARITY, PERMUTATIONS, jaccard, normalised, signature
 from judgetrain.data.sources import read_dialogues
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue
@@ -60,14 +60,14 @@ class BenchmarkQueries:
         for number, (_, query) in enumerate(self._texts):
             self._near.insert(number, signature(query))
 
-    def matches(self, dialogue: Dialogue, sign: Sign = signature) -> list[Match]:
+    def matches(self, dialogue: Dialogue) -> list[Match]:
         """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
         found: dict[int, Match] = {}
         for text in looked_up(dialogue):
             exact = self._exact.get(normalised(text))
             if exact is not None:
                 found[exact] = Match(*self._texts[exact], 1.0, True)
-            for number in self._near.query(sign(text)):
+            for number in self._near.query(signature(text)):
                 name, query = self._texts[number]
                 match = Match(name, query, round(jaccard(text, query), 4), False)
                 known = found[number].similarity if number in found else 0.0

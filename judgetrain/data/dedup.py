@@ -1,14 +1,11 @@
-"""Exact and near-duplicate queries, by hashes and by MinHash signatures, which the run's executor makes."""
+"""Exact and near-duplicate queries, by hashes and by MinHash signatures."""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
-from typing import Any, TypeVar
-
-from judgetrain.artifacts.executors.base import Executor, Work
+from functools import lru_cache
+from typing import Any
 
 SHINGLE = 5
 """Characters of a shingle: short enough for scripts without spaces, long enough to tell queries apart."""
@@ -27,14 +24,6 @@ NEAR_SIMILARITY = 0.8
 
 NEAR_WINDOW = 1_000_000
 """Latest kept queries that near-duplicates are looked for among, about 2.5 kB of memory each."""
-
-CHUNK = 4096
-"""Items whose texts a worker signs at once: a second of its work, and megabytes of text."""
-
-AHEAD = 16
-"""Chunks that are held at once, the one that is waited for among them: several times what keeps the driver busy."""
-
-T = TypeVar("T")
 
 
 def normalised(query: str) -> str:
@@ -73,6 +62,7 @@ def jaccard(a: str, b: str) -> float:
     return len(first & second) / len(first | second)
 
 
+@lru_cache(8)  # a dialogue's query is looked up among the benchmarks', then among those before it
 def signature(query: str) -> Any:
     """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
     from rensa import RMinHash
@@ -80,10 +70,6 @@ def signature(query: str) -> Any:
     sketch = RMinHash(PERMUTATIONS, _SEED)
     sketch.update(shingles(query))
     return sketch
-
-
-Sign = Callable[[str], Any]
-"""Gives a text's signature: computes it, or looks it up."""
 
 
 class NearIndex:
@@ -97,44 +83,11 @@ class NearIndex:
         )
         self._added = 0
 
-    def add(self, query: str, sign: Sign = signature) -> bool:
+    def add(self, query: str) -> bool:
         """Remember a query; False if it is a near-duplicate of one that was there before."""
-        if not self._index.add(str(self._added), sign(query)):
+        if not self._index.add(str(self._added), signature(query)):
             return False
         self._added += 1
         if self._added > NEAR_WINDOW:
             self._index.remove(str(self._added - 1 - NEAR_WINDOW))
         return True
-
-
-def signed(
-    items: Iterable[T], texts: Callable[[T], Iterable[str]], executor: Executor
-) -> Iterator[tuple[T, Mapping[str, Any]]]:
-    """The items in their order, each with the signatures (rensa's ``RMinHash``) of its ``texts``, among others.
-
-    A text is signed once in a chunk. Of the items no more than :data:`AHEAD` chunks are held, however late one is.
-    """
-    held: dict[int, tuple[list[T], list[str]]] = {}
-    found: dict[int, list[Any]] = {}
-
-    def chunks() -> Iterator[tuple[int, list[str]]]:
-        source = iter(items)
-        for index in count():
-            if not (chunk := list(islice(source, CHUNK))):
-                return
-            held[index] = chunk, list(dict.fromkeys(text for item in chunk for text in texts(item)))
-            yield index, held[index][1]
-
-    turn = 0
-    for done in executor.run(Work(process=_sign, gpus=0, ahead=AHEAD), chunks()):
-        assert isinstance(done.result, list)
-        found[done.index] = done.result
-        while turn in found:
-            chunk, own = held.pop(turn)
-            signatures = dict(zip(own, found.pop(turn), strict=True))
-            yield from ((item, signatures) for item in chunk)
-            turn += 1
-
-
-def _sign(_: int, texts: Sequence[str]) -> list[Any]:
-    return [signature(text) for text in texts]

@@ -9,12 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
-from judgetrain.data.contamination import Match, looked_up, named_queries
-from judgetrain.data.dedup import NearIndex, Seen, Sign, signed
+from judgetrain.data.contamination import Match, named_queries
+from judgetrain.data.dedup import NearIndex, Seen
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read, sampled
@@ -54,7 +53,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             before = Counter(rejects.counts)
             told = facts[source.name] = {"read": 0}
             given = _rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log)
-            for (dialogue, comparison), outcome, match in sieve(_flat(given, told), out.executor):
+            for dialogue, comparison in _flat(given, told):
+                outcome, match = sieve((dialogue, comparison))
                 counts[outcome] += 1
                 if outcome == "kept":
                     keep(dialogue.to_row())
@@ -94,35 +94,16 @@ class Sieve:
         self._near = NearIndex() if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
 
-    def __call__(self, items: Iterable[Item], executor: Executor) -> Iterator[tuple[Item, str, Match | None]]:
-        """Each with ``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds.
-
-        Signatures, where any are looked at, are made by the executor; all else is done here, in the items' order.
-        """
-        begun = ((item, self._at_sight(item)) for item in items)
-        near = self._near is not None or self.benchmarks is not None
-        both = signed(begun, lambda each: self._to_sign(*each), executor) if near else ((each, {}) for each in begun)
-        for (item, reason), signatures in both:
-            yield item, *((reason, None) if reason else self._looked_up(item, signatures.__getitem__))
-
-    def _at_sight(self, item: Item) -> str | None:
-        """Why a dialogue goes that needs no signature for it."""
-        settings, (dialogue, _) = self._settings, item
-        if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
-            return "too_long"
-        return None if self._seen.add(_compared(item)) else "duplicate"
-
-    def _to_sign(self, item: Item, reason: str | None) -> Iterator[str]:
-        if reason is None and self.benchmarks is not None:
-            yield from looked_up(item[0])
-        if reason is None and self._near is not None:
-            yield _compared(item)
-
-    def _looked_up(self, item: Item, sign: Sign) -> tuple[str, Match | None]:
+    def __call__(self, item: Item) -> tuple[str, Match | None]:
+        """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
         dialogue, _ = item
-        if self.benchmarks and (found := self.benchmarks.matches(dialogue, sign)):
+        if sum(len(m.content) for m in dialogue.messages) > self._settings.max_query_chars:
+            return "too_long", None
+        if not self._seen.add(_compared(item)):
+            return "duplicate", None
+        if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
             return "contaminated", found[0]
-        if self._near is not None and not self._near.add(_compared(item), sign):
+        if self._near is not None and not self._near.add(_compared(item)):
             return "near_duplicate", None
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues, responses
 from judgetrain.data.clustering import stage as clustering
@@ -36,9 +35,9 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     return str(path)
 
 
-def run_dialogues(directory: Path, settings: DialoguesConfig, executor: Executor | None = None) -> StageRun:
+def run_dialogues(directory: Path, settings: DialoguesConfig) -> StageRun:
     """Stage dialogues in ``directory/out``."""
-    out = StageRun(directory / "out", "dialogues", 0, Console(), executor=executor)
+    out = StageRun(directory / "out", "dialogues", 0, Console())
     dialogues.run(DialoguesSettings(seed=17, dialogues=settings), {}, out)
     return out
 

@@ -25,15 +25,12 @@ class Work(Generic[R]):
         clock: gives seconds from any beginning.
         gpus: that a copy of its model takes, where there are any; None: what the largest of the stage does; 0: there is
             no model, and no GPU is taken.
-        ahead: how many shards may be read from the first that is not finished on, so that who needs them in order holds
-            no more; None: any number.
     """
 
     process: Callable[[int, Any], R]
     load: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic
     gpus: int | None = None
-    ahead: int | None = None
 
 
 @dataclass(frozen=True)

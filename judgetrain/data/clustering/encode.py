@@ -74,11 +74,11 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
 
     name = config.encoder
     if name.startswith(STATIC):
-        return _static(name.removeprefix(STATIC), devices()[0])
+        return _static(name.removeprefix(STATIC), device())
     if name.startswith(PACKAGE):
         name = str(packaged(name.removeprefix(PACKAGE)))
     try:
-        return SentenceTransformer(name, device=devices()[0], trust_remote_code=False, model_kwargs={"dtype": dtype()})
+        return SentenceTransformer(name, device=device(), trust_remote_code=False, model_kwargs={"dtype": dtype()})
     except (OSError, ValueError) as error:
         raise EngineError(
             f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name "
@@ -86,19 +86,18 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
         ) from error
 
 
-def devices() -> list[str]:
-    """Where the encoder runs: all GPUs, or what else the machine has."""
-    import torch
+def device() -> str:
+    """Where the encoder runs: a GPU, or what else the machine has."""
     from sentence_transformers.util import get_device_name
 
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [get_device_name()]
+    return str(get_device_name())
 
 
 def dtype() -> str:
     """The precision that the encoder computes in: bfloat16 on a GPU that has it."""
     import torch
 
-    return "bfloat16" if devices()[0].startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
+    return "bfloat16" if device().startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
 
 
 def _static(path: str, device: str) -> SentenceTransformer:
@@ -131,27 +130,20 @@ def packaged(name: str) -> Path:
 
 
 class Encoder:
-    """The encoder on one device, or on several through sentence-transformers' own pool of processes.
-
-    Batches are made by length within each call (the library sorts), so that little is padded.
-    """
+    """The encoder; batches are made by length within each call (the library sorts), so that little is padded."""
 
     def __init__(self, config: ClusterConfig) -> None:
-        self._model, several = load_encoder(config), devices()
-        self._batch_size = BATCH_GPU if several[0].startswith("cuda") else BATCH
-        self._pool: Any = self._model.start_multi_process_pool(several) if len(several) > 1 else None
+        self._model, where = load_encoder(config), device()
+        self._batch_size = BATCH_GPU if where.startswith("cuda") else BATCH
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         """Unit-length embeddings ``[texts, dimension]``, float16."""
-        vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False, pool=self._pool)
+        vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
         wide = np.asarray(vectors, dtype=np.float32)  # a norm taken in bfloat16 would be off by a part in 256
         return (wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)).astype(np.float16)
 
     def close(self) -> None:
-        """Stop the processes, if there are any."""
-        if self._pool:
-            self._model.stop_multi_process_pool(self._pool)
-            self._pool = None
+        """Nothing to free."""
 
 
 def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: StageRun) -> np.ndarray:

@@ -68,7 +68,7 @@ class RayExecutor:
             EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
                 finished.
         """
-        feed = Feed(shards, work.ahead)
+        feed = Feed(shards)
         if feed.empty:  # nothing is left to do: no cluster is started for it
             return
         self._start(work.gpus)
@@ -105,7 +105,6 @@ class RayExecutor:
             self._deaths = 0
             if isinstance(found, JudgetrainError):
                 raise found
-            feed.finished(shard[0])
             yield found
 
     def close(self) -> None:

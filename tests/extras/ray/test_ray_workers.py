@@ -59,31 +59,6 @@ def test_every_shard_comes_once_whoever_dies(shards: int, workers: int, fatal: d
         assert not ray.alive
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    ahead=st.integers(1, 6),
-    workers=st.integers(3, 5),  # that many deaths, one after the other, do not end a run
-    fatal=st.dictionaries(st.integers(0, 19), st.integers(1, DEATHS + 1), max_size=2),
-)
-def test_no_more_is_read_than_may_be_held(ahead: int, workers: int, fatal: dict[int, int]) -> None:
-    """Also while a shard waits for others since workers die over it, and all of them wait for that one."""
-    ray, taken, came = FakeRay(lambda index, times: times <= fatal.get(index, 0)), [], set[int]()
-
-    def items() -> Iterator[tuple[int, int]]:
-        for index in range(20):
-            taken.append(index)
-            first = next((i for i in taken if i not in came), index)
-            assert index - first < ahead, "from the first that is not finished on"
-            yield index, index
-
-    with pytest.MonkeyPatch.context() as patch:
-        pool = executor(patch, ray, workers=workers)
-        for done in pool.run(Work(process=lambda i, x: x, ahead=ahead), items()):
-            came.add(done.index)
-        assert came == set(range(20)) == set(taken)
-        pool.close()
-
-
 def test_work_without_a_model_takes_no_gpu_and_leaves_them_to_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(nodes=[{"CPU": 16.0, "GPU": 8.0}])
     pool, asked = executor(monkeypatch, ray, gpus=4), []
