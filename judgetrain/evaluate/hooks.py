@@ -30,14 +30,13 @@ C = TypeVar("C", bound=type)
 class Further:
     """A benchmark that an extra makes ``of`` another, and the methods that run on it.
 
-    Its results are given to the extra; pages of its trees are linked from the other's as ``told`` of a method.
-    ``made`` is whatever the extra needs to know of it.
+    Its results are given to the extra; pages of its trees are linked from the other's. ``made`` is
+    whatever the extra needs to know of it.
     """
 
     benchmark: Benchmark
     of: str
     methods: Sequence[Method]
-    told: str
     made: Any = None
 
 

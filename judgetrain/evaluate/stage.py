@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,11 +72,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
 
 def _links(evaluation: Evaluation, made: Sequence[Further]) -> dict[str, list[Link]]:
     """By benchmark the pages of trees behind verdicts that are not the label, of extras' benchmarks too."""
-    names, out = [method.name for method in evaluation.methods], evaluation.out
-    links = {b.name: disagreement_links(b.name, names, out) for b in evaluation.benchmarks}
-    for each in made:
-        seen = disagreement_links(each.benchmark.name, names, out)
-        links[each.of] += [(text.replace("disagreements", each.told), address) for text, address in seen]
+    names, links = [method.name for method in evaluation.methods], defaultdict[str, list[Link]](list)
+    shown = [(b.name, b.name) for b in evaluation.benchmarks] + [(each.of, each.benchmark.name) for each in made]
+    for of, benchmark in shown:
+        links[of] += disagreement_links(benchmark, names, evaluation.out)
     return links
 
 

@@ -24,7 +24,7 @@ from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import Item, read_items
-from judgetrain.judging.rows import Row, row_of, write_parquet
+from judgetrain.judging.rows import Row, row_of
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.summary import Summary
 
@@ -36,7 +36,7 @@ PAGES = 100
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``verdicts.jsonl`` and ``verdicts.parquet``, ``summary.json``, and pages.
+    """Write ``verdicts.jsonl``, ``summary.json``, and pages.
 
     The shards ``judged`` keep the rows as they are finished; those of an earlier run that judged the same in the same
     way are taken over. A row that cannot be judged is among them with its reason. Where the run ends early, as at a
@@ -130,13 +130,10 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
         return read_rows(out.directory, SHARDS)
 
     place = out.write_rows(VERDICTS, rows())
-    write_parquet(out.path(f"{VERDICTS}.parquet"), rows())
-    places = [place, out.path(f"{VERDICTS}.parquet")]
-    shown = list(islice(rows(), PAGES))
-    places.append(write_views(verdict_views(shown), out.path(DIRECTORY), f"Verdicts of {judge}"))
+    pages = write_views(verdict_views(list(islice(rows(), PAGES))), out.path(DIRECTORY), f"Verdicts of {judge}")
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
     summary = Summary.of(rows(), judge, calls, out.totals()["tokens"], budget.spent if budget else {})
     out.write_json("summary", asdict(summary))
     out.tell(summary.told())
-    for path in places:
+    for path in (place, pages):
         out.log(f"judge: {path}")

@@ -51,7 +51,7 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
     def halves(settings: Any, benchmarks: list[Any], methods: list[Method]) -> list[Further]:
         part = benchmarks[0].part(benchmarks[0].comparisons[:5], "test")
         half = type(part)(name="b-half", split="test", comparisons=part.comparisons)
-        return [Further(benchmark=half, of="b", methods=methods[:1], told="halves")]
+        return [Further(benchmark=half, of="b", methods=methods[:1])]
 
     def measure(found: Predicted) -> Measured:
         values = {

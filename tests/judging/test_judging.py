@@ -12,7 +12,6 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.readers import parquet
 from judgetrain.engines.openai import gate
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
@@ -47,17 +46,14 @@ def test_a_file_comes_out_as_verdicts_in_its_order(tmp_path: Path) -> None:
     assert manifest["counts"] == {"in": 3, "out": 3, "dropped": {}}
 
 
-def test_both_files_hold_the_same_and_datasets_opens_them(tmp_path: Path) -> None:
+def test_datasets_opens_the_file(tmp_path: Path) -> None:
     import datasets
 
     directory = judge_stage(tmp_path / "out", judge="one_step:external")  # of the world's own comparisons
     rows = list(read_rows(directory, "verdicts"))
-    flat = [row | {"failures": json.loads(row["failures"])} for _, row in parquet(directory / "verdicts.parquet")]
-    assert flat == rows and len(rows[0]["reasons"]) == 2
-    for kind in ("json", "parquet"):
-        path = next(directory.glob(f"verdicts.{kind}*"))
-        loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(tmp_path / kind))
-        assert loaded["verdict"] == [row["verdict"] for row in rows]
+    path, cache = str(directory / "verdicts.jsonl"), str(tmp_path / "cache")
+    loaded = datasets.load_dataset("json", data_files=path, split="train", cache_dir=cache)
+    assert loaded["verdict"] == [row["verdict"] for row in rows] and len(rows[0]["reasons"]) == 2
 
 
 def test_verdicts_are_those_of_the_judge_in_python(tmp_path: Path) -> None:
@@ -167,7 +163,7 @@ def test_what_cannot_be_judged_is_refused_before_anything_runs(
 def test_the_short_command_judges_a_file(tmp_path: Path) -> None:
     done = judgetrain("judge", "verdicts.judge=longer", file_of(tmp_path), "track.tracker=none", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "A is better" in done.stdout and list(tmp_path.glob("outputs/artifacts/judge/*/verdicts.parquet"))
+    assert "A is better" in done.stdout and list(tmp_path.glob("outputs/artifacts/judge/*/verdicts.jsonl"))
     refused = judgetrain("judge", "stage=dpo", cwd=tmp_path)
     assert refused.returncode == 2 and "judge and stage=dpo: leave out one of them" in refused.stderr
 

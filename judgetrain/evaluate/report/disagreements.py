@@ -60,5 +60,5 @@ def _facts(prediction: Prediction) -> dict[str, str]:
 
 def disagreement_links(benchmark: str, methods: Iterable[str], out: StageRun) -> list[Link]:
     """Links to the pages that :func:`write_disagreements` wrote for a benchmark."""
-    found = ((name, f"{DIRECTORY}/{benchmark}-{name}/{INDEX}") for name in dict.fromkeys(methods))
-    return [(f"disagreements of {name}", address) for name, address in found if out.path(address).is_file()]
+    found = {name: f"{DIRECTORY}/{benchmark}-{name}/{INDEX}" for name in methods}
+    return [(f"{benchmark}: disagreements of {name}", at) for name, at in found.items() if out.path(at).is_file()]

@@ -89,7 +89,7 @@ def attacked_benchmarks(
     for benchmark in benchmarks:
         if suite := attack_suite(split(benchmark, settings.evaluate.dev_share)[1], config, settings.seed):
             of = suite.benchmark
-            found.append(Further(benchmark=of, of=benchmark.name, methods=attacked, told="attacks", made=suite))
+            found.append(Further(benchmark=of, of=benchmark.name, methods=attacked, made=suite))
     return found
 
 
