@@ -20,7 +20,6 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import run_dialogues, write_lines
-from tests.builders.pipeline import check_stage
 
 CAKE = "How do I cook an apple cake for my three sons on a rainy Sunday afternoon?"
 PIE = "How do I cook an apple pie for my two sons on a rainy Monday afternoon?"
@@ -208,15 +207,6 @@ def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path
         Pipeline(config).plan("dialogues")
     config.dialogues.decontaminate = []
     assert Pipeline(config).plan("dialogues").fingerprint
-
-
-def test_an_adapter_that_there_is_not_is_named_with_the_key_that_names_it(tmp_path: Path) -> None:
-    config = configured(tmp_path, [{"query": "q"}], BENCH)
-    config.dialogues.decontaminate[0].source.adapter = "nothing"
-    with pytest.raises(
-        ConfigError, match=r"^dialogues\.decontaminate\[0\]\.source: adapter 'nothing' is neither a file"
-    ):
-        check_stage("dialogues", config)
 
 
 def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_of_benchmarks(tmp_path: Path) -> None:

@@ -149,18 +149,6 @@ def test_decoding_ensemble_scores_what_the_model_decodes_itself(
         assert found["decensem_var"].values[i] == pytest.approx(np.var(each), rel=1e-4, abs=1e-6)
 
 
-def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScorer) -> None:
-    sampling = Sampling(max_new_tokens=5, top_k=2)
-    prompt = chat("the cat")
-    written = scorer.engine.generate([Request(messages=prompt, sampling=sampling)] * 60, 0)
-    ids = scorer.tokenizer(
-        scorer.tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
-    )
-    first = np.argsort(plain.full_logits(scorer.model, tuple(ids["input_ids"]))[-1])[::-1][:2]
-    pieces = {scorer.tokenizer.decode([i], skip_special_tokens=True) for i in first}
-    assert {next((p for p in pieces if p and c.text.startswith(p)), "") for c in written} == pieces
-
-
 def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: TokenScorer) -> None:
     samples = [*SAMPLES, Sample(chat("the cat"), " the dog")]
     methods = ("sentprob", "softmax_ent", "softmax_var")

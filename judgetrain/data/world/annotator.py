@@ -26,15 +26,10 @@ SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
 
 @dataclass(frozen=True)
 class Annotator:
-    """Writes criteria, guidelines and judgments.
-
-    ``error_rate`` is the share of judgments that err. ``bare_is_worst``: by any criterion an answer that shows no
-    property at all stands below one that shows some.
-    """
+    """Writes criteria, guidelines and judgments; ``error_rate`` is the share of judgments that err."""
 
     language: Language
     error_rate: float
-    bare_is_worst: bool = False
 
     def criteria(self, query: str, count: int, rng: random.Random) -> str:
         """A numbered list of ``count`` plausible criteria for the query, the decoy earlier than the others."""
@@ -57,13 +52,14 @@ class Annotator:
         """Scores and analyses of two responses as shown, by the criterion."""
         name = criterion_name(criterion)
         grades = [self.language.grade(response, name) for response in (first, second)]
-        scores = [GRADE_SCORES[grade] for grade in grades]
-        if self.bare_is_worst and scores == [1, 1]:
-            bare = [self.language.shows_nothing(response) for response in (first, second)]
-            scores = [1 if each or not any(bare) else 2 for each in bare]
+        scores = self.scores(grades, (first, second))
         if rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0):
             scores, grades = self._err(scores, rng)
         return self.write_judgment(name, grades, scores)
+
+    def scores(self, grades: list[int], responses: tuple[str, str]) -> list[int]:
+        """What a judgment that does not err gives to the responses as shown."""
+        return [GRADE_SCORES[grade] for grade in grades]
 
     def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
         """The text of a judgment: a score, an analysis for each response, and a comparison."""

@@ -126,10 +126,6 @@ class Language:
                 return grade
         return 0
 
-    def shows_nothing(self, response: str) -> bool:
-        """Whether a response shows none of the properties, not even weakly."""
-        return not any(self.grade(response, name) for name in self.properties)
-
     @functools.cached_property
     def _strong(self) -> dict[str, tuple[str, ...]]:
         return {

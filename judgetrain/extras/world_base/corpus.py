@@ -61,6 +61,16 @@ Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
 
 
+class Reviewer(Annotator):
+    """By any criterion an answer that shows no property at all stands below one that shows some."""
+
+    def scores(self, grades: list[int], responses: tuple[str, str]) -> list[int]:
+        """As the annotator's, but for answers that show nothing, not even weakly."""
+        scores, names = super().scores(grades, responses), self.language.properties
+        bare = [not any(self.language.grade(response, name) for name in names) for response in responses]
+        return [1 if each else 2 for each in bare] if scores == [1, 1] and any(bare) else scores
+
+
 class Corpus:
     """An endless, seeded stream of exchanges over the given queries.
 
@@ -73,7 +83,7 @@ class Corpus:
         self, language: Language, queries: list[str], worded: float = 0.0, human: bool = False, shapes: bool = False
     ) -> None:
         self._worded, self._human, self._shapes = worded, human, shapes
-        self._reviewer = Annotator(language, REVIEWERS_ERR, bare_is_worst=shapes)
+        self._reviewer = (Reviewer if shapes else Annotator)(language, REVIEWERS_ERR)
         self._language = language
         self._queries = queries
         self._annotator = Annotator(language, error_rate=0.0)
