@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -175,17 +175,11 @@ class PairBuilder:
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[int]:
         """Indices of the pairs of all trees without repeats, balanced by the traits that ``config.balance`` names."""
         traits = sorted(set(self.config.balance))
+        rng = random.Random(derive_seed(seed, "balance", *traits))
         left = list(range(len(pairs)))
-        steps: tuple[tuple[str, Callable[[Sequence[Pair]], set[int]]], ...] = (
-            ("repeated", repeats),
-            (
-                f"unbalanced_{'_'.join(traits)}",
-                lambda here: surplus(here, traits, random.Random(derive_seed(seed, "balance", *traits))),
-            ),
-        )
-        for reason, found in steps:
+        for reason in ("repeated", f"unbalanced_{'_'.join(traits)}"):
             here = only(pairs, left)
-            left_out = found(here)
+            left_out = repeats(here) if reason == "repeated" else surplus(here, traits, rng)
             self.skipped.update(f"{here[i].level}:{reason}" for i in left_out)
             left = [at for i, at in enumerate(left) if i not in left_out]
         return left

@@ -29,7 +29,7 @@ STAGES = {
     "label": ("reward=both",),
     "reference": (),
     "rl": (
-        "rl={labels: start, label_branches: 2, num_generations: 2, max_steps: 1}",
+        "rl={labels: start, num_generations: 2, max_steps: 1}",
         *("rl.comparisons_per_step=2", "rl.per_device_train_batch_size=4", "rl.keep_best=false"),
     ),
     "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),

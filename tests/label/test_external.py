@@ -242,19 +242,6 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Pa
     assert texts.count("I would rather not say.") == 8
 
 
-def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
-    trees, out = stage(tmp_path, trees=TREES[:2])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
-    first = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
-    kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
-    assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
-    changed = settings(engine=asked, sampling=SAMPLED)
-    changed.rule = "paper"
-    again = StageRun(tmp_path / "again", "label", 0, Console(), home=tmp_path)
-    assert label_all(changed, trees, again) == first
-    assert again.notes["spent"]["requests"] == 0
-
-
 def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
     """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
     trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])

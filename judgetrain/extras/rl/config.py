@@ -9,6 +9,8 @@ from judgetrain.train.config import TrainerConfig
 
 PARTS = 4
 """Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order."""
+LABEL_BRANCHES = 10
+"""Of the start's own labels, at most tree.criteria, put together as judge.aggregation says."""
 TEMPERATURE = 1.0
 """Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
 
@@ -33,11 +35,8 @@ class RlConfig(TrainerConfig):
     labels: str = key(
         "label",
         "what branches are rewarded by: label, the labels of stage label; start, the verdicts of the judge that "
-        "training goes on from, asked greedily with label_branches branches, where both orders say the same",
+        "training goes on from, asked greedily with ten branches, where both orders say the same",
         choices=("label", "start"),
-    )
-    label_branches: int = key(
-        10, "branches of the start's own labels, put together as judge.aggregation says", low=1, active_if=_own_labels
     )
     max_comparisons: int | None = key(
         None,

@@ -12,6 +12,7 @@ from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.extras.rl.config import LABEL_BRANCHES
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
@@ -30,7 +31,7 @@ def own_labels(
 ) -> tuple[list[Labelled], int]:
     """The comparisons on which both orders say the same, and how many of those asked about are left out.
 
-    The start is asked greedily, with ``label_branches`` branches; what many branches say, one learns to say. No label
+    The start is asked greedily, with :data:`LABEL_BRANCHES`; what many branches say, one learns to say. No label
     of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
     ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Where the trees' comparisons
     are given, they are those. Kept in shards.
@@ -48,7 +49,7 @@ def own_labels(
     asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     assert settings.aggregation is not None
-    branches, how = settings.train.label_branches, settings.aggregation
+    branches, how = min(LABEL_BRANCHES, settings.asking.criteria), settings.aggregation
     options = JudgeOptions(branches=branches, steps=asking, aggregation=how, early_stop=True)
 
     def load() -> BranchingJudge:

@@ -32,8 +32,6 @@ def _check(settings: RlSettings) -> None:
     own = settings.train
     size = check_stage(settings.stages, "rl", own)
     _check_shared(own, size)
-    if own.labels == "start" and own.label_branches > settings.asking.criteria:
-        raise ConfigError(f"rl.label_branches={own.label_branches}: at most tree.criteria={settings.asking.criteria}")
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 

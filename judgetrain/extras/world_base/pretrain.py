@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from judgetrain.extras.world_base.corpus import Corpus
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+SEED, BATCH = 1, 32
 
 CHAT_TEMPLATE = (
     "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
@@ -36,7 +38,7 @@ CONTRACT = (
 """Words of the judge's prompts and output contract, so that the vocabulary has them."""
 
 
-def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
     """A word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -44,7 +46,7 @@ def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?\w+| ?[^\w\s]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    rng = random.Random(f"tokenizer {seed}")
+    rng = random.Random(f"tokenizer {SEED}")
     language = load_language()
     texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
     texts += [f"{q}\nQuery: {q}" for q in language.first_queries] + [CONTRACT]
@@ -91,58 +93,45 @@ PHASES = (
 )
 
 
-def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
-    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout.
+def pretrain(output: Path) -> None:
+    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout."""
+    from transformers import LlamaConfig, LlamaForCausalLM, set_seed
 
-    ``start`` continues from a directory that an earlier phase wrote.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, set_seed
-
-    set_seed(seed)
+    set_seed(SEED)
     pool = pretraining_queries(load_language())
-    if start is None:
-        tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
-        sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "max_position_embeddings": 512}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True}
-        ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(start)
-        model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
-    for phase in phases:
+    tokenizer = make_tokenizer(Corpus(load_language(), pool))
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "max_position_embeddings": 512}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "tie_word_embeddings": True}
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
+    for phase in PHASES:
         corpus = Corpus(load_language(), pool, phase.worded, phase.human, phase.shapes)
-        _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
+        _train(model, tokenizer, corpus, phase, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
 
 
 def _train(
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    corpus: Corpus,
-    phase: Phase,
-    batch_size: int,
-    seed: int,
-    scratch: Path,
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, phase: Phase, scratch: Path
 ) -> None:
     import torch
     from datasets import IterableDataset
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
-        rng = random.Random(f"corpus {seed} {phase}")
+        rng = random.Random(f"corpus {SEED} {phase}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
-            block = [_encode(tokenizer, corpus.exchange(rng), phase.human) for _ in range(batch_size * 16)]
+            block = [_encode(tokenizer, corpus.exchange(rng), phase.human) for _ in range(BATCH * 16)]
             block.sort(key=lambda row: len(row["input_ids"]))
-            batches = [block[i : i + batch_size] for i in range(0, len(block), batch_size)]
+            batches = [block[i : i + BATCH] for i in range(0, len(block), BATCH)]
             rng.shuffle(batches)
             yield from (row for batch in batches for row in batch)
 
     arguments = TrainingArguments(
         output_dir=str(scratch),
         max_steps=phase.steps,
-        per_device_train_batch_size=batch_size,
+        per_device_train_batch_size=BATCH,
         learning_rate=phase.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=100,
@@ -153,7 +142,7 @@ def _train(
         report_to="none",
         use_cpu=not torch.cuda.is_available(),
         remove_unused_columns=False,
-        seed=seed,
+        seed=SEED,
     )
     data = IterableDataset.from_generator(rows)
     Trainer(model, arguments, data_collator=DataCollatorForSeq2Seq(tokenizer), train_dataset=data).train()
@@ -171,15 +160,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument(
-        "--phase", type=int, choices=range(1, len(PHASES) + 1), help="one phase alone; a later one needs --start"
-    )
-    parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    phases = PHASES if options.phase is None else [PHASES[options.phase - 1]]
-    pretrain(options.output, phases, options.batch_size, options.seed, options.start)
+    pretrain(parser.parse_args().output)
 
 
 if __name__ == "__main__":

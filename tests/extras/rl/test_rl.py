@@ -289,7 +289,6 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     [
         ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
         ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
-        ("rl={labels: start, label_branches: 5}", r"rl\.label_branches=5: at most tree\.criteria=4"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_runs(
@@ -325,14 +324,14 @@ def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: workers)
     monkeypatch.setattr("judgetrain.extras.rl.run.complete", complete)
-    settings = ("rl.labels=start", "rl.label_branches=2")
+    settings = ("rl.labels=start",)
     plant(composed(tmp_path, *RL, *settings, "rl.keep_best=false")).run("rl")
     assert len(workers.carried) == 3, "and at the stage's end, as of any"
     assert waited == [True, False], "before training, and not at the end"
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
-    own = [*RL, "rl.labels=start", "rl.label_branches=2", "judge.aggregation=clear"]
+    own = [*RL, "rl.labels=start", "judge.aggregation=clear"]
     pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
@@ -345,7 +344,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     counts = manifest["counts"]
     assert counts["in"] == len(rows) == 20 and counts["dropped"].get("no_label", 0) == 20 - len(agreed)
     start_ = BranchingJudge.from_pretrained(
-        pipeline.plan("sft").directory / "model", 2, aggregation="clear", criteria_tokens=120
+        pipeline.plan("sft").directory / "model", 4, aggregation="clear", criteria_tokens=120
     )
     everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     said = start_.compare_all(everyone)
@@ -353,7 +352,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
 
 
 def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_were_given(tmp_path: Path) -> None:
-    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=7"]
+    few = [*RL, "rl.labels=start", "rl.max_comparisons=7"]
     pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "rl.keep_best=false"))
     pipeline.run("rl")
     rows = [
@@ -368,7 +367,7 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_w
 
 
 def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(tmp_path: Path) -> None:
-    few = [*RL, "rl.labels=start", "rl.label_branches=1", "rl.max_comparisons=3"]
+    few = [*RL, "rl.labels=start", "rl.max_comparisons=3"]
     pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "label.holdout=0.5"))
     pipeline.run("rl")
     rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
@@ -385,7 +384,7 @@ def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_pa
     def mark(*overrides: str) -> str:
         return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
 
-    assert mark() == mark("judge.aggregation=vote") == mark("rl.label_branches=2")
+    assert mark() == mark("judge.aggregation=vote")
     own = "rl.labels=start"
-    ways = [[], [own], [own, "judge.aggregation=vote"], [own, "rl.label_branches=2"]]
-    assert len({mark(*way) for way in ways}) == 4
+    ways = [[], [own], [own, "judge.aggregation=vote"]]
+    assert len({mark(*way) for way in ways}) == 3
