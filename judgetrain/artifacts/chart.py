@@ -27,9 +27,9 @@ class Point:
 class Chart:
     """A line for each series, in the colours ``c0`` to ``c5`` of the stylesheet; values are shares, shown in percent.
 
-    The x axis begins at ``left`` and has ``ticks`` (None: round numbers); ``diagonal`` draws the line on which x and y
-    are equal. ``plain``: values are no shares, and the y axis holds them all; points are then marked only if
-    ``marked``. ``names`` stand below the x axis at 0, 1, 2 and so on, in place of numbers.
+    The x axis begins at ``left`` and has ``ticks`` (None: round numbers). ``plain``: values are no shares, and the
+    y axis holds them all; points are then marked only if ``marked``. ``names`` stand below the x axis at 0, 1, 2 and so
+    on, in place of numbers.
     """
 
     title: str
@@ -37,7 +37,6 @@ class Chart:
     series: Mapping[str, Sequence[Point]]
     ticks: Sequence[float] | None = None
     left: float = 0.0
-    diagonal: bool = False
     plain: bool = False
     marked: bool = False
     names: Sequence[str] = ()

@@ -13,7 +13,6 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain import rooms
-from judgetrain.artifacts.chart import Chart
 from judgetrain.artifacts.stages import at
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
@@ -66,22 +65,12 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldedCharts:
-    """Charts of one legend that a page folds under a title."""
-
-    title: str
-    charts: Sequence[Chart]
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Sections:
-    """What an extra shows of a benchmark: tables before all others, in front and behind, and charts."""
+    """What an extra shows of a benchmark: tables before all others, in front and behind."""
 
     first: Sequence[Table] = ()
     front: Sequence[Table] = ()
     folded: Sequence[Table] = ()
-    charts: Sequence[FoldedCharts] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,18 +21,17 @@ def drawing(drawn: Chart) -> str:
     return page[page.index("<figure>") : page.index("</figure>")]
 
 
-@given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]), st.booleans())
-def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], left: float, diagonal: bool) -> None:
+@given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]))
+def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], left: float) -> None:
     drawn = {
         name: [Point(x, sorted((a, b, c))[1], "<&\"'>", (min(a, b, c), max(a, b, c))) for x, a, b, c in points]
         for name, points in series.items()
     }
-    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn, left=left, diagonal=diagonal))
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn, left=left))
     for x, y in re.findall(r'<circle class="c\d" cx="([\d.-]+)" cy="([\d.-]+)"', svg):
         assert LEFT - 0.1 <= float(x) <= RIGHT + 0.1
         assert TOP - 0.1 <= float(y) <= BOTTOM + 0.1
     assert svg.count("<circle") == sum(map(len, drawn.values())) and svg.count("<polyline") == len(drawn)
-    assert ('class="ideal"' in svg) == diagonal
     assert "<x>" not in svg and "<&" not in svg
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.files import write_text_atomic
@@ -11,7 +11,6 @@ from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.table import TEMPLATES, Table, percent
 from judgetrain.evaluate.report.text import table_lines
 
@@ -46,7 +45,6 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
     """The charts of the branching judges among a benchmark's metric rows, a line for each judge; without any, none.
 
     Rows without the metric that a chart shows have no point in it, and a chart without points is left out.
-    The last one, how sure margins are and how often they are right, is there if margins are calibrated.
     """
     shown = [row for row in rows if row.branches and row.agreement is not None]
     judges: dict[str, list[MetricRow]] = {row.method: [] for row in shown}
@@ -55,7 +53,7 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
     if not judges:
         return []
     counts = sorted({float(row.branches) for row in shown})
-    charts = [
+    return [
         Chart(
             title=title,
             x_label="tokens a verdict" if by_cost else "branches",
@@ -72,19 +70,6 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
         )
         if any(getattr(row, metric) is not None for row in shown)
     ]
-    return [*charts, *_reliability(one_each(shown), list(judges))]
-
-
-def _reliability(rows: Sequence[MetricRow], judges: Sequence[str]) -> Iterator[Chart]:
-    bins: dict[str, list[Point]] = {name: [] for name in judges}
-    for row in rows:
-        for b in row.calibration.curve if row.calibration else ():
-            tip = f"{row.key}: {percent(b.accuracy)}% of {b.n} right"
-            bins[row.method].append(Point(b.confidence, b.accuracy, tip))
-    if any(bins.values()):
-        ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]  # confidence in the favoured side
-        label = "confidence made of the margin"
-        yield Chart(title="Right by confidence", x_label=label, series=bins, ticks=ticks, left=0.5, diagonal=True)
 
 
 def _point(row: MetricRow, metric: str, by_cost: bool) -> Point:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.integrity import made_from, read_manifest
-from judgetrain.evaluate.hooks import FoldedCharts, Sections, extras, resolved
+from judgetrain.evaluate.hooks import Sections, extras, resolved
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
@@ -68,10 +68,6 @@ class Report:
         rows = [r for r in self.benchmarks()[benchmark] if r.agreement is not None]
         named = [(e.name, e.sections) for e in extras() if e.sections]
         return [resolved(of)(rows, self.records.get((name, benchmark), ())) for name, of in named]
-
-    def folded_charts(self, benchmark: str) -> list[FoldedCharts]:
-        """The charts of extras, where there are any."""
-        return [each for found in self.of_extras(benchmark) for each in found.charts if each.charts]
 
     def tables(self, benchmark: str) -> list[Table]:
         """The tables of a benchmark; those without rows are left out."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from judgetrain.artifacts.chart import Chart, Point
-from judgetrain.evaluate.hooks import FoldedCharts, Sections
+from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed
@@ -18,15 +17,8 @@ Rows = Sequence[MetricRow]
 
 
 def sections(rows: Rows, checks: Sequence[Check]) -> Sections:
-    """The gate, a line a judge, the tables behind it, and how agreement goes with what is answered."""
-    curves = FoldedCharts(
-        title="Agreement of what is answered, by coverage",
-        charts=_curves(rows),
-        note="A judge that answers only where it is at least so sure, threshold by threshold, on the comparisons that "
-        "set none.",
-    )
-    tables = _cascades(rows), _by_group(rows), _corrected(rows)
-    return Sections(first=[_gate(checks)], front=[_front(rows)], folded=tables, charts=[curves])
+    """The gate, a line a judge, and the tables behind it."""
+    return Sections(first=[_gate(checks)], front=[_front(rows)], folded=[_cascades(rows), _corrected(rows)])
 
 
 def _front(rows: Rows) -> Table:
@@ -51,19 +43,6 @@ def _gate(checks: Sequence[Check]) -> Table:
         "passed": lambda c: "yes" if c.passed else "no" if c.difference is not None else f"no: {c.told}",
     }
     return Table.of("Gate", checks, columns, names=3)
-
-
-def _curves(rows: Rows) -> list[Chart]:
-    """Agreement of what is answered by coverage, of methods that may abstain."""
-    curves: dict[str, list[Point]] = {}
-    for row, found in _selective(rows):
-        for p in found.curve:
-            answered = f"{percent(p.agreement)}% of {percent(p.coverage)}% answered"
-            tip = f"{row.method}: {answered}, threshold {p.threshold:.2f}"
-            curves.setdefault(row.method, []).append(Point(p.coverage, p.agreement, tip))
-    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    chart = Chart(title="Agreement by coverage", x_label="share answered", series=curves, ticks=ticks)
-    return [chart] if curves else []
 
 
 def _found(rows: Rows) -> list[tuple[MetricRow, Guarantees]]:
@@ -119,12 +98,6 @@ def _cascades(rows: Rows) -> Table:
 
 def _by_tier(found: Selective, answers: Answers) -> str:
     return ", ".join(f"{name} {percent(s)}" for name, s in zip(found.tiers, answers.tiers, strict=False)) or "–"
-
-
-def _by_group(rows: Rows) -> Table:
-    shown = [((row.method, name), answers) for row, s in _selective(rows) for name, answers in s.groups.items()]
-    columns: Columns = {"method": lambda item: item[0][0], "group": lambda item: item[0][1], **ANSWERS}
-    return Table.of("Selective judging by group", shown, columns, names=2, folded=True)
 
 
 def _corrected(rows: Rows) -> Table:
