@@ -55,12 +55,6 @@ class Served:
         """What it has said since it was started."""
         return self._log.read_bytes()[self._from :].decode()
 
-    def rss(self) -> int:
-        """Bytes of memory that it holds."""
-        import psutil
-
-        return int(psutil.Process(self.process.pid).memory_info().rss)
-
 
 @contextmanager
 def served(command: Sequence[str], log: Path, **environment: str) -> Iterator[Served]:

@@ -6,7 +6,6 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +13,7 @@ import httpx2
 
 from judgetrain.engines.openai.address import server_address
 from judgetrain.errors import EngineError
-from judgetrain.extras.server.config import TOKEN
+from judgetrain.extras.server.config import LIMITS, TOKEN
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason
 from judgetrain.schema import Comparison
 
@@ -33,25 +32,18 @@ class RemoteJudge(Judge):
     Args:
         url: of the server, as ``http://127.0.0.1:8765``.
         token: which it asks for; None takes the environment variable ``JUDGETRAIN_TOKEN``, if there is one.
-        rows: comparisons in one request.
-        concurrency: requests at a time.
         patience: seconds that one answer may take, and for which one request is sent again.
 
     Raises:
         ConfigError: the URL is none.
     """
 
-    def __init__(
-        self, url: str, token: str | None = None, *, rows: int = 16, concurrency: int = 8, patience: float = 600.0
-    ) -> None:
+    def __init__(self, url: str, token: str | None = None, *, patience: float = 600.0) -> None:
         self._url = server_address(url, "url")[0]
-        self.name, self._rows, self._patience = "remote", rows, patience
+        self.name, self._patience = "remote", patience
         token = token or os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx2.Client(
-            headers=headers, timeout=patience, limits=httpx2.Limits(max_connections=concurrency), trust_env=False
-        )
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="remote-judge")
+        self._client = httpx2.Client(headers=headers, timeout=patience, trust_env=False)
 
     def __enter__(self) -> RemoteJudge:
         return self
@@ -65,13 +57,11 @@ class RemoteJudge(Judge):
         Raises:
             EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
         """
-        parts = [comparisons[start : start + self._rows] for start in range(0, len(comparisons), self._rows)]
-        found = self._threads.map(lambda part: self._judged(part, seed), parts)
-        return [prediction for part in found for prediction in part]
+        starts = range(0, len(comparisons), LIMITS.batch)  # what a server judges together, and so in no less time
+        return [p for start in starts for p in self._judged(comparisons[start : start + LIMITS.batch], seed)]
 
     def close(self) -> None:
         """Close the connections."""
-        self._threads.shutdown()
         self._client.close()
 
     def _judged(self, part: Sequence[Comparison], seed: int) -> list[Prediction]:

@@ -57,7 +57,7 @@ def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Serve
     assert len({reason.text for each in offline for reason in each.reasons}) > 10, "it samples"
 
     def client(index: int) -> None:
-        with RemoteJudge(server.url, SECRET, rows=1, concurrency=1) as judge:
+        with RemoteJudge(server.url, SECRET) as judge:
             [found] = judge.compare_all([rows[index % 24]], 3)
         assert found == offline[index % 24]
         assert found.reasons == offline[index % 24].reasons

@@ -37,7 +37,7 @@ def test_64_clients_lose_nothing_when_the_server_is_killed_and_started_again(tmp
 
     def client(number: int) -> list[object]:
         found = []
-        with RemoteJudge(url, rows=1, concurrency=1, patience=120) as judge:
+        with RemoteJudge(url, patience=120) as judge:
             for row in ROWS[number::64]:
                 found += judge.compare_all([row], 3)
                 answered[row.id] = time.monotonic()
@@ -110,8 +110,9 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
             list(clients.map(post, range(16)))
         assert refused and {r.status_code for r in refused} == {429}
         assert {r.headers["retry-after"] for r in refused} == {"1"}
-        with RemoteJudge(server.url, rows=1, concurrency=16) as judge:
-            assert judge.compare_all(ROWS[:16]) == LongerJudge().compare_all(ROWS[:16])
+        with RemoteJudge(server.url) as judge, ThreadPoolExecutor(16) as clients:
+            found = [p for each in clients.map(lambda row: judge.compare_all([row]), ROWS[:16]) for p in each]
+            assert found == LongerJudge().compare_all(ROWS[:16])
         many = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(5)]
         whole = httpx2.post(f"{server.url}/v1/judge", json={"comparisons": many}, trust_env=False)
         assert (whole.status_code, whole.json()["error"]["field"]) == (422, "comparisons"), "it never has room"
