@@ -107,33 +107,32 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_hub(config: Config) -> None:
-    """Check, before any stage runs, that what ``hub.push`` asks for can be done.
+    """Check, before any stage runs, that what ``hub`` asks for can be done.
 
     Raises:
         ConfigError: no name, no token, no network, or a stage that makes no judge.
     """
-    if not config.hub.push:
+    if config.hub is None:
         return
     if config.stage not in (*JUDGE_STAGES, "evaluate"):
         allowed = ", ".join((*JUDGE_STAGES, "evaluate"))
-        raise ConfigError(f"hub.push=true: stage={config.stage} makes no judge; allowed are {allowed}")
-    if not config.hub.repo_id or config.hub.repo_id.count("/") != 1:
-        raise ConfigError(f"hub.repo_id={config.hub.repo_id!r}: hub.push=true needs OWNER/NAME")
+        raise ConfigError(f"hub={config.hub}: stage={config.stage} makes no judge; allowed are {allowed}")
+    if config.hub.count("/") != 1:
+        raise ConfigError(f"hub={config.hub!r}: expected OWNER/NAME")
     if config.stage == "evaluate" and not any(name in config.evaluate.methods for name in JUDGE_STAGES):
-        raise ConfigError("hub.push=true: evaluate.methods lists none of this run's judges (initial, sft, dpo, rl)")
+        raise ConfigError("hub: evaluate.methods lists none of this run's judges (initial, sft, dpo, rl)")
     from huggingface_hub import constants, get_token
 
     if constants.is_offline_mode():
-        raise ConfigError("hub.push=true, and HF_HUB_OFFLINE is set: unset it")
+        raise ConfigError("hub: HF_HUB_OFFLINE is set: unset it")
     if not get_token():
-        raise ConfigError("hub.push=true needs a token that may write: set HF_TOKEN, or run `hf auth login`")
+        raise ConfigError("hub needs a token that may write: set HF_TOKEN, or run `hf auth login`")
 
 
 def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
-    """Push the last of the judges where ``hub.push`` says so; one that fails its gate is not to get here."""
-    hub = pipeline.config.hub
-    if hub.push:
-        url = push(pipeline.plan(judges[-1]).directory / "model", str(hub.repo_id))
+    """Push the last of the judges where ``hub`` says so; one that fails its gate is not to get here."""
+    if repo_id := pipeline.config.hub:
+        url = push(pipeline.plan(judges[-1]).directory / "model", repo_id)
         pipeline.console.line(f"hub: pushed the {judges[-1]} judge: {url}")
 
 
@@ -156,6 +155,6 @@ def push(directory: Path, repo_id: str) -> str:
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = " ".join(str(error).split())[:300]
         raise EngineError(
-            f"hub.repo_id={repo_id}: the Hub did not take the model: {why}; the model is whole in {directory}: run the "
+            f"hub={repo_id}: the Hub did not take the model: {why}; the model is whole in {directory}: run the "
             "same command again"
         ) from error

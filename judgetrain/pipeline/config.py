@@ -18,18 +18,6 @@ C = TypeVar("C")
 
 
 @dataclass
-class HubConfig:
-    """The Hugging Face Hub; the token is HF_TOKEN or that of ``hf auth login``."""
-
-    push: bool = key(
-        False,
-        "upload the judge: with a stage that trains when made, with stage=evaluate measured",
-        in_fingerprint=False,
-    )
-    repo_id: str | None = key(None, "OWNER/NAME", in_fingerprint=False)
-
-
-@dataclass
 class CleanConfig:
     """stage=clean: artifacts that nothing refers to."""
 
@@ -84,7 +72,12 @@ class RunConfig:
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
-    hub: HubConfig = key(HubConfig, "the Hugging Face Hub")
+    hub: str | None = key(
+        None,
+        "OWNER/NAME on the Hugging Face Hub that the judge is pushed to: by a stage that trains when made, by "
+        "stage=evaluate measured; the token is HF_TOKEN or that of hf auth login",
+        in_fingerprint=False,
+    )
     objective: str | None = key(
         None,
         "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement: over the development split "

@@ -164,7 +164,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
-    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.repo_id=a/b")),
+    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub=a/b")),
     ([], "objective=world/dpo@1/agreement", set()),
 ]
 

@@ -20,7 +20,7 @@ from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
-from judgetrain.pipeline.config import Config, HubConfig
+from judgetrain.pipeline.config import Config
 from judgetrain.train.card import add_results, licence_of, write_card
 from tests.builders.fake_hub import TOKEN, FakeHub
 
@@ -225,7 +225,7 @@ def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:
 
 def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
     directory = model_directory(tmp_path)
-    config = Config(stage="evaluate", hub=HubConfig(push=True, repo_id="me/judge"))
+    config = Config(stage="evaluate", hub="me/judge")
     check_hub(config)
     made = pipeline(tmp_path, config)
     push_last(made, fill_cards(made))
@@ -243,20 +243,21 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
 def test_a_hub_that_refuses_is_a_sentence_and_the_model_is_kept(tmp_path: Path, hub: FakeHub) -> None:
     directory = model_directory(tmp_path)
     hub.refuse = True
-    with pytest.raises(EngineError, match=r"hub\.repo_id=me/judge: the Hub did not take the model: .*run the same"):
+    with pytest.raises(EngineError, match=r"hub=me/judge: the Hub did not take the model: .*run the same"):
         push(directory, "me/judge")
 
 
 def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> None:
     def refused(message: str, **settings: Any) -> None:
-        made = Config(stage=settings.pop("stage", "dpo"), hub=HubConfig(push=True, **settings))
+        made = Config(stage=settings.pop("stage", "dpo"), hub="me/judge", **settings)
         with pytest.raises(ConfigError, match=message):
             check_hub(made)
 
     check_hub(Config(stage="tree"))
-    refused(r"hub\.repo_id=None: hub\.push=true needs OWNER/NAME")
-    refused(r"stage=tree makes no judge; allowed are initial, sft, dpo, rl, evaluate", stage="tree", repo_id="me/judge")
+    with pytest.raises(ConfigError, match="hub='judge': expected OWNER/NAME"):
+        check_hub(Config(stage="dpo", hub="judge"))
+    refused(r"stage=tree makes no judge; allowed are initial, sft, dpo, rl, evaluate", stage="tree")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    refused(r"needs a token that may write: set HF_TOKEN", repo_id="me/judge")
+    refused(r"needs a token that may write: set HF_TOKEN")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    refused(r"HF_HUB_OFFLINE is set: unset it", repo_id="me/judge")
+    refused(r"HF_HUB_OFFLINE is set: unset it")
