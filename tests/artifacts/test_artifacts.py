@@ -241,14 +241,6 @@ def test_full_disk_keeps_the_old_file_and_says_so(tmp_path: Path, monkeypatch: p
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_seeds_are_stable_and_differ_by_stage_and_shard(tmp_path: Path) -> None:
-    first, again = stage(tmp_path), stage(tmp_path)
-    assert [first.shard_seed(i) for i in range(3)] == [again.shard_seed(i) for i in range(3)]
-    seeds = {first.seed, StageRun(tmp_path, "sft", 7, Console()).seed, StageRun(tmp_path, "tree", 8, Console()).seed}
-    assert len(seeds) == 3
-    assert first.shard_seed(0) != first.shard_seed(1)
-
-
 def test_notes_survive_a_restart(tmp_path: Path) -> None:
     stage(tmp_path).note("a", {"b": 1})
     later = stage(tmp_path)

@@ -33,11 +33,6 @@ def test_it_is_the_list_of_its_rows(first: list[Any], second: list[Any], data: s
     assert list(some.only(range(len(some)))[::-1]) == list(some)[::-1]
 
 
-def test_going_through_it_twice_at_once_gives_each_its_own() -> None:
-    made = spilled({"n": i} for i in range(5))
-    assert [(a["n"], b["n"]) for a in made for b in made] == [(a, b) for a in range(5) for b in range(5)]
-
-
 def test_rows_of_its_own_file_can_be_added() -> None:
     made = spilled({"n": i} for i in range(5))
     some = made.only([4, 0])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done
+from judgetrain.artifacts.executors.base import Done, Executor, Work, done
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
@@ -97,14 +97,6 @@ def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
     out = stage(tmp_path)
     out.sharded("rows", Made(), SIZE, process)
     assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
-
-
-def test_what_cannot_be_spread_stays_here(tmp_path: Path) -> None:
-    class Never(LocalExecutor):
-        def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
-            raise AssertionError
-
-    stage(tmp_path, Never()).sharded("rows", ROWS, SIZE, lambda index, items: ShardResult([], len(items)))
 
 
 def test_a_model_is_loaded_once_where_it_was_sent_and_leaves_for_the_next(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.config import TrackConfig
-from judgetrain.artifacts.console import Console, duration
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.tracker import Run, mode_of, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.pipeline.cli import main
@@ -123,18 +123,6 @@ def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
     said = capsys.readouterr().out
     assert said.count("tracked offline") == 1
     assert "no such host" in said
-
-
-def test_none_starts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    with enter(tmp_path, "none") as run:
-        run.log({"loss": 1.0})
-    assert wandb.tries == []
-
-
-def test_durations_read_as_a_reader_wants_them() -> None:
-    assert (duration(3.14159), duration(600)) == ("3.1 s", "10.0 min")
 
 
 def dialogues(tmp_path: Path, text: str) -> Config:

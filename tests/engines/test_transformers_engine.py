@@ -72,16 +72,6 @@ def test_sliding_window_models_decode_like_generate(window):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
-def test_binary_mask_path_equals_additive_mask_path(engine):
-    requests = [ask(t) for t in prompts(9)]
-    expected = engine.generate(requests, seed=1)
-    engine._decoder._own_mask = False
-    try:
-        assert engine.generate(requests, seed=1) == expected
-    finally:
-        engine._decoder._own_mask = True
-
-
 def test_memory_that_was_never_written_is_never_read(engine):
     requests = [ask(t) for t in prompts(12)]
     expected = engine.generate(requests, seed=1)

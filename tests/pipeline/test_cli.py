@@ -6,16 +6,12 @@ import errno
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from judgetrain.keys import key
 from judgetrain.pipeline import keys_page
-from judgetrain.pipeline.key_names import keys_of
-from tests.builders.pipeline import judgetrain, modules_after
+from tests.builders.pipeline import configured, judgetrain, modules_after
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
 LIBRARIES = HEAVY | {
@@ -123,11 +119,6 @@ def test_a_page_may_be_read_in_part() -> None:
         assert process.returncode == 0
 
 
-def test_help_names_stages_recipes_and_examples() -> None:
-    text = judgetrain("--help").stdout
-    assert all(word in text for word in ("evaluate", "quickstart", "gemma", "pairs", "stage=status", "--cfg job"))
-
-
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     page = judgetrain("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
     assert "train.dpo.beta=0.1  float; above 0\n    strength of the KL constraint\n" in page
@@ -151,56 +142,13 @@ def test_a_record_that_stands_in_several_places_is_described_once() -> None:
     assert not any("engine.tensor_parallel_size" in row for row in rows)
 
 
-def test_keys_of_variants_name_the_variants_that_have_them() -> None:
-    @dataclass
-    class Local:
-        batch_size: int = key(8, "together", low=1)
-        seed: int = key(1, "seed")
-
-    @dataclass
-    class Server:
-        url: str = key("http://here", "address")
-        seed: int = key(1, "seed")
-
-    @dataclass
-    class Whole:
-        engine: Any = field(default_factory=Local, metadata={"doc": "who", "variants": {"a": Local, "b": Server}})
-
-    shown = {k.name: (k.variants, k.meaning) for k in keys_of(Whole())}
-    assert shown == {
-        "engine": ((), "who"),
-        "engine.batch_size": (("a",), "together"),
-        "engine.url": (("b",), "address"),
-        "engine.seed": ((), "seed"),
-    }
-
-
 def test_groups_override_the_recipe() -> None:
-    groups = "teacher=openai", "engine=vllm", "external=openai"
-    text = judgetrain(*groups, "teacher.engine.model=mine", "--cfg", "job").stdout
-    plain = judgetrain("--cfg", "job").stdout
-    assert "type: world" in plain.split("teacher:")[1].split("engine:")[1]
-    teacher = text.split("\nteacher:")[1].split("\ntree:")[0]
-    assert "type: openai" in teacher
-    assert "model: mine" in teacher
-    assert "type: vllm" in text.split("\nengine:")[1].split("\nexecutor:")[0]
-    for section, following in (("label", "train"), ("evaluate", "correct")):
-        external = text.split(f"\n{section}:")[1].split(f"\n{following}:")[0].split("\n  external:")[1]
-        assert "type: openai" in external
-        assert "gpt-5.4" in external
-    assert "type: openai" not in plain
-
-
-def test_lora_is_a_group_over_all_training_stages() -> None:
-    text = judgetrain("train=lora", "train.dpo.lora.r=4", "--cfg", "job").stdout
-    assert text.count("enabled: true") == 3
-    assert text.split("\n  dpo:")[1].count("r: 4") == 1
-
-
-def test_status_lists_every_stage(tmp_path: Path) -> None:
-    done = judgetrain("stage=status", f"output_dir={tmp_path}", cwd=tmp_path)
-    assert done.returncode == 0
-    assert all(name in done.stdout for name in ("dialogues", "tree", "label", "dpo", "missing"))
+    config = configured("teacher=openai", "engine=vllm", "external=openai", "train=lora", "train.dpo.lora.r=4")
+    engines = (config.teacher.engine, config.engine, config.label.external.engine, config.evaluate.external)
+    assert [engine.type for engine in engines] == ["openai", "vllm", "openai", "openai"]
+    assert engines[2].model == engines[3].model == "gpt-5.4"
+    stages = (config.train.initial, config.train.sft, config.train.dpo)
+    assert all(stage.lora.enabled for stage in stages) and [stage.lora.r for stage in stages].count(4) == 1
 
 
 def test_wandb_of_a_parent_process_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

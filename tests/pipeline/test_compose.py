@@ -97,14 +97,6 @@ def test_the_store_can_be_sent_to_the_processes_of_a_sweep() -> None:
     assert sent["recipe"]["quickstart.yaml"].node.recipe_name == "quickstart"
 
 
-def test_engine_keys_of_every_type_are_there_to_be_completed() -> None:
-    store = ConfigStore()
-    register(store)
-    assert {"base_url", "model", "batch_size", "error_rate", "tensor_parallel_size"} <= set(
-        store.repo["schema.yaml"].node.engine
-    )
-
-
 def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_chooses_the_type() -> None:
     assert configured("recipe=quickstart").teacher.engine == WorldEngineConfig(name="annotator", error_rate=0.15)
     teacher = configured("recipe=quickstart", "teacher=openai").teacher.engine
@@ -116,17 +108,3 @@ def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_choos
         configured("recipe=quickstart", "teacher=openai", "teacher.engine.error_rate=0.2")
     with pytest.raises(ConfigError, match=r"teacher\.engine\.pth: type openai has no such key"):
         configured("recipe=quickstart", "teacher=openai", "+teacher.engine.pth=x")
-
-
-def test_null_is_no_key_of_an_engine() -> None:
-    plain = configured("recipe=quickstart", "teacher.engine.batch_size=null").teacher.engine
-    assert plain == WorldEngineConfig(name="annotator", error_rate=0.15)
-
-
-def test_models_of_responses_have_engines_of_their_own() -> None:
-    models = configured(
-        "recipe=quickstart", MODELS % "type: transformers, model: {path: x}, batch_size: 3"
-    ).responses.models
-    assert [m.name for m in models] == ["a"]
-    engine = models[0].engine
-    assert isinstance(engine, TransformersEngineConfig) and (engine.model.path, engine.batch_size) == ("x", 3)

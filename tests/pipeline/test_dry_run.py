@@ -60,37 +60,11 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
     assert [int(lines[step].split()[2]) for step in ("criteria", "guideline", "judgment", "all")] == [4, 8, 16, 28]
 
 
-def test_it_says_where_nothing_would_remain_for_the_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = StageRun(tmp_path / "responses", "responses", 0, Console())
-    rows = [c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)]
-    monkeypatch.setattr(Pipeline, "run", lambda self, name: out.directory)
-    out.write_rows("comparisons", rows)
-    show_cost(Pipeline(configured(tmp_path)))
-    assert "3 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
-    half = configured(tmp_path)
-    half.teacher.share = 0.5
-    show_cost(Pipeline(half))
-    assert "2 comparisons (1 remain for the tree)" in capsys.readouterr().out
-
-
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = configured(tmp_path)
     config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
     with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks the external models api first"):
         show_cost(Pipeline(config))
-
-
-def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
-    def marks(**options: Any) -> str:
-        config = configured(tmp_path)
-        for name, value in options.items():
-            setattr(config.teacher, name, value)
-        return Pipeline(config).plan("teacher").fingerprint
-
-    assert len({marks(), marks(max_requests=5), marks(max_tokens=5)}) == 1
-    assert marks(branches=1) != marks()
 
 
 def external(tmp_path: Path) -> Config:

@@ -165,9 +165,3 @@ def test_the_ci_of_scale_fails_where_its_packages_cannot_be_installed(tmp_path: 
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "cannot be installed" in done.stdout, done.stderr
-
-
-def test_what_needs_ray_is_marked_so_that_ci_finds_it() -> None:
-    """A test that leaves itself out where there is no Ray, and has no mark, would run nowhere."""
-    files = [path for path in Path(__file__).parents[1].rglob("test_*.py") if path != Path(__file__)]
-    assert [path.name for path in files if 'importorskip("ray")' in path.read_text(encoding="utf-8")] == []

@@ -107,14 +107,6 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
 
 
-def test_a_benchmarks_title_names_every_size(tmp_path: Path) -> None:
-    root = tmp_path / "artifacts"
-    for mark, n in (("a", 12), ("b", 8)):
-        evaluation(root, mark, 0.1, 1, 4, benchmark(n))
-    merge(pipeline(tmp_path))
-    assert "n = 8 or 12" in (tmp_path / "reports" / "all" / "report.md").read_text()
-
-
 def test_a_method_bears_only_settings_that_its_figures_depend_on() -> None:
     def names(settings: list[dict[str, str]], *figures: float) -> list[str]:
         numbered = dict(enumerate(settings, 1))

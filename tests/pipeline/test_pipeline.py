@@ -57,16 +57,6 @@ def test_manifest_says_what_was_made(tmp_path: Path) -> None:
     assert {"config", "versions", "tokens", "seconds"} <= set(manifest)
 
 
-def test_second_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "a", "b")
-    directory = Pipeline(config(tmp_path)).run("dialogues")
-    before = (directory / "manifest.json").stat().st_mtime_ns
-    capsys.readouterr()
-    assert Pipeline(config(tmp_path)).run("dialogues") == directory
-    assert "nothing to do" in capsys.readouterr().out
-    assert (directory / "manifest.json").stat().st_mtime_ns == before
-
-
 def test_a_finished_stage_prints_again_what_it_printed_at_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,22 +203,6 @@ def test_seconds_of_earlier_runs_are_in_the_manifest(tmp_path: Path) -> None:
     assert "120.0 min so far" in rows(pipeline)[0]["detail"]
     manifest = json.loads((pipeline.run("dialogues") / "manifest.json").read_text())
     assert manifest["seconds"] >= 7200 and seconds_so_far(directory) >= manifest["seconds"] - 0.01
-
-
-def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path) -> None:
-    write(tmp_path, "a", "a", "b")
-    Pipeline(config(tmp_path)).run("dialogues")
-    table = {row["stage"]: row for row in rows(Pipeline(config(tmp_path)))}
-    assert table["dialogues"]["state"] == "done"
-    assert "3 in, 2 out" in table["dialogues"]["detail"]
-    assert (table["dialogues"]["stage=dpo"], table["cluster"]["stage=dpo"]) == ("reuse", "make")
-    assert (table["evaluate"]["stage=dpo"], table["evaluate"]["stage=evaluate"]) == ("-", "make")
-
-
-def test_missing_path_names_the_key_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
-        Pipeline(config(tmp_path)).run("dialogues")
-    assert not (tmp_path / "outputs" / "artifacts").exists()
 
 
 def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra.core.plugins import Plugins
 
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.objective import check_objective, objective_value, parse_objective
+from judgetrain.evaluate.objective import check_objective, objective_value
 from judgetrain.pipeline import job as entry
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
@@ -65,17 +64,6 @@ def test_a_failing_job_fails_alone_and_is_named(
     assert "job 1 (seed=2" in said and "ZeroDivisionError: a bug" in said
     assert "2 of 3 jobs done; the same command again does what is missing" in printed.out
     assert "Traceback" in printed.err, "a bug is shown whole"
-
-
-def test_a_job_that_is_killed_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(config: Config) -> entry.Outcome:
-        if config.seed == 2:
-            raise KeyboardInterrupt
-        return outcome(config.seed)
-
-    code, jobs = run_sweep(tmp_path, monkeypatch, run)
-    assert code == 130
-    assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "unfinished")]
 
 
 def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,10 +177,6 @@ def test_an_objective_that_nothing_gives_is_refused_before_anything_runs(objecti
     config.evaluate.methods, config.evaluate.branches = ["sft", "random", "a/dpo/0123456789/model"], [1, 3]
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         check_objective(objective, config.evaluate, config.stage)
-
-
-def test_a_method_may_be_a_directorys_name() -> None:
-    assert parse_objective("world/one_step:dpo-012345/kappa") == ("world", "one_step:dpo-012345", None, "kappa")
 
 
 def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist() -> None:
@@ -311,14 +295,3 @@ def test_optuna_without_any_finished_job_ends_without_a_traceback(
     assert "Traceback" not in printed.out + printed.err
     assert "no job of the sweep is done" in printed.err
     assert "0 of 2 jobs done" in printed.out
-
-
-@pytest.mark.parametrize("name", ["joblib", "optuna", "slurm"])
-def test_the_launchers_settings_compose_where_the_plugin_is_installed(name: str) -> None:
-    plugins = {cls.__name__ for cls in Plugins.instance().discover()}
-    needed = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "SlurmLauncher"}[name]
-    if needed not in plugins:
-        pytest.skip(f"{needed} is an optional extra")
-    whole = composed(f"sweep={name}", hydra=True)
-    part = whole.hydra.sweeper if name == "optuna" else whole.hydra.launcher
-    assert needed in part._target_
