@@ -25,7 +25,7 @@ def tables(rows: Sequence[Row], means: Sequence[Row]) -> list[Table]:
         own = [row for row in rows if row["rating"] == rating]
         for benchmark in dict.fromkeys(row["benchmark"] for row in own):
             found.append(_correlations(rating, benchmark, [row for row in own if row["benchmark"] == benchmark]))
-        found += [_averages(rating, own), _variants(rating, own)]
+        found.append(_variants(rating, own))
     return [table for table in (*found, _means(means)) if table.cells]
 
 
@@ -56,18 +56,6 @@ def _state(row: Row) -> str:
     if row["published"] is None:
         return "–"
     return "no data" if not row["n"] else "yes" if row["same"] else "no"
-
-
-def _averages(rating: str, rows: Sequence[Row]) -> Table:
-    benchmarks = {row["benchmark"] for row in rows}
-    by: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row["pearson"] is not None:
-            by.setdefault((row["model"], row["score"]), []).append(row["pearson"])
-    averages = [(*key, sum(v) / len(v)) for key, v in by.items() if 1 < len(v) == len(benchmarks)]
-    columns: Columns = {name: itemgetter(i) for i, name in enumerate(("model", "score"))}
-    columns["Pearson"] = lambda row: number(row[2], 4)
-    return Table.of(f"{rating}: average over benchmarks", averages, columns, names=2)
 
 
 def _variants(rating: str, rows: Sequence[Row]) -> Table:
