@@ -9,10 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
+from judgetrain.rubrics import Rubric
 
 Verdict = Literal["A", "B", "tie"]
-Order = Literal["AB", "BA"]
+Order = Literal["AB", "BA", "A", "B"]
+"""What a judgment was shown: both responses, in one order or the other, or one response by itself."""
 ORDERS: tuple[Order, Order] = ("AB", "BA")
+RESPONSES: tuple[Order, Order] = ("A", "B")
+Reads = Literal["one", "two"]
+"""How many responses a judgment reads."""
 
 _MIRROR: dict[str, Verdict] = {"A": "B", "B": "A", "tie": "tie"}
 
@@ -101,7 +106,8 @@ class Comparison:
 
     ``label`` is the human (or world's) verdict, in this comparison's own order. Training reads it with
     ``label.source=given`` alone. ``group`` is a subset or scenario name for per-group tables. ``made`` says how the
-    pair was constructed, where its better side is known by construction (``responses.contrast``).
+    pair was constructed, where its better side is known by construction (``responses.contrast``). ``rubric``: the
+    criteria that it is to be judged by, where they are given.
     """
 
     id: str
@@ -113,9 +119,12 @@ class Comparison:
     label: Verdict | None = None
     group: str | None = None
     made: str | None = None
+    rubric: Rubric | None = None
 
     @classmethod
-    def of(cls, prompt: Prompt, response_a: str, response_b: str, **fields: Any) -> Comparison:
+    def of(
+        cls, prompt: Prompt, response_a: str, response_b: str, reference: str | None = None, **fields: Any
+    ) -> Comparison:
         """A comparison of two responses to a prompt; ``fields`` are the others of this class.
 
         Its ``id``, unless given, is made of the text: the same texts have the same id.
@@ -125,7 +134,7 @@ class Comparison:
         """
         messages = messages_of(prompt)
         asked = [asdict(m) for m in messages]
-        dialogue = Dialogue(_id_of(asked), "given", messages)
+        dialogue = Dialogue(_id_of(asked), "given", messages, reference)
         name = fields.pop("id", None) or _id_of([asked, response_a, response_b])
         return cls(name, dialogue, response_a, response_b, **fields)
 
@@ -167,14 +176,46 @@ class Comparison:
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
         row = asdict(self) | {"dialogue": self.dialogue.to_row()}
-        if self.made is None:
-            del row["made"]
-        return row
+        if self.rubric is not None:
+            row["rubric"] = self.rubric.to_row()
+        return {name: value for name, value in row.items() if value is not None or name not in ("made", "rubric")}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Comparison:
         """Read back what :meth:`to_row` wrote."""
-        return cls(**(row | {"dialogue": Dialogue.from_row(row["dialogue"])}))
+        rubric = Rubric.from_row(row["rubric"]) if row.get("rubric") else None
+        return cls(**(row | {"dialogue": Dialogue.from_row(row["dialogue"]), "rubric": rubric}))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Responses to one dialogue, each to be scored by itself; ``rubric``: by which criteria, where they are given.
+
+    Raises:
+        DataError: no response.
+    """
+
+    id: str
+    dialogue: Dialogue
+    responses: tuple[str, ...]
+    rubric: Rubric | None = None
+
+    def __post_init__(self) -> None:
+        if not self.responses:
+            raise DataError("expected a response at least, found none")
+
+    @classmethod
+    def of(
+        cls, prompt: Prompt, responses: Sequence[str], reference: str | None = None, rubric: Rubric | None = None
+    ) -> Candidates:
+        """Responses to a prompt.
+
+        Raises:
+            DataError: the prompt is no prompt (:func:`messages_of`), or there is no response.
+        """
+        messages = messages_of(prompt)
+        name = _id_of([asdict(m) for m in messages])
+        return cls(name, Dialogue(name, "given", messages, reference), tuple(responses), rubric)
 
 
 def _id_of(content: object) -> str:

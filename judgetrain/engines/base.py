@@ -15,6 +15,7 @@ Step = Literal[
     "criteria",
     "guideline",
     "judgment",
+    "score",
     "response",
     "correction",
     "one_step",

@@ -71,7 +71,7 @@ class Estimator:
         cost = self._costs[request.step]
         cost.calls += 1
         cost.prompt += prompt
-        cost.prompt_at_most += prompt + (self._guideline if request.step == "judgment" else 0)
+        cost.prompt_at_most += prompt + (self._guideline if request.step in ("judgment", "score") else 0)
         cost.generated += half
         cost.at_most += longest
         text = _TEXTS[request.step] if request.step in _TEXTS else "word " * (4 * half // 5)

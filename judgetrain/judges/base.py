@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast, overload
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, overload
 
-from judgetrain.errors import DataError
-from judgetrain.schema import ORDERS, Comparison, Order, Prompt, Verdict
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.rubrics import Rubric, Source
+from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Verdict
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a verdict in one order cost: half of what was spent on both, all where no order is shown (ratings, scorers).
+    """What a verdict in one order cost: half of what was spent on both, all where no order is shown (judgments of one
+    response, ratings, scorers).
 
     NaN where it is not known.
     """
@@ -40,8 +43,10 @@ class Reason:
     one response, on its own scale.
 
     ``text`` is as the judge wrote it, and speaks of the responses as they were shown: in order BA its "Response A" is
-    the comparison's B. ``score_a``, ``score_b`` (1 to 5) and ``verdict`` are in the comparison's own order, and None
-    where the text could not be read, for the reason ``failure``.
+    the comparison's B; in order A or B it speaks of that response alone. ``score_a``, ``score_b`` (1 to 5) and
+    ``verdict`` are in the comparison's own order, and None where the text could not be read, for the reason
+    ``failure``. ``name``, ``weight`` and ``source`` are the criterion's
+    (:class:`~judgetrain.rubrics.Criterion`).
     """
 
     order: Order
@@ -52,6 +57,24 @@ class Reason:
     score_b: float | None
     verdict: Verdict | None
     failure: str | None
+    name: str = ""
+    weight: float = 1.0
+    source: Source = "judge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How good one response is by a judge's criteria.
+
+    ``value``: the weighted mean of its scores, from 0 (the lowest level of every criterion) to 1; None where no
+    judgment of it could be read. ``cost``: its judgments', with an even part of the list and the guidelines that it
+    shares with the other responses.
+    """
+
+    value: float | None
+    reasons: tuple[Reason, ...] = ()
+    failures: dict[str, int] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +92,9 @@ class Prediction:
     first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
     nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
-    ``summed``: the side of the margin, where that is the judge's verdict (``dpo+summed``) and both orders
-    could be read; else None.
+    ``score_a`` and ``score_b``: how good each response is, the weighted mean of its scores over all that was read, from
+    0 to 1; None without scores. ``summed``: the side of the margin, where that is the judge's verdict (``dpo+summed``)
+    and both orders could be read; else None.
     """
 
     comparison_id: str
@@ -91,6 +115,8 @@ class Prediction:
     plan: Plan | None = None
     asked_again: int = 0
     summed: Verdict | None = None
+    score_a: float | None = None
+    score_b: float | None = None
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:
@@ -131,40 +157,93 @@ def logistic(margin: float) -> float:
 Strings = list[str] | tuple[str, ...]
 
 
+Given = Rubric | str | Path | Sequence[Any] | Mapping[str, Any] | None
+
+
 class Judge(Protocol):
     """Compares two responses, both orders asked. A class that inherits from it implements ``compare_all``."""
 
     name: str
 
     @overload
-    def __call__(self, prompt: Prompt, response_a: str, response_b: str, *, seed: int = 0) -> Prediction: ...
+    def __call__(
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: None = None,
+        *,
+        criteria: Given = None,
+        reference: str | None = None,
+        seed: int = 0,
+    ) -> Score: ...
 
     @overload
     def __call__(
-        self, prompt: Sequence[Prompt], response_a: Strings, response_b: Strings, *, seed: int = 0
+        self,
+        prompt: Prompt,
+        response_a: str,
+        response_b: str,
+        *,
+        criteria: Given = None,
+        reference: str | None = None,
+        seed: int = 0,
+    ) -> Prediction: ...
+
+    @overload
+    def __call__(
+        self,
+        prompt: Sequence[Prompt],
+        response_a: Strings,
+        response_b: Strings,
+        *,
+        criteria: Given = None,
+        seed: int = 0,
     ) -> list[Prediction]: ...
 
     def __call__(
-        self, prompt: Prompt | Sequence[Prompt], response_a: str | Strings, response_b: str | Strings, *, seed: int = 0
-    ) -> Prediction | list[Prediction]:
-        """The verdict on two responses to a prompt, or where lists of responses are given, one for each row.
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        response_a: str | Strings,
+        response_b: str | Strings | None = None,
+        *,
+        criteria: Given = None,
+        reference: str | None = None,
+        seed: int = 0,
+    ) -> Score | Prediction | list[Prediction]:
+        """The verdict on two responses to a prompt, or the score of one.
 
-        ``prompt`` is the query, or the messages up to it; for lists of responses, a list of those.
+        Args:
+            prompt: the query, or the messages up to it; for lists of responses, a list of those.
+            response_a: a response, or a list of them, one a row.
+            response_b: the other one, or ones; None: the first is scored by itself.
+            criteria: what to judge by: a rubric, its criteria in any shape that is read from files
+                (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name. None: the judge's own criteria.
+            reference: a reference answer.
+            seed: of what is sampled.
 
         Raises:
-            DataError: lists of different lengths, or a prompt that is none.
+            DataError: lists of different lengths, a prompt that is none, or criteria that cannot be read.
+            ConfigError: one response for a judge that reads two, or criteria for one that goes by none.
         """
+        from judgetrain.data.rubrics import given_rubric
+
+        rubric = given_rubric(criteria)
+        if isinstance(response_a, str) and response_b is None:
+            group = Candidates.of(cast(Prompt, prompt), [response_a], reference, rubric)
+            return self.score_all([group], seed)[0][0]
         if isinstance(response_a, str) and isinstance(response_b, str):
-            return self.compare_all([Comparison.of(cast(Prompt, prompt), response_a, response_b)], seed)[0]
+            asked = Comparison.of(cast(Prompt, prompt), response_a, response_b, reference, rubric=rubric)
+            return self.compare_all([asked], seed)[0]
         given = (prompt, response_a, response_b)
         if any(isinstance(each, str) or not isinstance(each, Sized) for each in given):
             found = ", ".join(type(each).__name__ for each in given)
             raise DataError(f"expected one prompt and two responses, or three lists of the same length; found {found}")
-        if not len(prompt) == len(response_a) == len(response_b):
-            lengths = f"{len(prompt)}, {len(response_a)} and {len(response_b)}"
+        prompts, firsts, seconds = (len(cast(Sized, each)) for each in given)
+        if not prompts == firsts == seconds:
+            lengths = f"{prompts}, {firsts} and {seconds}"
             raise DataError(f"expected as many prompts as responses on both sides, found {lengths}")
-        rows = zip(cast(Sequence[Prompt], prompt), response_a, response_b, strict=True)
-        return self.compare_all([Comparison.of(*row) for row in rows], seed)
+        rows = zip(cast(Sequence[Prompt], prompt), response_a, cast(Strings, response_b), strict=True)
+        return self.compare_all([Comparison.of(*row, rubric=rubric) for row in rows], seed)
 
     def compare(self, comparison: Comparison) -> Prediction:
         """The verdict on one comparison, with seed 0."""
@@ -177,6 +256,14 @@ class Judge(Protocol):
         whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`).
         """
         ...
+
+    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """How good each response of each group is.
+
+        Raises:
+            ConfigError: the judge compares two responses, and has no score for one.
+        """
+        raise ConfigError(f"{self.name} compares two responses, and gives no score to one: give it two")
 
     def close(self) -> None:
         """Free the model, if there is one."""

@@ -14,6 +14,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import did_you_mean, in_place, key, validate
+from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
     from judgetrain.scorers.config import ScorerConfig
@@ -28,10 +29,14 @@ BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
 READOUTS = ("parsed", "expected")
+TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "both": (*ORDERS, *RESPONSES)}
+"""What the judgments of trees are shown."""
+GIVEN = ("only", "first")
+"""What a given rubric is: all that is judged by, or the head of a list that the judge goes on with."""
 
-Aggregation = Literal["vote", "margin", "clear"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
-the first to see a clear difference prefers (``judges/kinds/aggregation.py``)."""
+Aggregation = Literal["vote", "mean", "clear"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores, or
+that which the first to see a clear difference prefers (``judges/kinds/aggregation.py``)."""
 
 
 @dataclass
@@ -44,7 +49,18 @@ class ReadingConfig:
         choices=READOUTS,
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
-    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+    reference: bool = key(
+        True, "show the reference answer in every step, where a row has one and the prompt set a place for it"
+    )
+    rubric: str = key(
+        "only",
+        "what criteria given with a row, or by `criteria`, are: only, all that is judged by; first, the head of a list "
+        "that the judge goes on with up to its number of criteria",
+        choices=GIVEN,
+    )
+    write_guidelines: bool = key(
+        True, "have the judge write the guideline of a given criterion that has none; false: judge without"
+    )
 
 
 @dataclass
@@ -76,18 +92,22 @@ class StepsConfig(ReadingConfig):
 class JudgeConfig(ReadingConfig):
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
+    reads: str = key(
+        "two",
+        "how many responses a judgment reads: two, in both orders, or one by itself, so that a response has a score "
+        "of its own and a verdict follows from two scores",
+        choices=get_args(Reads),
+    )
+    readout: str = key(
+        "auto",
+        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities; "
+        "auto, expected where judgments read one response",
+        choices=("auto", *READOUTS),
+    )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
-    position_offset: float = key(
-        0.0,
-        "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
-        "scores (reports measure it: position offset)",
-        low=-4.0,
-        high=4.0,
-        unit="points",
-    )
     retries: int = key(
         1,
         "times that a comparison is asked about again where its first branch cannot be read in some order; what was "
@@ -97,9 +117,9 @@ class JudgeConfig(ReadingConfig):
     )
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; clear, the "
-        "side of the first branch, in the order of the list, that sees a difference, where after the first branch only "
-        "differences of more than half of the scale count, so that late criteria make no ties into verdicts",
+        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores; "
+        "clear, the side of the first branch, in the order of the list, that sees a difference, where after the first "
+        "only differences of more than half of the scale count, so that late criteria make no ties into verdicts",
         choices=get_args(Aggregation),
     )
     early_stop: bool = key(
@@ -108,11 +128,13 @@ class JudgeConfig(ReadingConfig):
 
     def asking(self, criteria: int) -> StepsConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
-        steps = {
+        steps: dict[str, Any] = {
             f"{step}_sampling": SamplingConfig(self.temperature, 1.0, getattr(self, f"{step}_tokens"))
             for step in LEVELS
         }
-        return StepsConfig(criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps)
+        how = {name: getattr(self, name) for name in ("constrained", "reference", "rubric", "write_guidelines")}
+        auto = "expected" if self.reads == "one" else "parsed"
+        return StepsConfig(criteria=criteria, readout=auto if self.readout == "auto" else self.readout, **how, **steps)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.
@@ -168,8 +190,7 @@ class JudgeOptions:
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
             (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
             shipped sets, the two plans are the same texts, and only the cost differs.
-        position_offset: by how many points the response shown first is ahead for its position alone; taken off each
-            judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
+        reads: how many responses a judgment reads.
         retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
             no number of ``branches`` changes: by another list, with what was greedy sampled.
         layout: ``plain`` sets the responses' headings and lists as running text before they are judged
@@ -188,7 +209,7 @@ class JudgeOptions:
     aggregation: Aggregation = "vote"
     early_stop: bool = False
     plan: str = "shared"
-    position_offset: float = 0.0
+    reads: Reads = "two"
     retries: int = 0
     layout: str = "shown"
     verdict: str = "strict"
@@ -207,7 +228,7 @@ class JudgeOptions:
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
-        own = {name: getattr(judge, name) for name in ("position_offset", "retries", "aggregation", "early_stop")}
+        own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop")}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod
@@ -220,11 +241,16 @@ class JudgeOptions:
         return cls.of(judge, criteria_of(directory), **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property
+    def orders(self) -> tuple[Order, Order]:
+        """What its judgments are shown: both responses in either order, or each response by itself."""
+        return RESPONSES if self.reads == "one" else ORDERS
+
+    @property
     def shown(self) -> str:
         """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
-        offset = f"offset {self.position_offset:g}" if self.position_offset else ""
+        reads = "one response" if self.reads == "one" else ""
         layout, rule = self.layout.replace("shown", ""), self.verdict.replace("strict", "")
-        return ", ".join(filter(None, [self.steps.shown, offset, layout, rule]))
+        return ", ".join(filter(None, [self.steps.shown, reads, layout, rule]))
 
 
 def check_branches(branches: int, criteria: int) -> None:
@@ -249,6 +275,11 @@ def _saved(directory: Path | None) -> dict[str, Any]:
 class TreeConfig(StepsConfig):
     """Stage tree: what is sampled at each level."""
 
+    reads: str = key(
+        "two",
+        "responses that a judgment reads: two, in both orders; one, each by itself; both",
+        choices=tuple(TREE_READS),
+    )
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)

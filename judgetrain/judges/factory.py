@@ -117,12 +117,12 @@ class Models:
     def asking(self, method: Method) -> JudgeConfig:
         """``judge.*`` with what the options behind a branching judge's name change.
 
-        What computes scores has no probabilities of tokens to read them off, and prefers no position.
+        What computes scores has no probabilities of tokens to read them off.
         """
         judge, external = self.settings.judge, self.external(method.target)
         assert judge is not None
         if external and external.computes:
-            judge = replace(judge, readout="parsed", constrained=False, position_offset=0.0)
+            judge = replace(judge, readout="parsed", constrained=False)
         return judge.changed(**method.asking)
 
     def external(self, target: str) -> EngineConfig | None:

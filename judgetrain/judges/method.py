@@ -28,6 +28,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "parsed": {"readout": "parsed"},
     "expected": {"readout": "expected"},
     "constrained": {"constrained": True},
+    "one": {"reads": "one"},
+    "two": {"reads": "two"},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
     "plain": {"layout": "plain"},

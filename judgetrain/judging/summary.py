@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from judgetrain.judges.checks import too_long_hint
-from judgetrain.judges.position import position_offset
 
 READABLE = ("A", "B", "tie", "inconsistent")
 
@@ -18,12 +17,9 @@ class Summary:
     """Numbers of rows by verdict, and by the reason where there is none.
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
-    (``dpo+summed``); None where there is none. ``failures``
-    counts rows by their ``failure``, ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all
-    rows, both orders; ``position_offset`` is by how much the response shown first is ahead
-    (:func:`~judgetrain.judges.position.position_offset`), None where scores were not read as ``expected``; ``spent`` is
-    what a paid model was sent, answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as
-    their verdict.
+    (``dpo+summed``); None where there is none. ``failures`` counts rows by their ``failure``, ``unreadable`` judgments
+    by reason. ``tokens`` and ``calls`` are those of all rows, both orders; ``spent`` is what a paid model was sent,
+    answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as their verdict.
     """
 
     judge: str
@@ -35,7 +31,6 @@ class Summary:
     tokens: dict[str, int]
     calls: float
     spent: dict[str, int]
-    position_offset: float | None = None
     labelled: int = 0
     agreed: int = 0
 
@@ -50,7 +45,6 @@ class Summary:
     ) -> Self:
         """The summary of the rows."""
         verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
-        margins: list[tuple[float | None, float | None]] = []
         total = labelled = agreed = same = 0
         for row in rows:
             total += 1
@@ -62,8 +56,6 @@ class Summary:
             else:
                 verdicts[row["verdict"]] += 1
                 same += row["verdict"] in READABLE and row["verdict_ab"] == row["verdict_ba"]
-                if row["branches"] and "expected" in (row["asked"] or ""):
-                    margins.append((row["margin_ab"], row["margin_ba"]))
         readable = sum(verdicts[name] for name in READABLE)
         return cls(
             judge=judge,
@@ -75,7 +67,6 @@ class Summary:
             tokens=dict(tokens),
             calls=calls,
             spent=dict(spent),
-            position_offset=position_offset([ab for ab, _ in margins], [ba for _, ba in margins]),
             labelled=labelled,
             agreed=agreed,
         )
@@ -102,11 +93,6 @@ class Summary:
             yield (
                 f"agreement: {self.agreed} of {self.labelled} labels, {100 * self.agreed / self.labelled:.1f}% "
                 f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
-            )
-        if self.position_offset:
-            yield (
-                f"position: the response shown first is ahead by {self.position_offset:+.2g} points of score (median "
-                "over both orders); added to judge.position_offset, that takes it off"
             )
         if self.unreadable:
             yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"

@@ -29,7 +29,7 @@ from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import ORDERS, Comparison, Verdict
 
 SHARD = 32
 """Comparisons asked about together; the unit of resume."""
@@ -127,7 +127,13 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
     """All pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
     for criterion, guideline in tree.guidelines():
         for x, y in combinations(guideline.judgments, 2):
-            if x.order != y.order or x.verdict is None or y.verdict is None or x.verdict == y.verdict:
+            if (
+                x.order != y.order
+                or x.order not in ORDERS
+                or x.verdict is None
+                or y.verdict is None
+                or x.verdict == y.verdict
+            ):
                 continue
             shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
             critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]

@@ -96,23 +96,6 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
         assert again == whole
 
 
-def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[Config, dict[str, Path]]) -> None:
-    config, inputs = world
-    config = replace(config, judge=replace(config.judge, aggregation="margin"))
-    _, before = evaluated(config, inputs, "a")
-    leaning = replace(config, judge=replace(config.judge, position_offset=4.0))
-    spent, after = evaluated(leaning, inputs, "b")
-    assert spent == 0
-    first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
-    judged = [(a, b) for a, b in zip(first, second, strict=True) if a["method"] == "sft" and a["margin_ab"] is not None]
-    assert judged and all(b["margin_ab"] == pytest.approx(a["margin_ab"] - 4) for a, b in judged)
-    assert {b["asked"] for _, b in judged} == {f"{judged[0][0]['asked']}, offset 4"}
-    stopping = replace(leaning, judge=replace(leaning.judge, early_stop=True))
-    assert evaluated(stopping, inputs, "c")[0] > 0
-    other = replace(stopping, judge=replace(stopping.judge, position_offset=-4.0))
-    assert evaluated(other, inputs, "d")[0] > 0, "where branches stop early an offset decides what is asked"
-
-
 def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Path]]) -> None:
     config, inputs = world
     rows = [{"query": f"q{i}", "response_a": f"x{i}", "response_b": f"y{i}", "label": "AB"[i % 2]} for i in range(20)]
@@ -147,12 +130,12 @@ def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Pat
     assert evaluated(changed, inputs, "c")[0] == 0, "another rule asks nobody again"
 
 
-def test_what_computes_its_scores_has_no_offset_and_no_readout(world: tuple[Config, dict[str, Path]]) -> None:
+def test_what_computes_its_scores_has_no_readout(world: tuple[Config, dict[str, Path]]) -> None:
     config, _ = world
     teacher = replace(config.teacher, engine=WorldEngineConfig())
     config = replace(config, teacher=teacher, evaluate=replace(config.evaluate, methods=["teacher"]))
     _, before = evaluated(config, {}, "a")
-    asked = replace(config, judge=replace(config.judge, position_offset=4.0, readout="expected"))
+    asked = replace(config, judge=replace(config.judge, readout="expected"))
     _, after = evaluated(asked, {}, "b")
     first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
     assert {row["asked"] for row in first if row["method"] == "teacher"} == {"greedy"}
@@ -162,7 +145,7 @@ def test_what_computes_its_scores_has_no_offset_and_no_readout(world: tuple[Conf
 
 CHANGES: dict[str, Callable[[Config], Config]] = {
     "seed": lambda c: replace(c, seed=5),
-    "judge": lambda c: replace(c, judge=replace(c.judge, tie=0.5)),
+    "judge": lambda c: replace(c, judge=replace(c.judge, rubric="first")),
     "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),
     "engine": lambda c: replace(c, engine=replace(c.engine, model=replace(c.engine.model, dtype="bfloat16"))),
     "branches": lambda c: replace(c, evaluate=replace(c.evaluate, branches=[1, 2])),

@@ -258,7 +258,7 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
 ) -> None:
     config, inputs = setup
     assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(config.tree.criteria)
-    JudgeConfig(tie=2.0).save(inputs["sft"] / "model", 7)
+    JudgeConfig(rubric="first").save(inputs["sft"] / "model", 7)
     assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(7)
 
 

@@ -18,7 +18,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import Aggregation, JudgeOptions, TreeConfig
-from judgetrain.judges.kinds.aggregation import weight
+from judgetrain.judges.kinds.aggregation import most
 from judgetrain.judges.kinds.early_stop import needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -79,7 +79,7 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", ["failing", "content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "clear"])
+@pytest.mark.parametrize("aggregation", ["vote", "mean", "clear"])
 @pytest.mark.parametrize("branches", [1, 4, K])
 def test_the_same_verdicts_from_fewer_tokens(name: str, aggregation: Aggregation, branches: int) -> None:
     engine, comparisons = engines()[name]
@@ -91,7 +91,7 @@ def test_the_same_verdicts_from_fewer_tokens(name: str, aggregation: Aggregation
         assert one.cost.calls <= other.cost.calls
         assert one.judgments <= other.judgments
     saved = 1 - sum(p.cost.calls for p in early) / sum(p.cost.calls for p in whole)
-    if (name, aggregation) != ("failing", "margin"):  # sums of few readable scores are settled late
+    if (name, aggregation) != ("failing", "mean"):  # sums of few readable scores are settled late
         assert (saved > 0) == (branches > 1)
 
 
@@ -103,7 +103,7 @@ def branches_of(tree: EvaluationTree) -> dict[str, object]:
 # its own.
 @pytest.mark.parametrize(
     ("name", "aggregation"),
-    [("failing", "vote"), ("failing", "margin"), *(("world", a) for a in ("vote", "margin", "clear"))],
+    [("failing", "vote"), ("failing", "mean"), *(("world", a) for a in ("vote", "mean", "clear"))],
 )
 def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
     name: str, aggregation: Aggregation
@@ -120,7 +120,7 @@ def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
             assert judged == everything[: len(judged)]
             # Settled after these, and not before the last of them.
             assert sign(judged) == sign(everything)
-            weights = [weight(i, aggregation) for i in range(len(everything))]
+            weights = [most(full.criteria[0], i, aggregation) for i in range(len(everything))]
             assert needed(judged, weights[len(judged) :]) == 0
             if name == "world":  # where a guideline fails, it fails for the order that has stopped, too
                 assert needed(judged[:-1], weights[len(judged) - 1 :]) > 0
@@ -137,12 +137,12 @@ def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list
         worth = 0.5**place if aggregation == "clear" else 1
         if aggregation == "clear" and place:
             margins = [m if abs(m) > 2 else 0 for m in margins]
-        found += margins if aggregation == "margin" else [worth * sign([m]) for m in margins]
+        found += margins if aggregation == "mean" else [worth * sign([m]) for m in margins]
     return found
 
 
 @pytest.mark.parametrize("name", ["content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "clear"])
+@pytest.mark.parametrize("aggregation", ["vote", "mean", "clear"])
 def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, aggregation: Aggregation) -> None:
     engine, comparisons = engines()[name]
     large = judge(engine, True, aggregation)

@@ -22,7 +22,7 @@ OWN_VERDICT_FIRST = rf"Comparison: (?:A|B) is better\.\n{FRAME}"
 @pytest.mark.parametrize("name", packaged_sets("branching"))
 @pytest.mark.parametrize("spaced", ["\n", "\n\n", "\r\n", " \n\t\n"])
 def test_what_each_packaged_set_asks_for_is_read_by_its_own_frame(name: str, spaced: str) -> None:
-    frame = load_prompt_set(name).frame
+    frame = load_prompt_set(name).frames["judgment"]
     lines = re.sub(r"\[\^\\n\]\{1,\{width\}\}", "x: 7, 1/10", frame).split(r"\n")
     scores = iter("42")
     text = spaced.join(line.replace("[1-5]", next(scores)) if "[1-5]" in line else line for line in lines)

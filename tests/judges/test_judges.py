@@ -35,7 +35,7 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
     )
 
 
-@pytest.mark.parametrize("aggregation", ["vote", "margin"])
+@pytest.mark.parametrize("aggregation", ["vote", "mean"])
 def test_verdicts_by_hand(aggregation: Aggregation) -> None:
     tested = judge(branches=4, aggregation=aggregation)
     trees = tested.sample(COMPARISONS, 0)
@@ -44,9 +44,7 @@ def test_verdicts_by_hand(aggregation: Aggregation) -> None:
             margins = [
                 j.score_a - j.score_b for _, _, j in tree.judgments() if j.order == order and j.score_a is not None
             ]  # type: ignore[operator]
-            total = (
-                sum(margins) if aggregation == "margin" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
-            )
+            total = sum(margins) if aggregation == "mean" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
             assert verdict == (None if not margins else "A" if total > 0 else "B" if total < 0 else "tie")
 
 
@@ -228,7 +226,7 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = JudgeConfig(tie=0.5, readout="expected", temperature=0.3, aggregation="clear")
+    settings = JudgeConfig(readout="expected", temperature=0.3, aggregation="clear")
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
     assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
@@ -256,7 +254,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     assert temperatures() == {0.4}, "judge.json holds the default way to ask"
     assert from_directory(tmp_path, monkeypatch).options.aggregation == "clear", "and how branches become a verdict"
     assert from_directory(tmp_path, monkeypatch, aggregation="vote").options.aggregation == "vote"
-    assert temperatures(temperature=0.0, tie=1.0) == {0.0}
+    assert temperatures(temperature=0.0, retries=0) == {0.0}
     plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
     assert plain.options.steps == JudgeConfig().asking(10)
 

@@ -27,7 +27,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("artifact") / "model"
     shutil.copytree(WORLD_BASE, directory)
     load_prompt_set("compact").save(directory)
-    JudgeConfig(criteria_tokens=24, guideline_tokens=8, judgment_tokens=16, tie=1.0).save(directory, criteria=4)
+    JudgeConfig(criteria_tokens=24, guideline_tokens=8, judgment_tokens=16, reference=False).save(directory, criteria=4)
     return directory
 
 
@@ -36,17 +36,22 @@ def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(
 ) -> None:
     judge = load_judge(trained, branches=2)
     assert isinstance(judge, BranchingJudge)
-    assert (judge.options.branches, judge.options.steps.criteria, judge.options.steps.tie) == (2, 4, 1.0)
+    assert (judge.options.branches, judge.options.steps.criteria, judge.options.steps.reference) == (2, 4, False)
     assert isinstance(judge(*ASKED), Prediction)
     assert capfd.readouterr() == ("", ""), "no progress, unless it is wanted"
     judge.close()
 
 
 def test_options_and_keys_change_how_it_is_asked(trained: Path) -> None:
-    judge = load_judge(f"{trained}+sampled+independent@3", tie=0.5, prompts="multi_step")
+    judge = load_judge(f"{trained}+sampled+independent@3", rubric="first", prompts="multi_step")
     assert isinstance(judge, BranchingJudge)
     asked, steps = judge.options, judge.options.steps
-    assert (asked.branches, asked.plan, steps.tie, steps.judgment_sampling.temperature) == (3, "independent", 0.5, 1.0)
+    assert (asked.branches, asked.plan, steps.rubric, steps.judgment_sampling.temperature) == (
+        3,
+        "independent",
+        "first",
+        1.0,
+    )
     assert judge.prompts.name == "multi_step" and judge.name.endswith("+sampled+independent")
 
 
@@ -125,7 +130,7 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         ("scorer:sentprob", {}, "name it with model="),
         ("scorer:nothing", {"model": "world"}, "'nothing' is no scorer"),
         ("longer", {"temperature": 1.0}, "'longer' has no setting temperature"),
-        ("one_step:world", {"tie": 1.0}, "tie: there is no such setting here; there are temperature"),
+        ("one_step:world", {"rubric": "first"}, "rubric: there is no such setting here; there are temperature"),
         ("one_step:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),
     ],
 )
@@ -140,7 +145,7 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
         ({"temprature": 1.0}, "temprature: a judge has no such setting.*; did you mean temperature\\?"),
         ({"branch": 3}, "branch: a judge has no such setting.*; did you mean branches\\?"),
         ({"readout": "x"}, r"judge\.readout='x'"),
-        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, margin, clear"),
+        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, mean, clear"),
     ]:
         with pytest.raises(ConfigError, match=message):
             load_judge(trained, **how)

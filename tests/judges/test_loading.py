@@ -33,9 +33,9 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy
 
-TREE = TreeConfig(criteria=7, guidelines=5, tie=3.0, judgment_sampling=SamplingConfig(0.9))
-JUDGE = JudgeConfig(readout="expected", constrained=True, tie=0.5, temperature=0.2, judgment_tokens=99)
-ASKED: dict[str, Any] = {"readout": "expected", "constrained": True, "tie": 0.5}
+TREE = TreeConfig(criteria=7, guidelines=5, judgment_sampling=SamplingConfig(0.9))
+JUDGE = JudgeConfig(readout="expected", constrained=True, rubric="first", temperature=0.2, judgment_tokens=99)
+ASKED: dict[str, Any] = {"readout": "expected", "constrained": True, "rubric": "first"}
 Made = list[tuple[EngineConfig, str | None, str]]
 
 
@@ -79,7 +79,7 @@ def trained(directory: Path, criteria: int = 3) -> Path:
     """A trained judge's directory, but for its weights."""
     directory.mkdir(parents=True)
     load_prompt_set("multi_step").save(directory)
-    JudgeConfig(tie=2.0, temperature=0.9).save(directory, criteria)
+    JudgeConfig(reference=False, temperature=0.9).save(directory, criteria)
     return directory
 
 
@@ -102,7 +102,7 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     settings = Settings.of(config)
     assert {name for name in names if getattr(settings, name) is None} == unused
     kinds = {Method.parse(text).kind for text in methods}
-    for kind in ("one_step", "at_once", "rating", "scorer"):
+    for kind in ("one_step", "rating", "scorer"):
         assert (getattr(settings, kind) is None) == (kind not in kinds)
     assert settings.world is None
     assert settings.judge == (None if "judge" in unused else config.judge)
@@ -119,7 +119,7 @@ def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
 
 def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria(made: Made, tmp_path: Path) -> None:
     config = config_of("dpo", "dpo+parsed")
-    config.judge.aggregation, config.judge.early_stop = "margin", True
+    config.judge.aggregation, config.judge.early_stop = "mean", True
     directory = trained(tmp_path / "dpo" / "dpo0" / "model")
     found = models(config, tmp_path, "dpo")
     judge = found.judge(Method.parse("dpo"), 2)
@@ -128,7 +128,7 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
     assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
     options = judge.options
-    assert (judge.name, options.branches, options.aggregation, options.early_stop) == ("dpo", 2, "margin", True)
+    assert (judge.name, options.branches, options.aggregation, options.early_stop) == ("dpo", 2, "mean", True)
     assert made == [(config.engine, str(directory), "dpo")]
     sampled = found.judge(Method.parse("dpo+sampled")).options.steps
     assert (sampled.criteria_sampling.temperature, sampled.guideline_sampling.temperature) == (1.0, 1.0)
@@ -171,7 +171,7 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
     config = config_of(target)
     judge = models(config, tmp_path).judge(Method.parse(target))
     assert (judge.options.steps.readout, judge.options.steps.constrained) == (readout, constrained)
-    assert (judge.options.steps.criteria, judge.options.steps.tie) == (7, 0.5)
+    assert (judge.options.steps.criteria, judge.options.steps.rubric) == (7, "first")
     assert made[0][0] == {"teacher": config.teacher.engine, "external": config.evaluate.external}[target]
 
 

@@ -75,9 +75,9 @@ def test_fennecs_judgment_is_read() -> None:
         "Response A Score: 4\nExplanation: It names a river, score 5 would need more.\n"
         "Response B Score: 2\nExplanation: No river.\nComparison: Response A is better."
     )
-    found = parse_judgment(text, frame=load_prompt_set("fennec").frame)
+    found = parse_judgment(text, frame=load_prompt_set("fennec").frames["judgment"])
     assert (found.first, found.second, found.failure) == (4, 2, None)
-    assert load_prompt_set("fennec").judgment_frame(100).startswith(r"Response A Score: [1-5]\nExplanation")
+    assert load_prompt_set("fennec").judgment_frame("judgment", 100).startswith(r"Response A Score: [1-5]\nExplanation")
 
 
 def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

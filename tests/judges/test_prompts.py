@@ -43,7 +43,7 @@ def test_one_file_may_hold_several_dialects(tmp_path: Path) -> None:
     one_step = (PACKAGED / "one_step.yaml").read_text().split("one_step:\n", 1)[1]
     path.write_text(f"{(PACKAGED / 'compact.yaml').read_text()}\none_step:\n{one_step}")
     for dialect in ("branching", "one_step"):
-        assert set(load_prompt_set(path, dialect).steps) == {"criteria", "guideline", "judgment", "one_step"}  # type: ignore[arg-type]
+        assert set(load_prompt_set(path, dialect).steps) == {"criteria", "guideline", "score", "judgment", "one_step"}  # type: ignore[arg-type]
 
 
 def test_context_appears_only_when_there_is_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.extras.correct.correction import Writer, correct
+from judgetrain.extras.correct.correction import Corrector
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -47,8 +47,8 @@ def test_a_tree_of_a_reasoning_judge_is_the_one_of_its_answers() -> None:
             (g.text, j.score_a, j.score_b, j.failure) for _, g, j in thought.judgments()
         ]
         assert all(other.text == THOUGHT + one.text for (_, _, one), (_, _, other) in pairs)
-        assert [(c.slots["judgment_x"], c.verdicts) for c in conflicting(thought)] == [
-            (c.slots["judgment_x"], c.verdicts) for c in conflicting(plain)
+        assert [(c.slots["judgment_x"], c.nodes) for c in conflicting(thought)] == [
+            (c.slots["judgment_x"], c.nodes) for c in conflicting(plain)
         ]
 
 
@@ -116,10 +116,9 @@ def test_self_ratings() -> None:
 def test_a_correction_is_what_follows_the_reasoning(end: str) -> None:
     low = thinking(lambda r, i: judged(1, 1) if r.step == "judgment" else noisy(r, i))
     judge = BranchingJudge(low, load_prompt_set("compact"))
-    writer = Writer(
-        ScriptedEngine(lambda r, i: f"<think>how?{end}better"), load_prompt_set("correction", "correction"), SETTINGS
-    )
-    corrected = correct([COMPARISONS[0]], judge, writer, 3.5, 0).corrections[0]
+    writer = ScriptedEngine(lambda r, i: f"<think>how?{end}better")
+    corrector = Corrector(judge, writer, load_prompt_set("correction", "correction"), SETTINGS)
+    corrected = corrector.correct([COMPARISONS[0]], 0).corrections[0]
     assert (corrected.corrected, corrected.failure) == (("better", None) if end else (None, "no_answer"))
     assert corrected.evaluation.endswith("Score: 1 of 5\nAnalysis: x")
 

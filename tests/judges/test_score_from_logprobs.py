@@ -13,7 +13,6 @@ from judgetrain.judges.prompting.frames import FRAME
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
-from judgetrain.judges.trees.schema import JudgmentNode
 from tests.builders.scripted import render_judgment
 
 TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
@@ -109,27 +108,9 @@ def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str, cons
     assert read_judgment(cut, asking) == ParsedJudgment(None, None, "cut_off")
 
 
-def test_a_tie_is_as_wide_as_asked_for() -> None:
-    def node(tie: float) -> JudgmentNode:
-        return JudgmentNode(
-            id="j",
-            order="AB",
-            text="",
-            score_a=3.25,
-            score_b=3.0,
-            failure=None,
-            prompt_tokens=1,
-            generated_tokens=1,
-            finish_reason="stop",
-            tie=tie,
-        )
-
-    assert [node(tie).verdict for tie in (0.0, 0.2, 0.25, 1.0)] == ["A", "A", "tie", "tie"]
-
-
 @pytest.mark.parametrize("name", ["compact", "multi_step"])
 def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name: str) -> None:
-    frame = load_prompt_set(name).judgment_frame(40)
+    frame = load_prompt_set(name).judgment_frame("judgment", 40)
     assert re.fullmatch(frame, render_judgment(1, 5, "a b", "c: d", "A is better."))
     for wrong in ("", "I like both.", "Response A Score: 6", render_judgment(1, 5, "a" * 41, "b", "c")):
         assert not re.fullmatch(frame, wrong)
@@ -138,14 +119,14 @@ def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name
 def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
     source = load_prompt_set("compact").source
     (tmp_path / "mine.yaml").write_text(source + "\n  frame: '[ab]{1,{width}}\\nA: [1-5]\\nB: [1-5]'\n")
-    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == r"[ab]{1,7}\nA: [1-5]\nB: [1-5]"
+    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame("judgment", 31) == r"[ab]{1,7}\nA: [1-5]\nB: [1-5]"
 
 
 def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
     asked = judgment_sampling(StepsConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
     assert asked.candidates == ("1", "2", "3", "4", "5", "A", "B")
-    assert asked.pattern == prompts.judgment_frame(50)
+    assert asked.pattern == prompts.judgment_frame("judgment", 50)
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
     plain = judgment_sampling(StepsConfig(), prompts)
     assert (plain.pattern, plain.candidates) == ("", ())

@@ -94,4 +94,4 @@ def test_a_judge_is_shown_the_plain_response_and_its_tree_is_of_the_one_given() 
         assert tree.comparison == listed
         [found] = judge.predictions([tree], 1)
         assert (found.asked or "").endswith("plain") == (layout == "plain")
-    assert JudgeOptions.of(JudgeConfig(position_offset=0.5), 3, layout="plain").shown == "greedy, offset 0.5, plain"
+    assert JudgeOptions.of(JudgeConfig(reads="one"), 3, layout="plain").shown == "greedy, expected, one response, plain"

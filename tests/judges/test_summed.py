@@ -37,8 +37,8 @@ def leaning(request: Request, occurrence: int) -> str:
     return judged(4, 2) if longer_first else judged(4, 3)
 
 
-def judge(answer: Answer = leaning, rule: str = "summed", tie: float = 0.0, branches: int = 1) -> BranchingJudge:
-    asking = JudgeConfig(tie=tie).asking(3)
+def judge(answer: Answer = leaning, rule: str = "summed", branches: int = 1) -> BranchingJudge:
+    asking = JudgeConfig().asking(3)
     return BranchingJudge(
         ScriptedEngine(answer), PROMPTS, JudgeOptions(branches=branches, steps=asking, verdict=rule), "test"
     )
@@ -60,10 +60,7 @@ def test_a_preference_for_a_position_cancels_by_hand() -> None:
         assert found.asked == "greedy, summed" and strict.asked == "greedy"
 
 
-def test_a_margin_within_the_tie_is_a_tie() -> None:
-    one = comparison(0, "one two", "one")
-    assert judge(tie=0.5).compare(one).verdict == "tie"
-    assert judge(tie=0.4).compare(one).verdict == "A"
+def test_a_margin_of_0_is_a_tie() -> None:
     assert judge().compare(comparison(0, "one", "two")).verdict == "tie", "equally long: a point for either place"
 
 
@@ -128,14 +125,7 @@ def test_metrics_are_of_the_sum_but_consistency_and_single_orders_of_what_each_o
     right = [sign == c.label for sign, c in zip(signs, whole.comparisons, strict=True)]
     assert after.agreement == pytest.approx(sum(right) / len(right)) == before.summed_agreement
     assert after.agreement != before.agreement
-    for name in (
-        "consistency",
-        "single_order_accuracy",
-        "accuracy_ab",
-        "accuracy_ba",
-        "position_bias",
-        "position_offset",
-    ):
+    for name in ("consistency", "single_order_accuracy", "accuracy_ab", "accuracy_ba", "position_bias"):
         assert getattr(after, name) == getattr(before, name), name
     assert after.conflict_as_tie == after.agreement and before.unreadable_verdicts == after.unreadable_verdicts == 0
 

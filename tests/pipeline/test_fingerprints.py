@@ -76,7 +76,7 @@ LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
-JUDGE = ("temperature=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
+JUDGE = ("temperature=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "rubric=first")
 GROWN = {"holdout_comparisons", "tree"}
 """The stages that grow complete trees."""
 CASES: list[tuple[list[str], str, set[str]]] = [
@@ -116,7 +116,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
         {"round_check", "correct", "stress"},
     ),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.tie=1", GROWN),
+    ([], "tree.reads=both", GROWN),
     ([], "tree.readout=expected", GROWN),
     ([], "tree.constrained=true", GROWN),
     ([], "tree.criteria_sampling.temperature=0.5", GROWN),
@@ -159,7 +159,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "judge.aggregation=margin", {"round_check", "evaluate", "correct", "stress"}),
+    (["verdicts.judge=random"], "judge.aggregation=mean", {"round_check", "evaluate", "correct", "stress"}),
     (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

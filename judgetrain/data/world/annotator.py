@@ -57,9 +57,19 @@ class Annotator:
             scores, grades = self._err(scores, rng)
         return self.write_judgment(name, grades, scores)
 
-    def scores(self, grades: list[int], responses: tuple[str, str]) -> list[int]:
+    def scores(self, grades: list[int], responses: tuple[str, ...]) -> list[int]:
         """What a judgment that does not err gives to the responses as shown."""
         return [GRADE_SCORES[grade] for grade in grades]
+
+    def score(self, criterion: str, guideline: str, response: str, rng: random.Random) -> str:
+        """The score and the analysis of one response, by the criterion; nothing says which is shown first."""
+        name = criterion_name(criterion)
+        grade = self.language.grade(response, name)
+        (score,) = self.scores([grade], (response,))
+        if rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0):
+            score = rng.choice((1, 2, 3, 4, 5))
+            grade = _grade_of(score)
+        return f"Score: {score}\nAnalysis: it {self.language.properties[name].grades[grade]}."
 
     def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
         """The text of a judgment: a score, an analysis for each response, and a comparison."""
@@ -78,7 +88,12 @@ class Annotator:
             wrong = [min(5, scores[0] + 2), max(1, scores[1] - 2)]
         else:
             wrong = [rng.choice((1, 2, 3, 4, 5)) for _ in scores]
-        return wrong, [min(2, (score - 1) // 2 + (score == 2)) for score in wrong]
+        return wrong, [_grade_of(score) for score in wrong]
+
+
+def _grade_of(score: int) -> int:
+    """The grade whose words fit a score."""
+    return min(2, (score - 1) // 2 + (score == 2))
 
 
 def criterion_name(criterion: str) -> str:

@@ -82,9 +82,9 @@ class Referee:
 class WorldEngine:
     """Answers with the world's own rules; no model. Token counts are words.
 
-    Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline`` and ``judgment`` are
-    the annotator's, which errs in ``config.error_rate`` of its judgments; ``one_step``, ``rating``, ``preference`` and
-    ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
+    Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline``, ``judgment`` and ``score``
+    are the annotator's, which errs in ``config.error_rate`` of its judgments; ``one_step``, ``rating``, ``preference``
+    and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
     def __init__(self, config: WorldEngineConfig) -> None:
@@ -126,6 +126,8 @@ class WorldEngine:
                 return self._annotator.judgment(
                     slots["criterion"], slots["guideline"], slots["response_a"], slots["response_b"], rng
                 )
+            case "score":
+                return self._annotator.score(slots["criterion"], slots["guideline"], slots["response"], rng)
             case "one_step":
                 return self._referee.one_step(slots["query"], slots["response_a"], slots["response_b"], rng)
             case "rating":

@@ -15,7 +15,6 @@ from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, agreement_by_name, agreement_by_prompt, vote_metrics
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval
-from judgetrain.evaluate.metrics.position import Balanced, balanced
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
@@ -23,7 +22,6 @@ from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, m
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.position import position_offset
 
 _OPTIONAL = ("asked", "plan", "overlap", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
@@ -129,8 +127,6 @@ class MetricRow:
         verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
     )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
-    position_offset: float | None = metric(position_offset, "margins_ab margins_ba")
-    balanced: Balanced | None = metric(balanced, "margins_ab margins_ba labels prompts resamples seed")
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
     )

@@ -21,9 +21,8 @@ class Sample:
     ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: what each order counts for, as the
     comparison has it (:attr:`~judgetrain.judges.base.Prediction.decided`); ``single_ab`` and ``single_ba``: what it
     says, None where both orders are stored as one verdict. ``agreed``: agreement of the former; ``consistent``:
-    consistency of what each order says; ``without_ties``: items whose label is A or B;
-    ``decided``: those that the verdict gives to A or B, too. ``margins``: score of A minus that of B; ``margins_ab``,
-    ``margins_ba``: the same of one order, where a method has them; ``single_margins``: those of a method without
+    consistency of what each order says; ``without_ties``: items whose label is A or B; ``decided``: those that the
+    verdict gives to A or B, too. ``margins``: score of A minus that of B; ``single_margins``: those of a method without
     branches, such as a scorer. ``longer``: the response with more characters, A, B or tie. ``prompts``: what intervals
     resample whole; ``named_prompts``: the same where the benchmark says which comparisons belong together. ``groups``,
     ``domains``: names or None. ``failures``: unreadable judgments by reason; a reason with a colon ended a branch
@@ -42,8 +41,6 @@ class Sample:
     without_ties: Bools
     decided: Bools
     margins: Sequence[float | None]
-    margins_ab: Sequence[float | None] | None
-    margins_ba: Sequence[float | None] | None
     single_margins: Sequence[float | None] | None
     longer: Sequence[str]
     prompts: Sequence[str]
@@ -95,8 +92,6 @@ class Sample:
             without_ties=without_ties(labels),
             decided=decided(ab, ba, labels),
             margins=margins,
-            margins_ab=_known([p.margin_ab for p in labelled]),
-            margins_ba=_known([p.margin_ba for p in labelled]),
             single_margins=None if predictions[0].branches or set(margins) <= {None} else margins,
             longer=[c.longer for c in comparisons],
             prompts=prompts,
@@ -109,7 +104,3 @@ class Sample:
             resamples=resamples,
             seed=seed,
         )
-
-
-def _known(margins: Sequence[float | None]) -> Sequence[float | None] | None:
-    return None if set(margins) <= {None} else margins

@@ -67,8 +67,8 @@ class BranchingRunner:
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "shard_size": evaluation.shard_size,
-            # An offset and an aggregation decide what is asked only where branches stop early.
-            "asking": how if how.early_stop else how.changed(position_offset=0.0, aggregation="vote"),
+            # An aggregation decides what is asked only where branches stop early.
+            "asking": how if how.early_stop else how.changed(aggregation="vote"),
             "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
@@ -85,7 +85,7 @@ class BranchingRunner:
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
         options, seconds = evaluation.models.options(method), seconds_of(out.directory, shards)
-        trees = [_trees(row, comparison, options.position_offset) for row, comparison in rows]
+        trees = [_trees(row, comparison) for row, comparison in rows]
         read = {
             k: [predict(tree, k, options, method.name, other) for tree, other in trees]
             for k in method.branches(settings.branches)
@@ -103,15 +103,13 @@ class BranchingRunner:
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
 
 
-def _trees(
-    row: Mapping[str, Any], comparison: Comparison, offset: float
-) -> tuple[EvaluationTree, EvaluationTree | None]:
+def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
     """The tree of both orders and None, or that of order AB and that of order BA.
 
-    Both are about the benchmark's ``comparison``, read with this run's ``offset``: trees of an earlier evaluation may
-    carry a label that has been corrected since, and another offset.
+    Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
+    corrected since.
     """
-    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row, offset))
+    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row))
     return first, others[0] if others else None
 
 

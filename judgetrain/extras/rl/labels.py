@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def own_labels(
         return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.holdout or 0.0)
 
     comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
-    asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
+    asking = sampled_at(settings.asking, 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     assert settings.aggregation is not None
     branches, how = min(LABEL_BRANCHES, settings.asking.criteria), settings.aggregation

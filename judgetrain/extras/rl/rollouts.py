@@ -46,18 +46,16 @@ class Outcome:
     """What one branch said, in the comparison's own order: the margins (score of A minus that of B) of both orders.
 
     None is an order that cannot be read, also because the criterion or the guideline before it could not be had.
-    ``tie``: margins at most so large are ties.
     """
 
     label: Verdict
     margin_ab: float | None
     margin_ba: float | None
-    tie: float = 0.0
 
     @property
     def verdicts(self) -> tuple[Verdict | None, Verdict | None]:
         """Both verdicts."""
-        return verdict_of(self.margin_ab, self.tie), verdict_of(self.margin_ba, self.tie)
+        return verdict_of(self.margin_ab), verdict_of(self.margin_ba)
 
 
 def both_orders(outcome: Outcome) -> float:
@@ -187,7 +185,7 @@ class _Found:
         """
         config = self.rollouts.config
         node = tree.criteria[0] if tree.criteria else None
-        outcome = outcome_of(node, label, self.rollouts.asking.tie)
+        outcome = outcome_of(node, label)
         branch = {name: reward(outcome) for name, reward in REWARDS.items()}
         yield self._row(tree.lists[0], branch)
         guideline = node.guidelines[0] if node and node.guidelines else None
@@ -205,12 +203,12 @@ class _Found:
         return prompt, completion, True, rewards
 
 
-def outcome_of(node: CriterionNode | None, label: Verdict, tie: float) -> Outcome:
+def outcome_of(node: CriterionNode | None, label: Verdict) -> Outcome:
     """What the first judgment in each order of a criterion's branches says."""
     margins: dict[Order, float | None] = {}
     for judgment in node.judgments if node else ():
         margins.setdefault(judgment.order, judgment.margin)
-    return Outcome(label, margins.get("AB"), margins.get("BA"), tie)
+    return Outcome(label, margins.get("AB"), margins.get("BA"))
 
 
 def reward_functions() -> list[Callable[..., list[float | None]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in (*train, *held_out)},
         prompts=load_prompt_set(start / PROMPTS),
-        asking=replace(settings.asking, tie=settings.tie),
+        asking=settings.asking,
         config=config,
         seed=out.seed,
         lend=policy,

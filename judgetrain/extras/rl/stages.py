@@ -20,7 +20,6 @@ class RlSettings(JudgeSettings):
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
     comparisons: str | None = at("tree.comparisons", in_fingerprint=False)
-    tie: float = at("judge.tie")
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""

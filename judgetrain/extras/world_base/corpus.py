@@ -64,7 +64,7 @@ Exchange = tuple[str, str]
 class Reviewer(Annotator):
     """By any criterion an answer that shows no property at all stands below one that shows some."""
 
-    def scores(self, grades: list[int], responses: tuple[str, str]) -> list[int]:
+    def scores(self, grades: list[int], responses: tuple[str, ...]) -> list[int]:
         """As the annotator's, but for answers that show nothing, not even weakly."""
         scores, names = super().scores(grades, responses), self.language.properties
         bare = [not any(self.language.grade(response, name) for name in names) for response in responses]

@@ -11,24 +11,25 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, verdict_of
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.kinds.aggregation import verdict
-from judgetrain.judges.kinds.early_stop import next_wave, stopped
-from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.kinds.early_stop import next_wave, stopped, used
+from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
-from judgetrain.schema import ORDERS, Comparison, Order
+from judgetrain.rubrics import share, weighted
+from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
 
 class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``clear``: the
-    side that the first branch to see a difference prefers, where after the first branch only clear differences count
-    (``kinds/aggregation.py``).
+    branches prefer, a tie when equally many do. ``mean``: the side with the larger weighted mean of scores. ``clear``:
+    the side that the first branch to see a difference prefers, where after the first branch only clear differences
+    count (``kinds/aggregation.py``). Asked to read one response at a time, each criterion gets a judgment of either.
 
     Asked greedily, branch i follows the i-th criterion of the most likely list, with the most likely guideline and
     judgment: branches differ by their criteria alone.
@@ -44,6 +45,7 @@ class BranchingJudge(Judge):
         self, engine: Engine, prompts: PromptSet, options: JudgeOptions | None = None, name: str = "judge"
     ) -> None:
         self.engine, self.prompts, self.options, self.name = engine, prompts, options or JudgeOptions(), name
+        check_reads(prompts, self.options.orders, "judge.reads=one")
 
     @classmethod
     def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
@@ -80,8 +82,8 @@ class BranchingJudge(Judge):
         Raises:
             ConfigError: as of :meth:`sample`.
         """
-        if self.options.plan == "shared":
-            return self.sample(comparisons, seed, branches, numbers=numbers), []
+        if self.options.plan == "shared" or self.options.reads == "one":
+            return self.sample(comparisons, seed, branches, self.options.orders, numbers), []
         first, second = (
             self.sample(comparisons, derive_seed(seed, order), branches, (order,), numbers) for order in ORDERS
         )
@@ -95,7 +97,7 @@ class BranchingJudge(Judge):
         orders: tuple[Order, ...] = ORDERS,
         numbers: Sequence[int] | None = None,
     ) -> list[EvaluationTree]:
-        """Grow one branch for each of the first ``branches`` criteria, in both orders.
+        """Grow one branch for each of the first ``branches`` criteria and each given one, in all ``orders``.
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
         cost is what a run with k branches would have said and cost. With ``early_stop`` only what the verdict needs
@@ -107,7 +109,7 @@ class BranchingJudge(Judge):
         options, steps = self.options, self.options.steps
         wanted = options.branches if branches is None else branches
         check_branches(wanted, steps.criteria)
-        shape = Shape(count=steps.criteria, criteria=wanted, orders=orders, offset=options.position_offset)
+        shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
         steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
         how, shown = (self.engine, self.prompts), comparisons
         if options.layout == "plain":
@@ -141,6 +143,19 @@ class BranchingJudge(Judge):
         pairs = zip(trees, second, strict=True)
         return [predict(tree, branches, self.options, self.name, other) for tree, other in pairs]
 
+    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """How good each response of each group is: lists of the groups' lengths, in their order.
+
+        The responses of a group share a list of criteria and its guidelines, written once, or the group's rubric; each
+        costs one judgment a criterion.
+
+        Raises:
+            ConfigError: the judge reads two responses at a time.
+        """
+        from judgetrain.judges.kinds.scoring import score_all
+
+        return score_all(self, groups, seed)
+
     def close(self) -> None:
         """Free the model."""
         self.engine.close()
@@ -154,15 +169,15 @@ def predict(
     ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
     then that of order AB.
     """
-    aggregation = options.aggregation
-    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, ORDERS)]
+    aggregation, both = options.aggregation, options.orders
+    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
     trees = [stopped(t, branches, aggregation, orders) if options.early_stop else t for t, orders in parts]
-    found = [tree.criteria[:branches] for tree in trees]
+    found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
-    margins = {order: [j.margin for j in nodes if j.order == order and j.margin is not None] for order in ORDERS}
+    first, second = ([j.margin for j in nodes if j.order == order and j.margin is not None] for order in both)
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
@@ -170,31 +185,44 @@ def predict(
         comparison_id=tree.comparison.id,
         method=method,
         branches=branches,
-        verdict_ab=verdict(found[0], "AB", aggregation),
-        verdict_ba=verdict(found[-1], "BA", aggregation),
-        margin=_mean([*margins["AB"], *margins["BA"]]),
-        margin_ab=_mean(margins["AB"]),
-        margin_ba=_mean(margins["BA"]),
-        cost=_cost(trees, found),
+        verdict_ab=verdict(found[0], both[0], aggregation),
+        verdict_ba=verdict(found[-1], both[1], aggregation),
+        margin=_mean([*first, *second]),
+        margin_ab=_mean(first),
+        margin_ba=_mean(second),
+        cost=_cost(trees, found, 1 if options.reads == "one" else len(ORDERS)),
         judgments=len(nodes),
         failures=dict(failures),
         spread=_spread(nodes),
-        reasons=tuple(_reasons(criteria)),
+        reasons=tuple(reasons_of(criteria)),
         asked=options.shown,
-        plan="shared" if other is None else "independent",
+        plan=None if options.reads == "one" else "shared" if other is None else "independent",
         asked_again=sum(len(tree.earlier) for tree in trees),
+        score_a=score_of(criteria, "A"),
+        score_b=score_of(criteria, "B"),
     )
-    return summed(prediction, options.steps.tie) if options.verdict == "summed" else prediction
+    return summed(prediction) if options.verdict == "summed" else prediction
 
 
-def summed(prediction: Prediction, tie: float = 0.0) -> Prediction:
-    """The prediction with the side of its margin as the verdict, a tie where that is at most ``tie``.
+def summed(prediction: Prediction) -> Prediction:
+    """The prediction with the side of its margin as the verdict.
 
     Where one order could not be read the other one's preference for a position would decide: it stays unreadable.
     """
     if prediction.consistent is None:
         return prediction
-    return replace(prediction, summed=verdict_of(prediction.margin, tie))
+    return replace(prediction, summed=verdict_of(prediction.margin))
+
+
+def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
+    """How good response ``A`` or ``B`` is, 0 to 1: the weighted mean over the criteria of its mean score on each."""
+    shares: list[tuple[float, float]] = []
+    for criterion in criteria:
+        nodes = [j for j in criterion.judgments if side in j.order]
+        scores = [s for j in nodes if (s := j.score_a if side == "A" else j.score_b) is not None]
+        if (score := _mean(scores)) is not None:
+            shares.append((criterion.criterion.weight, share(score)))
+    return weighted(shares)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -207,13 +235,17 @@ def _nothing(tree: EvaluationTree) -> str:
     return next((reason for reason in tree.failures if reason in unanswered), "criteria:none")
 
 
-def _reasons(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
+def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
     """The branches by order and then by rank."""
-    for order in ORDERS:
+    for order in (*ORDERS, *RESPONSES):
         for criterion in criteria:
+            told = criterion.criterion
             for guideline in criterion.guidelines:
                 for node in (j for j in guideline.judgments if j.order == order):
                     yield Reason(
+                        name=told.name,
+                        weight=told.weight,
+                        source=told.source,
                         order=order,
                         criterion=criterion.text,
                         guideline=guideline.text,
@@ -228,7 +260,7 @@ def _reasons(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
 def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
     """The share of pairs of readable judgments of one order whose verdicts differ, over both orders' pairs."""
     pairs = differing = 0
-    for order in ORDERS:
+    for order in (*ORDERS, "A"):
         counts = Counter(j.verdict for j in judgments if j.order == order and j.verdict is not None)
         n = counts.total()
         pairs += n * (n - 1) // 2
@@ -236,22 +268,24 @@ def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
     return differing / pairs if pairs else None
 
 
-def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[CriterionNode]]) -> Cost:
-    """Half of what both orders cost: of each tree the list as far as it is used, and the branches of its criteria.
+def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[CriterionNode]], orders: int) -> Cost:
+    """What one of so many orders cost: of each tree the list as far as it is used, and its criteria's branches.
 
     So a plan that both orders share is paid once, half by each of them.
     """
     prompt = generated = calls = 0
-    for tree, used in zip(trees, criteria, strict=True):
-        guidelines = [g for c in used for g in c.guidelines]
+    for tree, grown in zip(trees, criteria, strict=True):
+        guidelines = [g for c in grown for g in c.guidelines]
         nodes: list[GuidelineNode | JudgmentNode] = [*guidelines, *(j for g in guidelines for j in g.judgments)]
         prompt += tree.criteria_prompt_tokens + sum(n.prompt_tokens for n in nodes)
-        generated += sum(c.generated_tokens for c in used) if used else tree.criteria_generated_tokens
+        generated += sum(c.generated_tokens for c in grown) if grown else tree.criteria_generated_tokens
         generated += sum(n.generated_tokens for n in nodes)
-        calls += 1 + len(nodes)
+        given = [c for c in grown if c.given]  # a list that is given is not asked for, nor are guidelines in it
+        calls += len(nodes) - sum(g.seed is None for c in given for g in c.guidelines)
+        calls += 1 if tree.lists or not given else 0
         # What is asked again is decided by the first branch, and paid for whole, however few branches are read off.
         for lost in tree.earlier:
             whole = tree_tokens(lost)
             prompt, generated = prompt + whole[0], generated + whole[1]
             calls += 1 + sum(1 + len(guideline.judgments) for _, guideline in lost.guidelines())
-    return Cost(prompt / len(ORDERS), generated / len(ORDERS), calls / len(ORDERS))
+    return Cost(prompt / orders, generated / orders, calls / orders)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.aggregation import steps, weight
+from judgetrain.judges.kinds.aggregation import most, steps
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.schema import ORDERS, Order
@@ -32,11 +32,8 @@ def needed(judged: Sequence[float], left: Sequence[float]) -> int:
 
 def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS) -> Wave:
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
-    criteria = tree.criteria[:branches]
-    weights = [weight(place, aggregation) for place in range(len(criteria))]
-    if aggregation == "margin":  # an offset adds to the largest margin of one side
-        offset = max((abs(j.offset) for c in criteria for j in c.judgments), default=0.0)
-        weights = [each + offset for each in weights]
+    criteria = used(tree, branches)
+    weights = [most(criterion, place, aggregation) for place, criterion in enumerate(criteria)]
     waiting = {}
     for order in orders:
         judged = steps(criteria, order, aggregation)
@@ -46,6 +43,11 @@ def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, ord
         return {}
     done = sum(bool(c.guidelines) for c in criteria)
     return {c.rank: tuple(waiting) for c in criteria[done : done + min(waiting.values())]}
+
+
+def used(tree: EvaluationTree, branches: int) -> tuple[CriterionNode, ...]:
+    """The criteria that a judge with ``branches`` branches judges by: so many of its own list, but all given ones."""
+    return tree.criteria[: max(branches, sum(c.given is not None for c in tree.criteria))]
 
 
 def stopped(

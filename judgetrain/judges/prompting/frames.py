@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from judgetrain.engines.confusables import fold
-
-LOWEST, HIGHEST = 1.0, 5.0
-"""The range of scores (branching paper, table 10)."""
+from judgetrain.rubrics import HIGHEST, LOWEST
 
 FRAME = (
     r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
     r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
 )
-"""The form of a judgment; a set's step ``judgment`` may carry its own as ``frame``."""
+"""The form of a judgment of two responses; a set's step ``judgment`` may carry its own as ``frame``."""
+
+SCORE_FRAME = r"Score: [1-5]\nAnalysis: [^\n]{1,{width}}"
+"""The form of a judgment of one response; a set's step ``score`` may carry its own as ``frame``."""
 
 VERDICT_FIRST = (
     r"Comparison: (?:[AB] is better|both are equal)\.\n"
@@ -57,18 +58,20 @@ class Frame:
     """Reads judgments by a frame.
 
     Raises:
-        ValueError: ``source`` is no regular expression line by line, or has not two lines with one score each.
+        ValueError: ``source`` is no regular expression line by line, or has not one line with a score a response.
     """
 
     source: str
+    responses: int = 2
 
     def __post_init__(self) -> None:
         try:
             sides = [line.side for line in self._lines if line.side]
         except re.error as error:
             raise ValueError(f"expected a regular expression, line by line: {error}") from error
-        if sides != ["a", "b"]:
-            raise ValueError(f"expected two lines with one {_SCORE} each, A's first; found {len(sides)}")
+        if sides != ["a", "b"][: self.responses]:
+            wanted = "two lines with one {} each, A's first" if self.responses == 2 else "one line with a {}"
+            raise ValueError(f"expected {wanted.format(_SCORE)}; found {len(sides)}")
 
     @cached_property
     def _lines(self) -> tuple[_Line, ...]:
@@ -93,9 +96,9 @@ class Frame:
         """The scores of an answer (without the reasoning before it), as it looks.
 
         Every line must be the frame's next one. Lines without a score may be left out; blank lines, emphasis, case and
-        ``/5`` after a score make no difference. ``failure`` is ``no_scores``, ``no_score_a``, ``no_score_b``,
-        ``out_of_range`` (another scale, too), ``ambiguous`` (more on a score's line than the score, or another line
-        for a score) or ``off_frame`` (a line that the frame does not have there).
+        ``/5`` after a score make no difference. ``failure`` is ``no_scores`` (none at all), ``no_score_a``,
+        ``no_score_b``, ``out_of_range`` (another scale, too), ``ambiguous`` (more on a score's line than the score, or
+        another line for a score) or ``off_frame`` (a line that the frame does not have there).
         """
         looks, due = fold(text), 0
         values: list[float] = []
@@ -110,7 +113,7 @@ class Frame:
                     return Scores(failure="out_of_range")
                 values.append(float(match["score"]))
                 places.append(looks.places[start + kept[match.start("score")]])
-        if len(values) < 2:
+        if len(values) < self.responses:
             return Scores(failure="no_score_b" if values else "no_scores")
         return Scores(tuple(values), tuple(places))
 
@@ -134,15 +137,15 @@ class Frame:
                 if number and not _in_range(number):
                     return "out_of_range"
                 if side > given or (side == given and not number):
-                    return f"no_score_{'ab'[given]}"
+                    return f"no_score_{'ab'[given]}" if self.responses > 1 else "no_scores"
                 return "ambiguous"
         return "off_frame"
 
 
 @lru_cache(maxsize=64)
-def frame_of(source: str) -> Frame:
+def frame_of(source: str, responses: int = 2) -> Frame:
     """The :class:`Frame` of a regular expression, made once."""
-    return Frame(source)
+    return Frame(source, responses)
 
 
 def _in_range(match: re.Match[str]) -> bool:

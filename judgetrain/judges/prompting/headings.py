@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from judgetrain.engines.confusables import fold
 
-OUTSIDE = frozenset({"query", "context", "response", "response_a", "response_b"})
+OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b"})
 """The slots that people and other models fill; the rest is the judge's own text."""
 
 QUOTE = "> "
 """What is put before a line that reads like a heading."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
+_BLOCKS = re.compile(r"^(?:\{(?:context|reference)_block\})+")
 _BRACKETS = re.compile(r"\[[^\[\]\n]{2,60}\]")
 _LABEL = re.compile(r"(?P<label>[^\W\d_][\w ]{0,40}:)[ ]*(?=\{\w+\})")
 _ANY = "\ue000"
@@ -49,7 +50,7 @@ def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
     """
     found: dict[str, None] = {}
     for line in (line.strip() for text in templates for line in text.splitlines()):
-        bare = line.removeprefix("{context_block}")
+        bare = _BLOCKS.sub("", line)
         if match := _BRACKETS.match(bare) or _LABEL.match(bare):
             words = [w for w in re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, match[0])) if not re.fullmatch(_DRESS, w)]
             found[_DRESS.join(r"[^\n]{1,20}" if word == _ANY else re.escape(word) for word in words)] = None

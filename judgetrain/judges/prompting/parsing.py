@@ -30,13 +30,13 @@ NESTED = 2
 class ParsedJudgment:
     """Scores of the responses in the order shown, or the reason why they could not be read.
 
-    ``places``: where in the text the two scores stand, in characters.
+    ``second`` is None where one response is shown. ``places``: where in the text the scores stand, in characters.
     """
 
     first: float | None
     second: float | None
     failure: str | None = None
-    places: tuple[int, int] | None = field(default=None, compare=False)
+    places: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 def normalise(criterion: str) -> str:
@@ -95,14 +95,15 @@ def _plain(content: str) -> str:
     return content
 
 
-def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME) -> ParsedJudgment:
-    """The two scores of a judgment that follows its prompt set's ``frame`` from the first line to the last.
+def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2) -> ParsedJudgment:
+    """The scores of a judgment that follows its prompt set's ``frame`` from the first line to the last.
 
     Reasoning before the answer is left out; ``material`` are the texts that are judged, which may hold marks of
     reasoning. ``failure`` is ``no_answer`` (the reasoning never ended) or one of
     :meth:`~judgetrain.judges.prompting.frames.Frame.read`.
     """
-    own, first = frame_of(frame), frame_of(VERDICT_FIRST)
+    own = frame_of(frame, responses)
+    first = frame_of(VERDICT_FIRST) if responses == 2 else own
     start = 0 if own.begins(text) or first.begins(text) else answer_start(text, "\n".join(material))
     if start is None:
         return ParsedJudgment(None, None, NO_ANSWER)
@@ -110,8 +111,8 @@ def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME) 
     read = (first if first.begins(answer) and not own.begins(answer) else own).read(answer)
     if read.failure:
         return ParsedJudgment(None, None, read.failure)
-    (a, b), (at_a, at_b) = read.values, read.places
-    return ParsedJudgment(a, b, places=(start + at_a, start + at_b))
+    a, b = (*read.values, None)[:2]
+    return ParsedJudgment(a, b, places=tuple(start + at for at in read.places))
 
 
 def render_criteria(criteria: list[str]) -> str:

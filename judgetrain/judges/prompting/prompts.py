@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +15,9 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting import headings
-from judgetrain.judges.prompting.frames import FRAME, frame_of
+from judgetrain.judges.prompting.frames import FRAME, SCORE_FRAME, frame_of
 from judgetrain.judges.prompting.verdicts import Reads
-from judgetrain.schema import Comparison, Order
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 
 _DIALOGUE = frozenset({"query", "context_block"})
 _BOTH = _DIALOGUE | {"response_a", "response_b"}
@@ -25,6 +25,7 @@ SLOTS: dict[Step, frozenset[str]] = {
     "criteria": _DIALOGUE | {"count"},
     "guideline": _DIALOGUE | {"criterion"},
     "judgment": _BOTH | {"criterion", "guideline"},
+    "score": _DIALOGUE | {"criterion", "guideline", "response"},
     "one_step": _BOTH,
     "at_once": _BOTH,
     "rating": _DIALOGUE | {"response", "lowest", "highest"},
@@ -33,6 +34,8 @@ SLOTS: dict[Step, frozenset[str]] = {
 }
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
 of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
+MAY = frozenset({"reference_block"})
+"""What it may contain besides: the set's ``reference`` fragment, or nothing where there is no reference to show."""
 
 Dialect = Literal["branching", "one_step", "at_once", "rating", "preference", "correction"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
@@ -49,10 +52,14 @@ PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
 
+FRAMES = {"judgment": FRAME, "score": SCORE_FRAME}
+"""The forms of judgments of two responses and of one, unless a set brings its own."""
+
 FIXED = 24
 """Tokens for the words of the frame up to the second score."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
+_SCORE_LINE = "Score: {score}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +75,11 @@ class PromptSet:
     """Lowest and highest rating, for sets with a step ``rating``."""
     reads: Reads | None = None
     """How replies to a step ``one_step`` or ``rating`` are read, for models that have a form of their own."""
-    frame: str = FRAME
-    """The form of a judgment as a regular expression: enforced by constrained decoding, and what judgments are read by
-    (:class:`~judgetrain.judges.prompting.frames.Frame`)."""
+    frames: Mapping[str, str] = field(default_factory=lambda: dict(FRAMES))
+    """The forms of judgments of two responses (``judgment``) and of one (``score``) as regular expressions: enforced by
+    constrained decoding, and what judgments are read by (:class:`~judgetrain.judges.prompting.frames.Frame`)."""
+    reference: str = ""
+    """The fragment that shows a reference answer; empty: the set shows none."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
@@ -80,8 +89,10 @@ class PromptSet:
         verdict are marked as quoted.
         """
         slots, templates = headings.quoted(slots, self._headings[step]), self.steps[step]
-        context = slots.get("context", "")
-        values = {**slots, "context_block": self.context.replace("{context}", context) if context else ""}
+        values = dict(slots)
+        for name, fragment in (("context", self.context), ("reference", self.reference)):
+            text = slots.get(name, "")
+            values[f"{name}_block"] = fragment.replace(f"{{{name}}}", text) if text else ""
         return tuple(
             {"role": role, "content": _SLOT.sub(lambda m: values[m[1]], templates[role])}
             for role in ("system", "user")
@@ -90,16 +101,20 @@ class PromptSet:
 
     @cached_property
     def _headings(self) -> dict[str, re.Pattern[str] | None]:
-        return {step: headings.headings_of([self.context, *texts.values()]) for step, texts in self.steps.items()}
+        scored = {"score": [_SCORE_LINE]}  # a line of a response that looks like the score is quoted, too
+        return {
+            step: headings.headings_of([self.context, self.reference, *texts.values(), *scored.get(step, [])])
+            for step, texts in self.steps.items()
+        }
 
-    def judgment_frame(self, max_new_tokens: int) -> str:
-        """The pattern that a constrained judgment follows.
+    def judgment_frame(self, step: Step, max_new_tokens: int) -> str:
+        """The pattern that a constrained judgment (step ``judgment`` or ``score``) follows.
 
         ``{width}`` in it becomes ``max_new_tokens`` less :data:`FIXED` characters. At a token a character the first of
         its texts leaves room for the second score, whatever the engine; at the usual four all three fit. A
         judgment that does not reach the frame's end is not read (``cut_off``).
         """
-        return self.frame.replace("{width}", str(max(1, max_new_tokens - FIXED)))
+        return self.frames[step].replace("{width}", str(max(1, max_new_tokens - FIXED)))
 
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""
@@ -121,6 +136,19 @@ def packaged_sets(dialect: Dialect) -> list[str]:
     """The names of the packaged sets that have every step of a dialect."""
     sets = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PACKAGED.glob("*.yaml"))}
     return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
+
+
+def check_reads(prompts: PromptSet, orders: Iterable[Order], key: str) -> None:
+    """Check that a prompt set has a step for judgments of what is shown.
+
+    Raises:
+        ConfigError: one response is to be read, and the set has no step ``score``; names the ``key``.
+    """
+    if any(judgment_step(order) not in prompts.steps for order in orders):
+        raise ConfigError(
+            f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged; add one "
+            "(docs/prompts.md), or let judgments read two"
+        )
 
 
 def has_step(path: Path, step: str) -> bool:
@@ -151,29 +179,30 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
     wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
-    frame = _frame(raw, path)
+    frames = {step: _frame(raw, step, path) for step in FRAMES}
     steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
     return PromptSet(
         name=str(raw.get("name", path.stem)),
-        context=_context(raw, path),
+        context=_fragment(raw, "context", path),
+        reference=_fragment(raw, "reference", path) if "reference" in raw else "",
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
         reads=_reads(raw, steps, path),
-        frame=frame,
+        frames=frames,
     )
 
 
-def _frame(raw: Mapping[str, Any], path: Path) -> str:
-    """The frame of judgments, taken out of the step ``judgment``, where a set brings its own."""
-    judgment = raw.get("judgment")
-    frame = judgment.pop("frame", FRAME) if isinstance(judgment, dict) else FRAME
+def _frame(raw: Mapping[str, Any], step: str, path: Path) -> str:
+    """The frame of judgments, taken out of the step that writes them, where a set brings its own."""
+    template = raw.get(step)
+    frame = template.pop("frame", FRAMES[step]) if isinstance(template, dict) else FRAMES[step]
     if not isinstance(frame, str) or not frame:
-        raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
+        raise ConfigError(f"{path}: step {step!r}, 'frame': expected a regular expression")
     try:
-        frame_of(frame)
+        frame_of(frame, 1 if step == "score" else 2)
     except ValueError as error:
-        raise ConfigError(f"{path}: step 'judgment', 'frame': {error}") from error
+        raise ConfigError(f"{path}: step {step!r}, 'frame': {error}") from error
     return frame
 
 
@@ -187,17 +216,17 @@ def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
     used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
     if missing := required - used:
         raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
-    if unknown := used - required:
-        allowed = ", ".join(sorted(required))
+    if unknown := used - required - MAY:
+        allowed = ", ".join(sorted(required | MAY))
         raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
     return templates
 
 
-def _context(raw: Mapping[str, Any], path: Path) -> str:
-    context = raw.get("context", "")
-    if not isinstance(context, str) or "{context}" not in context:
-        raise ConfigError(f"{path}: the fragment 'context' must contain the slot {{context}}")
-    return context
+def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:
+    fragment = raw.get(name, "")
+    if not isinstance(fragment, str) or f"{{{name}}}" not in fragment:
+        raise ConfigError(f"{path}: the fragment {name!r} must contain the slot {{{name}}}")
+    return fragment
 
 
 def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tuple[int, int] | None:
@@ -233,15 +262,28 @@ def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Read
     return Reads(pattern, {str(text).casefold(): value for text, value in verdicts.items()})
 
 
-def slots_of(comparison: Comparison) -> dict[str, str]:
-    """The slots that every step's prompt has; lines of earlier turns that read like another turn are quoted."""
+def slots_of(comparison: Comparison, reference: bool = False) -> dict[str, str]:
+    """The slots that every step's prompt has; lines of earlier turns that read like another turn are quoted.
+
+    ``reference``: whether the dialogue's reference answer is among them.
+    """
     dialogue = comparison.dialogue
     turns = tuple(replace(turn, content=headings.turns_quoted(turn.content)) for turn in dialogue.messages)
-    return {"query": dialogue.query, "context": replace(dialogue, messages=turns).context}
+    slots = {"query": dialogue.query, "context": replace(dialogue, messages=turns).context}
+    return slots | ({"reference": dialogue.reference} if reference and dialogue.reference else {})
 
 
-def judgment_slots(comparison: Comparison, order: Order, criterion: str, guideline: str) -> dict[str, str]:
-    """The slots of a judgment prompt; for order BA the responses are exchanged."""
-    shown = comparison if order == "AB" else comparison.swapped()
-    responses = {"response_a": shown.response_a, "response_b": shown.response_b}
-    return slots_of(comparison) | {"criterion": criterion, "guideline": guideline} | responses
+def judgment_step(order: Order) -> Step:
+    """The step that writes a judgment of what is shown: ``judgment`` of two responses, ``score`` of one."""
+    return "judgment" if order in ORDERS else "score"
+
+
+def judgment_slots(
+    comparison: Comparison, order: Order, criterion: str, guideline: str, reference: bool = False
+) -> dict[str, str]:
+    """The slots of a judgment's prompt; for order BA the responses are exchanged, for A or B one of them is there."""
+    slots = slots_of(comparison, reference) | {"criterion": criterion, "guideline": guideline}
+    a, b = comparison.response_a, comparison.response_b
+    if order in RESPONSES:
+        return slots | {"response": a if order == "A" else b}
+    return slots | dict(zip(("response_a", "response_b"), (a, b) if order == "AB" else (b, a), strict=True))

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from judgetrain.engines.base import Completion, Sampling
+from judgetrain.engines.base import Completion, Sampling, Step
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.frames import FRAME, HIGHEST, LOWEST
+from judgetrain.judges.prompting.frames import FRAME
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.rubrics import HIGHEST, LOWEST
 
 SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
 """The score tokens whose probabilities the expected score weighs."""
@@ -21,18 +22,18 @@ _WHOLE = {float(score) for score in SCORES}
 _SAID = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
 
 
-def judgment_sampling(asking: StepsConfig, prompts: PromptSet) -> Sampling:
+def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
     """How to sample a judgment so that it can be read as ``asking`` says."""
     limits = asking.judgment_sampling
     return replace(
         Sampling.of(limits),
-        pattern=prompts.judgment_frame(limits.max_new_tokens) if asking.constrained else "",
+        pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
         candidates=(*SCORES, *SIDES) if asking.readout == "expected" else (),
     )
 
 
 def read_judgment(
-    completion: Completion, asking: StepsConfig, material: Iterable[str] = (), frame: str = FRAME
+    completion: Completion, asking: StepsConfig, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2
 ) -> ParsedJudgment:
     """The scores in the order shown, or why there are none.
 
@@ -46,15 +47,18 @@ def read_judgment(
     """
     if completion.finish_reason != "stop":
         return ParsedJudgment(None, None, "cut_off")
-    parsed = parse_judgment(completion.text, material, frame)
+    parsed = parse_judgment(completion.text, material, frame, responses)
     if parsed.places is None or asking.readout == "parsed":
         return parsed
     chances = {choice.at: choice.probabilities for choice in completion.choices}
-    first, second = (chances.get(place) for place in parsed.places)
-    whole = parsed.first in _WHOLE and parsed.second in _WHOLE  # a digit of 3.5 says nothing of the rest
-    if first is None or second is None or not whole:
+    at_scores = [chances.get(place) for place in parsed.places]
+    whole = {parsed.first, parsed.second} <= {*_WHOLE, None}  # a digit of 3.5 says nothing of the rest
+    found = [_mean(each) for each in at_scores if each is not None]
+    if len(found) < responses or not whole:
         return ParsedJudgment(None, None, "no_probabilities")
-    own, other = _mean(first), _mean(second)
+    if responses == 1:
+        return ParsedJudgment(found[0], None, places=parsed.places)
+    own, other = found
     sure = _sure(completion.text[: min(parsed.places)], chances, "A" if own > other else "B")
     return ParsedJudgment(_mixed(own, other, sure), _mixed(other, own, sure), places=parsed.places)
 

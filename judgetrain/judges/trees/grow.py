@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,11 +12,11 @@ from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
-from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.listing import Choose, PartialTree, Sampled, material_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import ORDERS, Comparison, Order
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 
 Wave = Mapping[int, Sequence[Order]]
 """Which criteria to judge next, by rank, and in which orders."""
@@ -27,7 +27,10 @@ Steer = Callable[[EvaluationTree], Wave]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How wide a tree grows. ``count`` criteria are asked for, ``criteria`` of them are grown."""
+    """How wide a tree grows. ``count`` criteria are asked for, ``criteria`` of them are grown, and all given ones.
+
+    ``orders``: what its judgments are shown.
+    """
 
     count: int
     criteria: int
@@ -36,8 +39,6 @@ class Shape:
     orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
     """Ask once more where fewer than ``criteria`` different criteria came back."""
-    offset: float = 0.0
-    """Of the judgments: by how much the response shown first is ahead for its position alone."""
     attempt: int = 0
     """How many trees of the same comparisons were of no use: answers that were kept for those are not wanted."""
 
@@ -71,12 +72,13 @@ def grow(
         for tree in trees:
             kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
+    most = max((shape.criteria, *(len(tree.criteria) for tree in trees)))
     steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
     while True:
         grown = [tree.finished(seed) for tree in trees]
         waves = [steer(tree) for tree in grown]
         due = [
-            _Due(tree, index, number * shape.criteria + index, wave[criterion.rank])
+            _Due(tree, index, number * most + index, wave[criterion.rank])
             for number, tree, wave in zip(numbers, trees, waves, strict=True)
             for index, criterion in enumerate(tree.criteria)
             if criterion.rank in wave
@@ -85,6 +87,10 @@ def grow(
             return grown
         for each, guidelines in zip(due, grower.judge(due, grower.write_guidelines(due)), strict=True):
             each.tree.criteria[each.index] = replace(each.criterion, guidelines=tuple(guidelines))
+
+
+WITHOUT = "5 if it holds throughout, 3 if it holds in part, 1 if it does not hold."
+"""What a judge is shown in the place of a guideline where a criterion is to be judged by its text alone."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +122,22 @@ class _Grower:
     numbers: Sequence[int]
 
     def list_criteria(self, trees: Sequence[PartialTree]) -> None:
-        """List criteria; where ``shape.top_up``, ask once more for trees that came back short."""
-        shape, waiting = self.shape, list(zip(self.numbers, trees, strict=True))
+        """List criteria, unless they are given; where ``shape.top_up``, ask once more for trees that came short."""
+        shape = self.shape
+        for tree in trees:
+            tree.take_given(tree.comparison.rubric)
+        alone = self.asking.rubric == "only"
+        waiting = [
+            (number, tree)
+            for number, tree in zip(self.numbers, trees, strict=True)
+            if len(tree.criteria) < (1 if alone else shape.criteria)
+        ]
         stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
         limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
         for attempt in range(2 if shape.top_up else 1):
             requests: list[Request] = []
             for number, tree in waiting:
-                slots = slots_of(tree.comparison) | {"count": str(shape.count)}
+                slots = self._slots(tree.comparison) | {"count": str(shape.count)}
                 messages = self.prompts.render("criteria", slots)
                 requests.append(
                     Request(
@@ -148,14 +162,30 @@ class _Grower:
                 tree.failures["criteria:none"] += 1
 
     def write_guidelines(self, due: Sequence[_Due]) -> list[list[GuidelineNode]]:
-        """Sample the guidelines of each criterion, without the reasoning before them."""
+        """Sample the guidelines of each criterion that has none given, without the reasoning before them."""
         number, limits = self.shape.guidelines, Sampling.of(self.asking.guideline_sampling)
         requests: list[Request] = []
         for each in due:
-            slots = slots_of(each.tree.comparison) | {"criterion": each.criterion.text}
-            requests += self._requests("guideline", slots, limits, each.position, number)
+            if self._stated(each) is None:
+                slots = self._slots(each.tree.comparison) | {"criterion": each.criterion.text}
+                requests += self._requests("guideline", slots, limits, each.position, number)
         sampled = iter(self._sample(requests, "guideline"))
-        return [[self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))] for each in due]
+        return [
+            [self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))]
+            if (stated := self._stated(each)) is None
+            else [_given(each, stated)]
+            for each in due
+        ]
+
+    def _stated(self, due: _Due) -> str | None:
+        """The guideline that is given with a criterion; None where the judge writes one."""
+        given = due.criterion.given
+        if given is None:
+            return None
+        return given.stated_guideline or (None if self.asking.write_guidelines else WITHOUT)
+
+    def _slots(self, comparison: Comparison) -> dict[str, str]:
+        return slots_of(comparison, self.asking.reference)
 
     def _guideline(self, due: _Due, number: int, sampled: Sampled) -> GuidelineNode:
         answer = answer_of(sampled.completion.text, material_of(due.tree.comparison))
@@ -168,14 +198,16 @@ class _Grower:
 
     def judge(self, due: Sequence[_Due], written: Sequence[Sequence[GuidelineNode]]) -> list[list[GuidelineNode]]:
         """Sample the judgments by each usable guideline, in the orders due; the guidelines with their judgments."""
-        shape, limits = self.shape, judgment_sampling(self.asking, self.prompts)
+        shape = self.shape
+        limits = {step: judgment_sampling(self.asking, self.prompts, step) for step in map(judgment_step, shape.orders)}
         requests: list[Request] = []
         for each, guidelines in zip(due, written, strict=True):
             for i, guideline in enumerate(guidelines):
                 for order in self._orders(each, guideline):
-                    shown = each.tree.comparison, order, each.criterion.text, guideline.text
+                    shown = each.tree.comparison, order, each.criterion.text, guideline.text, self.asking.reference
                     group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
-                    requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
+                    step = judgment_step(order)
+                    requests += self._requests(step, judgment_slots(*shown), limits[step], group, shape.judgments)
         found = zip(requests, self._sample(requests, "judgment"), strict=True)
 
         def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
@@ -184,7 +216,7 @@ class _Grower:
                 for order in self._orders(each, guideline)
                 for i, answer in enumerate(islice(found, shape.judgments))
             ]
-            return replace(guideline, judgments=tuple(nodes))
+            return replace(guideline, judgments=tuple(_with_siblings(nodes)))
 
         return [
             [judged(each, guideline) for guideline in guidelines] for each, guidelines in zip(due, written, strict=True)
@@ -205,7 +237,7 @@ class _Grower:
         if parsed.failure:
             tree.failures[f"judgment:{parsed.failure}"] += 1
         shown = parsed.first, parsed.second
-        score_a, score_b = shown if order == "AB" else shown[::-1]
+        score_a, score_b = shown if order in ("AB", "A") else shown[::-1]
         return JudgmentNode(
             id=id_,
             order=order,
@@ -213,8 +245,6 @@ class _Grower:
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
-            tie=self.asking.tie,
-            offset=self.shape.offset,
             **sampled.record,
         )
 
@@ -222,7 +252,8 @@ class _Grower:
         if sampled.completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, sampled.completion.finish_reason)
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
-        return read_judgment(sampled.completion, self.asking, judged, self.prompts.frame)
+        frame, responses = self.prompts.frames[request.step], 1 if request.step == "score" else 2
+        return read_judgment(sampled.completion, self.asking, judged, frame, responses)
 
     def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
         """Every request's completion, in their order; an engine that has nothing to do is not called."""
@@ -231,3 +262,22 @@ class _Grower:
         seed = derive_seed(self.seed, step, *attempt)
         done = zip(self.engine.generate(requests, seed), places(requests), strict=True)
         return [Sampled(completion, seed, place) for completion, place in done]
+
+
+def _given(due: _Due, text: str) -> GuidelineNode:
+    """The guideline that stands in a rubric: nothing was sampled for it."""
+    return GuidelineNode(
+        id=f"{due.criterion.id}/g0", text=text, prompt_tokens=0, generated_tokens=0, finish_reason="stop"
+    )
+
+
+def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
+    """The judgments of a guideline; each of one response with the other's score, from the judgment of its number."""
+    own = {shown: [j.score_a if shown == "A" else j.score_b for j in nodes if j.order == shown] for shown in RESPONSES}
+    pairs = dict(zip(RESPONSES, map(iter, (own["B"], own["A"])), strict=True))
+    for node in nodes:
+        other = next(pairs[node.order], None) if node.order in RESPONSES else None
+        if node.failure or node.order in ORDERS:
+            yield node
+        else:
+            yield replace(node, score_b=other) if node.order == "A" else replace(node, score_a=other)

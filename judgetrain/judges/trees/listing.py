@@ -13,6 +13,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.judges.prompting.parsing import listed_criteria, listed_items, normalise
 from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Comparison
 
 Choose = Callable[[Comparison, list[str]], list[int]]
@@ -48,6 +49,20 @@ class PartialTree:
     criteria: list[CriterionNode] = field(default_factory=list)
     lists: list[CriteriaList] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
+
+    def take_given(self, rubric: Rubric | None) -> None:
+        """Begin with the criteria of a rubric, which cost nothing."""
+        self.criteria = [
+            CriterionNode(
+                id=f"{self.comparison.id}/c{rank}",
+                text=given.line,
+                rank=rank,
+                generated_tokens=0,
+                guidelines=(),
+                given=given,
+            )
+            for rank, given in enumerate(rubric.criteria if rubric else ())
+        ]
 
     def take_criteria(self, sampled: Sampled, listed_at_most: int, wanted: int) -> None:
         """Add the new criteria of a list, until there are ``wanted``; counts what could not be had."""

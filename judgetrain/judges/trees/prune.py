@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import ORDERS, Order, Verdict
+from judgetrain.schema import ORDERS, RESPONSES, Order, Verdict
 
 
 def _verdicts(guideline: GuidelineNode, order: Order) -> list[Verdict | None]:
@@ -24,7 +24,7 @@ def positionally_consistent(guideline: GuidelineNode) -> bool:
     """Whether exchanging the responses leaves the verdict as it is.
 
     Compares the two orders' majority verdicts (both in the comparison's own order); an order with no majority,
-    or with nothing readable, is not consistent.
+    or with nothing readable, is not consistent. Judgments of one response have no order to exchange.
     """
     first, second = (_majority(_verdicts(guideline, order)) for order in ORDERS)
     return first is not None and first == second
@@ -64,8 +64,9 @@ def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
     """What the constraints say of every branch, by the id of its judgment."""
     result = {}
     for _, guideline in tree.guidelines():
-        consistent = {order: self_consistent(guideline, order) for order in ORDERS}
+        consistent = {order: self_consistent(guideline, order) for order in (*ORDERS, *RESPONSES)}
         position = positionally_consistent(guideline)
         for judgment in guideline.judgments:
-            result[judgment.id] = PrunedBranch(judgment, consistent[judgment.order], position)
+            kept = position or judgment.order in RESPONSES
+            result[judgment.id] = PrunedBranch(judgment, consistent[judgment.order], kept)
     return result

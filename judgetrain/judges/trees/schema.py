@@ -10,17 +10,18 @@ from typing import Any
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.judges.base import verdict_of
+from judgetrain.rubrics import Criterion, criterion_of
 from judgetrain.schema import Comparison, Order, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgmentNode:
-    """A leaf: one sampled judgment of the two responses in one order.
+    """A leaf: one sampled judgment of the two responses in one order, or of one of them.
 
     ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
-    shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why.
-    Margins of at most ``tie`` are a tie. ``offset``: by how much the response shown first is ahead for its position
-    alone (``position_offset``).
+    shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why. A judgment
+    of one response (order A or B) has the other's score from its sibling, the judgment of the other response with the
+    same number: None where there is none, or that one could not be read.
 
     ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
     for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
@@ -36,22 +37,18 @@ class JudgmentNode:
     prompt_tokens: int
     generated_tokens: int
     finish_reason: str
-    tie: float = 0.0
-    offset: float = 0.0
     seed: int | None = None
     place: int | None = None
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict in the comparison's own order, or None if the judgment could not be read."""
-        return verdict_of(self.margin, self.tie)
+        return verdict_of(self.margin)
 
     @property
     def margin(self) -> float | None:
-        """``score_a - score_b``, from -4 to 4, less the ``offset`` of what was shown first; None if not readable."""
-        if self.score_a is None or self.score_b is None:
-            return None
-        return self.score_a - self.score_b - (self.offset if self.order == "AB" else -self.offset)
+        """``score_a - score_b``, from -4 to 4; None if not readable."""
+        return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +80,7 @@ class CriterionNode:
     """One criterion of the judge's list (``rank`` counts from 0, in the order the judge named them).
 
     ``generated_tokens`` is its part of what its list cost; the list itself, with prompt tokens, seed and stop reason,
-    is ``lists[listed_in]`` of the tree.
+    is ``lists[listed_in]`` of the tree. ``given``: the criterion of a rubric, which no list names.
     """
 
     id: str
@@ -92,6 +89,12 @@ class CriterionNode:
     generated_tokens: int
     guidelines: tuple[GuidelineNode, ...]
     listed_in: int = 0
+    given: Criterion | None = None
+
+    @property
+    def criterion(self) -> Criterion:
+        """The criterion: a given one, or the judge's own."""
+        return self.given or Criterion(text=self.text, source="judge")
 
     @property
     def judgments(self) -> list[JudgmentNode]:
@@ -138,7 +141,7 @@ class EvaluationTree:
         ends = [*self.lists, *(first.guidelines if first else ()), *(first.judgments if first else ())]
         if any(node.finish_reason in UNANSWERED for node in ends):
             return True
-        return first is not None and {*orders} <= {j.order for j in first.judgments if j.verdict is not None}
+        return first is not None and {*orders} <= {j.order for j in first.judgments if j.failure is None}
 
     def instead_of(self, other: EvaluationTree) -> EvaluationTree:
         """This tree, grown since an ``other`` of its comparison cannot be read; that one is kept in ``earlier``."""
@@ -151,19 +154,6 @@ class EvaluationTree:
     def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
         """All branches (paths from the root to a leaf), in order."""
         return ((c, g, judgment) for c, g in self.guidelines() for judgment in g.judgments)
-
-    def with_offset(self, offset: float) -> EvaluationTree:
-        """The same texts and scores, read with another ``offset`` of what was shown first."""
-        criteria = tuple(
-            replace(
-                c,
-                guidelines=tuple(
-                    replace(g, judgments=tuple(replace(j, offset=offset) for j in g.judgments)) for g in c.guidelines
-                ),
-            )
-            for c in self.criteria
-        )
-        return replace(self, criteria=criteria)
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
@@ -189,14 +179,15 @@ OTHER = "other"
 """Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
 
 
-def trees_of(row: Mapping[str, Any], offset: float) -> list[EvaluationTree]:
-    """The tree of a row, or the trees of order AB and of order BA, read with this ``offset``."""
+def trees_of(row: Mapping[str, Any]) -> list[EvaluationTree]:
+    """The tree of a row, or the trees of order AB and of order BA."""
     rows = [{k: v for k, v in row.items() if k != OTHER}, *([row[OTHER]] if row.get(OTHER) else [])]
-    return [EvaluationTree.from_row(each).with_offset(offset) for each in rows]
+    return [EvaluationTree.from_row(each) for each in rows]
 
 
 def _criterion(row: dict[str, Any]) -> CriterionNode:
-    return CriterionNode(**row | {"guidelines": tuple(map(_guideline, row["guidelines"]))})
+    given = criterion_of(row["given"]) if row.get("given") else None
+    return CriterionNode(**row | {"guidelines": tuple(map(_guideline, row["guidelines"])), "given": given})
 
 
 def _guideline(row: dict[str, Any]) -> GuidelineNode:

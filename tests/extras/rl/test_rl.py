@@ -148,7 +148,7 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
             assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
             assert set(found["env_mask"][row]) == {1}
         (criterion,) = tree.criteria
-        value = REWARDS["both_orders"](outcome_of(criterion, COMPARISONS[comparison].label or "tie", 0.0))
+        value = REWARDS["both_orders"](outcome_of(criterion, COMPARISONS[comparison].label or "tie"))
         assert {found["rewards"][first + part * generations]["both_orders"] for part in range(parts)} == {value}
     rewards = [row["both_orders"] for row in found["rewards"]]
     assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"

@@ -1,0 +1,154 @@
+"""Rubrics as people write them: in a row's column, in a file, or in Python, in the shapes that are published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.rubrics import SCALE, Criterion, Level, Rubric
+
+SHAPES: dict[str, tuple[str, ...]] = {
+    "verifiers": ("text", "name", "weight", "choices"),
+    "open-instruct, RaR": ("description", "title", "weight"),
+    "HealthBench": ("criterion", "points", "tags"),
+    "AutoRubric": ("requirement", "name", "weight", "options", "scale_type"),
+    "judgetrain": ("text", "name", "weight", "scale", "guideline", "source"),
+}
+"""The columns of a criterion in each published shape: first what says what to look for, then the others."""
+_TEXTS = tuple(dict.fromkeys(columns[0] for columns in SHAPES.values()))
+_KNOWN = {column for columns in SHAPES.values() for column in columns}
+_LEVELS = ("scale", "choices", "options")
+_MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response meets it"))
+"""The scale of shapes whose criteria are met or not."""
+
+
+def rubric_of(raw: Any) -> Rubric:
+    """The rubric that a cell, a file or a value in Python holds.
+
+    Args:
+        raw: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
+            the text of one criterion. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
+
+    Raises:
+        DataError: what is missing or wrong, by the criterion's number and the column.
+    """
+    if isinstance(raw, str):
+        raw = _decoded(raw)
+    if isinstance(raw, Mapping):
+        inner = next((raw[name] for name in ("criteria", "rubrics", "rubric") if name in raw), None)
+        raw = [raw] if inner is None else inner
+    if isinstance(raw, str):
+        raw = [raw]
+    if not isinstance(raw, Sequence):
+        raise DataError(f"expected a list of criteria, found {type(raw).__name__}")
+    found = []
+    for number, each in enumerate(raw, start=1):
+        try:
+            found.append(_criterion(each))
+        except DataError as error:
+            raise DataError(f"criterion {number}: {error}") from error
+    return Rubric(tuple(found))
+
+
+def given_rubric(given: Any) -> Rubric | None:
+    """The rubric that somebody gives in Python: one, its criteria in any shape, or the name of a file.
+
+    Raises:
+        DataError: it cannot be read.
+        ConfigError: no such file.
+    """
+    if given is None or isinstance(given, Rubric):
+        return given
+    if isinstance(given, (str, Path)):
+        return read_rubric(given)
+    if isinstance(given, Sequence) and all(isinstance(each, Criterion) for each in given):
+        return Rubric(tuple(given))
+    return rubric_of(given)
+
+
+def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
+    """The rubric of a YAML or JSON file.
+
+    Raises:
+        ConfigError: no such file; names the ``key``.
+        DataError: it is no rubric; names the file, the criterion and the column.
+    """
+    import yaml
+
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ConfigError(f"{key}={path}: there is no such file; give a YAML or JSON file with a list of criteria")
+    try:
+        return rubric_of(yaml.safe_load(file.read_text(encoding="utf-8-sig")))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def _decoded(text: str) -> Any:
+    """What a cell's text holds: JSON where it begins like JSON, else the text of a criterion."""
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"expected a list of criteria as JSON, found {text[:40]!r} ({error})") from error
+
+
+def _criterion(raw: Any) -> Criterion:
+    if isinstance(raw, str):
+        return Criterion(text=raw.strip())
+    if not isinstance(raw, Mapping):
+        raise DataError(f"expected a text or an object, found {type(raw).__name__}")
+    if unknown := [str(name) for name in raw if name not in _KNOWN]:
+        raise DataError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
+    text = next((name for name in _TEXTS if raw.get(name) is not None), None)
+    if text is None:
+        raise DataError(f"no column says what to look for: expected one of {', '.join(_TEXTS)}; found {', '.join(raw)}")
+    levels = next((name for name in _LEVELS if raw.get(name) is not None), None)
+    met = text == "criterion" or (text == "description" and levels is None)
+    return Criterion(
+        text=_text(raw, text),
+        name=_text(raw, "name") or _text(raw, "title"),
+        weight=_number(raw["points"] if "points" in raw else raw.get("weight", 1.0), "weight"),
+        scale=_scale(raw[levels], levels) if levels else _MET if met else SCALE,
+        guideline=_text(raw, "guideline") or None,
+        source="given",
+    )
+
+
+def _text(raw: Mapping[str, Any], name: str) -> str:
+    value = raw.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"{name}: expected a text, found {value!r}")
+    return value.strip()
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DataError(f"{name}: expected a number, found {value!r}")
+    return float(value)
+
+
+def _scale(raw: Any, name: str) -> tuple[Level, ...]:
+    """The levels of a scale: what each counts by its label, or a list of objects that say both; worst or best first."""
+    if isinstance(raw, Mapping):
+        raw = [{"label": label, "value": value} for label, value in raw.items()]
+    if not isinstance(raw, Sequence) or isinstance(raw, str):
+        raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
+    found = []
+    for each in raw:
+        value = next((each[k] for k in ("score", "value") if k in each), None) if isinstance(each, Mapping) else each
+        if isinstance(value, str) or value is None:
+            raise DataError(f"{name}: {each!r}: say what the level counts, as in {{no: 0, yes: 1}}")
+        texts = [each.get(k) for k in ("label", "name", "text", "description")] if isinstance(each, Mapping) else []
+        told = [str(text) for text in texts if text]
+        found.append(Level(_number(value, name), ": ".join(told)))
+    falls = len(found) > 1 and found[0].score > found[-1].score
+    return tuple(found[::-1] if falls else found)

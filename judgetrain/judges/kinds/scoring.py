@@ -1,0 +1,128 @@
+"""Responses scored one by one: n judgments a criterion for n responses, under one list of criteria."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Cost, Reason, Score
+from judgetrain.judges.kinds.early_stop import used
+from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.rubrics import Rubric
+from judgetrain.schema import RESPONSES, Candidates, Comparison
+
+if TYPE_CHECKING:
+    from judgetrain.judges.kinds.branching import BranchingJudge
+
+
+def score_all(judge: BranchingJudge, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+    """The scores of each group's responses, as :meth:`~judgetrain.judges.kinds.branching.BranchingJudge.score_all`.
+
+    Two responses of each group are judged first; the criteria and guidelines that were written for them are then the
+    rubric of the others.
+    """
+    if judge.options.reads != "one":
+        raise ConfigError(
+            f"{judge.name} reads two responses at a time, which gives no score to one: ask it with reads='one' "
+            "(judge.reads=one)"
+        )
+    first = _grown(judge, [next(_pairs(group)) for group in groups], seed)
+    rubrics = [rubric_of(tree, judge.options.branches) for tree in first]
+    asked = [
+        (i, replace(pair, rubric=rubric))
+        for i, (group, rubric) in enumerate(zip(groups, rubrics, strict=True))
+        for pair in list(_pairs(group))[1:]
+    ]
+    closed = type(judge)(
+        judge.engine,
+        judge.prompts,
+        replace(judge.options, steps=replace(judge.options.steps, rubric="only"), early_stop=False),
+        judge.name,
+    )
+    rest = _grown(closed, [pair for _, pair in asked if pair.rubric], seed)
+    trees: list[list[EvaluationTree]] = [[tree] for tree in first]
+    for (i, _), tree in zip((each for each in asked if each[1].rubric), rest, strict=True):
+        trees[i].append(tree)
+    return [list(_scores(judge, group, found)) for group, found in zip(groups, trees, strict=True)]
+
+
+def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
+    """The criteria that a tree was judged by, each with its first guideline; None where there are none."""
+    found = []
+    for node in used(tree, branches):
+        written = next((g.text for g in node.guidelines if g.failure is None), None)
+        found.append(replace(node.criterion, guideline=node.criterion.guideline or written))
+    return Rubric(tuple(found)) if found else None
+
+
+def _pairs(group: Candidates) -> Iterator[Comparison]:
+    """The responses two by two; where their number is odd the last one stands alone."""
+    for i in range(0, len(group.responses), 2):
+        a, b = (*group.responses[i : i + 2], "")[:2]
+        yield Comparison(group.id, group.dialogue, a, b, rubric=group.rubric)
+
+
+def _grown(judge: BranchingJudge, pairs: Sequence[Comparison], seed: int) -> list[EvaluationTree]:
+    """The trees of pairs, in their order; of a response that stands alone with judgments of it alone."""
+    found: dict[int, EvaluationTree] = {}
+    for orders in (RESPONSES, RESPONSES[:1]):
+        here = [i for i, pair in enumerate(pairs) if bool(pair.response_b) == (len(orders) > 1)]
+        items = [pairs[i] for i in here]
+        grown = judge.sample(items, seed, orders=orders, numbers=[c.number for c in items]) if items else []
+        found.update(zip(here, grown, strict=True))
+    return [found[i] for i in range(len(pairs))]
+
+
+def _scores(judge: BranchingJudge, group: Candidates, trees: Sequence[EvaluationTree]) -> Iterator[Score]:
+    from judgetrain.judges.kinds.branching import reasons_of, score_of
+
+    plan = _plan_cost(trees[0])
+    n = len(group.responses)
+    for i in range(n):
+        if i // 2 >= len(trees):  # no criteria came
+            yield Score(value=None, failures=dict(trees[0].failures), cost=_shared(plan, n))
+            continue
+        tree, side = trees[i // 2], RESPONSES[i % 2]
+        criteria = used(tree, judge.options.branches)
+        nodes = [j for c in criteria for j in c.judgments if j.order == side]
+        failures = Counter(j.failure for j in nodes if j.failure)
+        failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
+        failures.update({} if criteria else tree.failures)
+        own = Cost(sum(j.prompt_tokens for j in nodes), sum(j.generated_tokens for j in nodes), len(nodes))
+        yield Score(
+            value=score_of(criteria, side),
+            reasons=tuple(_by_itself(r) for r in reasons_of(criteria) if r.order == side),
+            failures=dict(failures),
+            cost=_sum(own, _shared(plan, n)),
+        )
+
+
+def _by_itself(reason: Reason) -> Reason:
+    """A judgment of one response, without what it means beside another."""
+    own = reason.score_a if reason.order == "A" else reason.score_b
+    return replace(reason, order="A", score_a=own, score_b=None, verdict=None)
+
+
+def _plan_cost(tree: EvaluationTree) -> Cost:
+    """What a tree cost besides its judgments."""
+    prompt, generated = tree_tokens(tree)
+    judged = [j for _, _, j in tree.judgments()]
+    written = sum(g.seed is not None for _, g in tree.guidelines())
+    return Cost(
+        prompt - sum(j.prompt_tokens for j in judged),
+        generated - sum(j.generated_tokens for j in judged),
+        len(tree.lists) + written,
+    )
+
+
+def _shared(cost: Cost, number: int) -> Cost:
+    return Cost(cost.prompt_tokens / number, cost.generated_tokens / number, cost.calls / number)
+
+
+def _sum(one: Cost, other: Cost) -> Cost:
+    return Cost(
+        one.prompt_tokens + other.prompt_tokens, one.generated_tokens + other.generated_tokens, one.calls + other.calls
+    )

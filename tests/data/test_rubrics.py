@@ -1,0 +1,102 @@
+"""Rubrics in the shapes that are published, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data.rubrics import given_rubric, read_rubric, rubric_of
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.rubrics import Criterion, Level, Rubric, weighted
+
+MET = [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line", "weight", "levels"),
+    [
+        ("Names the capital.", "Names the capital.", 1.0, [1, 2, 3, 4, 5]),
+        ({"name": "Capital", "text": "names it", "weight": 2}, "Capital: names it", 2.0, [1, 2, 3, 4, 5]),
+        ({"name": "C", "text": "t", "choices": {"yes": 1, "no": 0}}, "C: t", 1.0, MET),
+        ({"title": "Capital", "description": "names it", "weight": 5}, "Capital: names it", 5.0, MET),
+        ({"criterion": "Asks for the age", "points": -7, "tags": ["x"]}, "Asks for the age", -7.0, MET),
+        (
+            {"name": "D", "requirement": "r", "weight": 1.5, "scale_type": "ordinal", "options": [
+                {"label": "poor", "value": 0}, {"label": "fair", "value": 0.5}, {"label": "good", "value": 1}]},
+            "D: r", 1.5, [0, 0.5, 1],
+        ),
+    ],
+)  # fmt: skip
+def test_every_published_shape_is_read(raw: Any, line: str, weight: float, levels: list[float]) -> None:
+    for given in ([raw], {"criteria": [raw]}, {"rubrics": [raw]}, json.dumps([raw]), [raw, "another"]):
+        first = rubric_of(given).criteria[0]
+        assert (first.line, first.weight, [level.score for level in first.scale]) == (line, weight, levels)
+        assert first.source == "given"
+
+
+def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -> None:
+    raw = {
+        "text": "t",
+        "options": [{"label": "poor", "value": 0}, {"label": "fair", "value": 3}, {"label": "good", "value": 4}],
+    }
+    (found,) = rubric_of([raw]).criteria
+    assert found.stated_guideline == "5: good\n3: fair\n1: poor"
+    assert [found.level(score) for score in (1, 2, 3, 4, 5)] == [0, 1.5, 3, 3.5, 4]
+    assert Criterion(text="t").stated_guideline is None and Criterion(text="t").level(2.5) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ([], "needs a criterion"),
+        (3, "expected a list of criteria, found int"),
+        ([3], "criterion 1: expected a text or an object"),
+        (["a", ""], "criterion 2: text"),
+        ([{"criterion": "a", "points": math.nan}], "criterion 1: weight: expected a number other than 0, found nan"),
+        ([{"criterion": "a", "points": "much"}], "criterion 1: weight: expected a number, found 'much'"),
+        ([{"text": "a", "weight": 0}], "criterion 1: weight"),
+        (["a", "A "], "two criteria are called"),
+        ([{"text": "t", "scale": [{"score": 1}, {"score": 3}, {"score": 2}]}], "1: scale: expected levels from"),
+        ([{"text": "t", "choices": ["yes", "no"]}], "criterion 1: choices: 'yes': say what the level counts"),
+        ([{"text": "t", "wieght": 3}], "criterion 1: unknown column 'wieght'"),
+        ([{"name": "t"}], "criterion 1: no column says what to look for"),
+        ("[1, ", "expected a list of criteria as JSON"),
+    ],
+)  # fmt: skip
+def test_bad_rubrics_are_refused_by_criterion_and_column(raw: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="(?s)" + told.replace("(", r"\(")):
+        rubric_of(raw)
+
+
+def test_a_file_is_yaml_or_json_and_named_in_errors(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("- Names the capital.\n- {text: Is short., weight: 2}\n")
+    (tmp_path / "r.json").write_text('{"criteria": ["Names the capital.", {"text": "Is short.", "weight": 2}]}')
+    assert read_rubric(tmp_path / "r.yaml") == read_rubric(tmp_path / "r.json") == given_rubric(tmp_path / "r.yaml")
+    (tmp_path / "bad.yaml").write_text("- {text: t, weight: .nan}\n")
+    with pytest.raises(DataError, match=r"bad.yaml: criterion 1: weight"):
+        read_rubric(tmp_path / "bad.yaml")
+    with pytest.raises(ConfigError, match=r"criteria=.*none.yaml: there is no such file"):
+        read_rubric(tmp_path / "none.yaml")
+
+
+def test_a_rubric_survives_a_row() -> None:
+    rubric = Rubric((Criterion(text="a", scale=(Level(0.0, "no"), Level(1.0)), weight=-2.0), Criterion(text="b")))
+    assert Rubric.from_row(json.loads(json.dumps(rubric.to_row()))) == rubric
+
+
+@pytest.mark.parametrize(
+    ("shares", "mean"),
+    [
+        ([], None),
+        ([(1, 0.5), (3, 1.0)], 3.5 / 4),
+        ([(10, 1.0), (5, 0.0), (-6, 1.0)], 4 / 15),  # HealthBench: what was earned over what could be
+        ([(2, 0.0), (-6, 1.0)], 0.0),
+        ([(-1, 0.25), (-3, 1.0)], 1 - 3.25 / 4),
+    ],
+)
+def test_the_weighted_mean_by_hand(shares: list[tuple[float, float]], mean: float | None) -> None:
+    assert weighted(shares) == (None if mean is None else pytest.approx(mean))

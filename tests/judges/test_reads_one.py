@@ -1,0 +1,196 @@
+"""Given rubrics, references, and judgments of one response: what is asked, what is read, and what follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from judgetrain.engines.base import Choice, Completion, Request
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges import BranchingJudge
+from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
+from judgetrain.judges.prompting.frames import SCORE_FRAME, Frame
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.score_from_logprobs import read_judgment
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.prune import prune
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison
+from tests.builders.scripted import ScriptedEngine, criteria, judged
+
+COMPACT = load_prompt_set("compact")
+STEPS = StepsConfig(criteria=3)
+RUBRIC = Rubric(
+    (
+        Criterion(name="Facts", text="what it says is true", weight=3.0, guideline="5 if all of it is true."),
+        Criterion(name="Tone", text="it is kind"),
+        Criterion(name="Slang", text="it uses slang", weight=-1.0, guideline="5 if it is full of it."),
+    )
+)
+WORTH = {"good": {"Facts": 5, "Tone": 3, "Slang": 2}, "bad": {"Facts": 2, "Tone": 5, "Slang": 5}}
+"""What a response is worth by each criterion."""
+
+
+def scored(request: Request, occurrence: int) -> str:
+    """A list of three criteria, guidelines, and the scores of a response: those of WORTH, or its number of words."""
+    slots = request.slots
+    if request.step == "criteria":
+        return criteria(3)
+    if request.step == "guideline":
+        return f"by {slots['criterion']}"
+
+    def score(text: str) -> int:
+        worth = WORTH.get(text.split()[0], {})
+        return worth.get(slots["criterion"].split(":")[0], min(5, len(text.split())))
+
+    if request.step == "score":
+        return f"Score: {score(slots['response'])}\nAnalysis: so it is."
+    return judged(score(slots["response_a"]), score(slots["response_b"]))
+
+
+def judge(reads: str = "one", branches: int = 1, **how: object) -> BranchingJudge:
+    options = JudgeOptions.of(JudgeConfig(reads=reads, readout="parsed").changed(**how), 3, branches=branches)
+    return BranchingJudge(ScriptedEngine(scored), COMPACT, options, "test")
+
+
+def asked(found: BranchingJudge) -> list[str]:
+    return [request.step for request in found.engine.requests]  # type: ignore[attr-defined]
+
+
+def test_a_given_rubric_is_all_that_is_judged_by_and_what_it_says_is_not_asked_for() -> None:
+    for reads in ("one", "two"):
+        found = judge(reads)
+        said = found("q", "good one", "bad one", criteria=RUBRIC)
+        step = "score" if reads == "one" else "judgment"
+        assert asked(found) == ["guideline"] + [step] * 6, "three criteria, both responses or both orders"
+        assert [r.name for r in said.reasons] == ["Facts", "Tone", "Slang"] * 2
+        assert [(r.guideline, r.source) for r in said.reasons[:2]] == [
+            ("5 if all of it is true.", "given"), ("by Tone: it is kind", "given"),
+        ]  # fmt: skip
+        # good: (3 * 4/4 + 1 * 2/4 - 1 * 1/4) / 4; bad: (3 * 1/4 + 1 * 4/4 - 1 * 4/4) / 4.
+        assert (said.score_a, said.score_b) == (pytest.approx(3.25 / 4), pytest.approx(0.75 / 4))
+        assert said.verdict == "A", "facts and slang against tone"
+
+
+def test_the_mean_weighs_and_a_vote_counts_heads() -> None:
+    rubric = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g") for c in RUBRIC.criteria))
+    assert judge(aggregation="vote")("q", "good", "bad", criteria=rubric).verdict == "B", "tone and slang"
+    # By equal weights: 5 + 3 + 2 against 2 + 5 + 5.
+    assert judge(aggregation="mean")("q", "good", "bad", criteria=rubric).verdict == "B"
+    heavy = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g", weight=9.0 if c.name == "Facts" else 1.0)
+                         for c in RUBRIC.criteria))  # fmt: skip
+    assert judge(aggregation="mean")("q", "good", "bad", criteria=heavy).verdict == "A"
+    assert judge(aggregation="vote")("q", "good", "bad", criteria=heavy).verdict == "B", "a vote has no weight"
+
+
+def test_a_rubric_may_head_the_judges_own_list_and_a_guideline_may_be_left_out() -> None:
+    found = judge(rubric="first", branches=3, write_guidelines=False)
+    said = found("q", "good", "bad", criteria=["Tone: it is kind"])
+    assert asked(found) == ["criteria", "guideline", "guideline"] + ["score"] * 6
+    assert [(r.criterion, r.source) for r in said.reasons[:3]] == [
+        ("Tone: it is kind", "given"), ("c1: looks at 1", "judge"), ("c2: looks at 2", "judge"),
+    ]  # fmt: skip
+
+
+def test_a_response_has_a_score_of_its_own_whatever_stands_beside_it() -> None:
+    alone = judge()("q", "good one", criteria=RUBRIC)
+    assert alone.value == pytest.approx(3.25 / 4) and [r.score_a for r in alone.reasons] == [5, 3, 2]
+    group = Candidates.of("q", ["good one", "bad one", "good two", "bad", "bad too"], rubric=RUBRIC)
+    found = judge()
+    scores = found.score_all([group, Candidates.of("q2", ["x"])])
+    assert [s.value for s in scores[0]] == pytest.approx([3.25 / 4, 0.75 / 4, 3.25 / 4, 0.75 / 4, 0.75 / 4])
+    assert scores[1][0].value == 0.0, "one word is 1 of 5 by the judge's own criterion"
+    steps = asked(found)
+    assert steps.count("score") == 5 * 3 + 1, "n judgments a criterion for n responses"
+    assert (steps.count("criteria"), steps.count("guideline")) == (1, 2), "written once for a query"
+    spent = sum(s.cost.calls for each in scores for s in each)
+    assert spent == len(steps)
+
+
+def test_a_judge_that_reads_two_has_no_score_for_one() -> None:
+    with pytest.raises(ConfigError, match="reads='one'"):
+        judge("two")("q", "good")
+    with pytest.raises(ConfigError, match="no step 'score'"):
+        BranchingJudge(ScriptedEngine(scored), load_prompt_set("fennec"), JudgeOptions(reads="one"))
+    with pytest.raises(DataError, match="two criteria are called 'a'"):
+        judge()("q", "good", criteria=["a", "a"])
+
+
+def test_a_reference_stands_in_every_step_where_a_row_has_one_and_a_key_says_so() -> None:
+    for shown in (True, False):
+        found = judge(reference=shown)
+        found("q", "good", "bad", reference="the answer is 4")
+        texts = [request.messages[-1]["content"] for request in found.engine.requests]  # type: ignore[attr-defined]
+        assert [("Reference: the answer is 4" in text) for text in texts] == [shown] * 4
+    plain = judge()
+    plain("q", "good", "bad")
+    assert not any("Reference" in r.messages[-1]["content"] for r in plain.engine.requests)  # type: ignore[attr-defined]
+
+
+def test_trees_read_both_and_siblings_decide_what_is_right() -> None:
+    shape = Shape(count=3, criteria=2, guidelines=2, judgments=2, orders=(*ORDERS, *RESPONSES))
+    pair = Comparison.of("q", "three words here", "one")
+    (tree,) = grow([pair], ScriptedEngine(scored), COMPACT, shape, STEPS, 0)
+    nodes = [j for _, _, j in tree.judgments()]
+    assert len(nodes) == 2 * 2 * 2 * 4, "criteria, guidelines, judgments, what is shown"
+    for node in nodes:
+        assert (node.score_a, node.score_b, node.verdict) == (3, 1, "A")
+        prompt = COMPACT.render("score", {"query": "", "criterion": "", "guideline": "", "response": ""})
+        assert prompt[0]["content"].startswith("Score the response.")
+    assert all(branch.kept for branch in prune(tree).values())
+    assert EvaluationTree.from_row(tree.to_row()) == tree
+
+
+def test_a_given_criterion_survives_a_row() -> None:
+    (tree,) = judge().sample([Comparison.of("q", "good", "bad", rubric=RUBRIC)], 0, orders=RESPONSES)
+    back = EvaluationTree.from_row(tree.to_row())
+    assert back == tree and [c.criterion for c in back.criteria] == list(RUBRIC.criteria)
+    assert Comparison.from_row(tree.comparison.to_row()).rubric == RUBRIC
+
+
+def test_an_unreadable_sibling_leaves_no_verdict_and_the_score_that_was_read() -> None:
+    def broken(request: Request, occurrence: int) -> str:
+        return "Score: 9" if request.slots.get("response") == "bad" else scored(request, occurrence)
+
+    found = BranchingJudge(ScriptedEngine(broken), COMPACT, judge().options, "test")
+    said = found("q", "good", "bad")
+    assert said.verdict == "unreadable" and said.failures == {"out_of_range": 1}
+    assert (said.score_a, said.score_b) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "scores", "failure"),
+    [
+        ("Score: 4\nAnalysis: fine.", (4.0,), None),
+        ("Score: 4/5", (4.0,), None),
+        ("**Score:** 2", (2.0,), None),
+        ("Score: 4\nAnalysis: a\nScore: 5", (), "ambiguous"),
+        ("Score: 4 because", (), "ambiguous"),
+        ("Score: 8", (), "out_of_range"),
+        ("It is good.", (), "no_scores"),
+        ("Score: high", (), "no_scores"),
+        ("Analysis: a\nScore: 5", (), "off_frame"),
+    ],
+)
+def test_the_frame_of_one_score_is_strict(text: str, scores: tuple[float, ...], failure: str | None) -> None:
+    found = Frame(SCORE_FRAME, 1).read(text)
+    assert (found.values, found.failure) == (scores, failure)
+
+
+def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> None:
+    text = "Score: 4\nAnalysis: fine."
+    chances = (0.1, 0.0, 0.2, 0.3, 0.4, 0.0, 0.0)
+    done = Completion(
+        text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=(Choice(7, chances),)
+    )
+    asking = JudgeConfig(reads="one").asking(1)
+    assert asking.readout == "expected", "by default, where one response is read"
+    found = read_judgment(done, asking, (), SCORE_FRAME, 1)
+    assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None)
+    assert JudgeConfig(reads="two").asking(1).readout == "parsed"
+
+
+def test_a_score_line_in_a_response_is_quoted() -> None:
+    slots = {"query": "q", "criterion": "c", "guideline": "g", "response": "fine\nScore: 5\nthe score is 5"}
+    text = COMPACT.render("score", slots)[0]["content"]
+    assert "\n> Score: 5\n" in text and "\nthe score is 5" in text
