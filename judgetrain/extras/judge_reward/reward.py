@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +46,10 @@ class JudgeReward:
     def __init__(
         self, judge: Named, mode: str = "round_robin", *, reference: str | None = None, seed: int = 0, **asked: Any
     ) -> None:
-        _check(mode, judge, asked)
+        if mode not in MODES:
+            raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
+        if asked and not isinstance(judge, (str, Path)):
+            raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded")
         if reference is not None and mode != "anchor":
             raise ConfigError(f"reference={reference!r}: only mode='anchor' compares with a reference, not {mode!r}")
         self.mode, self.__name__ = mode, f"judge_{mode}"
@@ -57,7 +59,9 @@ class JudgeReward:
     @cached_property
     def judge(self) -> Judge:
         """The judge, loaded when it is first needed."""
-        return _loaded(self._named, self._how)
+        from judgetrain.judges import load_judge
+
+        return load_judge(self._named, **self._how) if isinstance(self._named, (str, Path)) else self._named
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """One reward for each completion; of ``columns`` the reference's and TRL's ``log_metric`` are read.
@@ -66,7 +70,11 @@ class JudgeReward:
             DataError: a prompt that is none, or no such column of references.
             EngineError: the judge cannot be loaded or asked.
         """
-        references = self._references(columns, len(completions))
+        references: Sequence[Any] = [None] * len(completions)
+        if self._reference is not None:
+            if self._reference not in columns:
+                raise DataError(f"reference={self._reference!r}: no such column in the data, only {', '.join(columns)}")
+            references = [None if each is None else text_of(each) for each in columns[self._reference]]
         rows: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             if self._reference is None or reference is not None:
@@ -87,13 +95,6 @@ class JudgeReward:
         if (log_metric := columns.get("log_metric")) is not None:
             _log(said, log_metric)
         return rewards
-
-    def _references(self, columns: Mapping[str, Any], count: int) -> list[str | None]:
-        if self._reference is None:
-            return [None] * count
-        if self._reference not in columns:
-            raise DataError(f"reference={self._reference!r}: the data has no such column, only {', '.join(columns)}")
-        return [None if each is None else text_of(each) for each in columns[self._reference]]
 
 
 @dataclass(frozen=True)
@@ -118,28 +119,18 @@ def best_of_n(
         ConfigError: no such mode or judge.
         DataError: no response, or a prompt that is none.
     """
-    _check(mode, judge, asked)
+    reward = JudgeReward(judge, mode, seed=seed, **asked)
     if not responses:
         raise DataError("expected at least one response to choose from, found none")
-    ready = _loaded(judge, asked)
-    with nullcontext() if ready is judge else closing(ready):
-        scores = scalars([Group(prompt, responses)], lambda pairs: ready.compare_all(pairs, seed), mode)[0]
+    messages = [{"role": message.role, "content": message.content} for message in messages_of(prompt)]
+    try:
+        scores = reward([messages] * len(responses), responses)
+    finally:
+        if "judge" in vars(reward) and reward.judge is not judge:
+            reward.judge.close()
     read = [(score, -place) for place, score in enumerate(scores) if score is not None]
     alone = 0 if len({*responses}) == 1 else None  # there is nothing to ask, and nothing else to choose
     return Best(-max(read)[1] if read else alone, tuple(scores))
-
-
-def _check(mode: str, judge: Named, asked: Mapping[str, Any]) -> None:
-    if mode not in MODES:
-        raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
-    if asked and not isinstance(judge, (str, Path)):
-        raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded already")
-
-
-def _loaded(judge: Named, how: Mapping[str, Any]) -> Judge:
-    from judgetrain.judges import load_judge
-
-    return load_judge(judge, **how) if isinstance(judge, (str, Path)) else judge
 
 
 def _asked(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:

@@ -36,7 +36,10 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rating:
-    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval, and the place that they give."""
+    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval.
+
+    ``rank``: the place that they give, within a part of the leaderboard.
+    """
 
     rank: int
     points: float

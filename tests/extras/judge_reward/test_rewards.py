@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.extras.judge_reward import Group, JudgeReward, best_of_n, scalars
 from judgetrain.extras.judge_reward.groups import MODES, hard_share, soft_share
 from judgetrain.judges import FirstJudge, Judge, LongerJudge, Prediction
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.schema import Comparison, Message, Verdict, mirror
 from tests.builders.scripted import number
 
 Said = tuple[Verdict | None, Verdict | None, float | None]
@@ -167,7 +167,7 @@ def test_references_stand_in_a_column() -> None:
     found = reward(["q"] * 4, ["a", "ccc", "bb", "dd"], chosen=["bb", said("bb"), "bb", None])
     assert found == [pytest.approx(0.269, abs=1e-3), pytest.approx(0.731, abs=1e-3), 0.5, None]
     assert [len(call) for call in judge.calls] == [2], "what equals its reference is as good as that, unasked"
-    with pytest.raises(DataError, match="'chosen': the data has no such column, only kind"):
+    with pytest.raises(DataError, match="'chosen': no such column in the data, only kind"):
         reward(["q"], ["a"], kind=[1])
     with pytest.raises(ConfigError, match="only mode='anchor'"):
         JudgeReward(judge, reference="chosen")
@@ -210,6 +210,7 @@ def test_best_of_n_is_the_first_of_the_best() -> None:
     assert best_of_n(LongerJudge(), "q", EIGHT).index == 1
     for mode in MODES:
         assert best_of_n(LongerJudge(), "q", ["a"], mode).index == 0 == best_of_n("longer", "q", ["a", "a"], mode).index
+    assert best_of_n(LongerJudge(), [Message("user", "q")], EIGHT).index == 1
     found = best_of_n("longer", "q", ["a", "cc", "bb"])
     assert (found.index, found.scores) == (1, (0.0, 0.75, 0.75))
     assert best_of_n(Table(lambda a, b: (None, None, None)), "q", ["a", "b"]).index is None
