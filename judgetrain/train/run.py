@@ -18,9 +18,8 @@ from judgetrain.train.arguments import mixed_precision, peft_config, trainer_exp
 from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
-from judgetrain.train.order import filled, order
+from judgetrain.train.order import filled, order, verdict_tokens
 from judgetrain.train.preflight import check_vocabulary, memory_explained
-from judgetrain.train.verdicts import verdict_tokens
 
 if TYPE_CHECKING:
     import torch

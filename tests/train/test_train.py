@@ -25,9 +25,8 @@ from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import InitialConfig, TrainConfig
 from judgetrain.train.data import fitting, neutral
-from judgetrain.train.order import order
+from judgetrain.train.order import order, verdict_tokens
 from judgetrain.train.run import lasting
-from judgetrain.train.verdicts import verdict_tokens
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
 from tests.builders.watched import interrupted
