@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Messages, Sample
+from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ class ScorerReward:
 
     Give it to ``GRPOTrainer(reward_funcs=[ScorerReward("sentprob_mean", "path/to/model")])`` or to any trainer that
     calls rewards the same way. The model is loaded at the first call and is not the one that is trained, whose
-    probabilities move with it. ``softmax_combo`` normalises over the completions of a call.
+    probabilities move with it. ``softmax_combo`` normalises over the completions of a call. A completion that has no
+    score (as an empty one) gets the lowest of the call, so that having none never pays, and 0 where no completion has
+    one; they are logged by reason.
 
     Args:
         method: a scorer of given responses, as ``sentprob_mean``, ``softmax_combo`` or ``probdiff``.
         model: a directory, Hub id, ``world``, a :class:`ModelConfig`, or a scorer that is loaded already.
         settings: how the score is computed; references come from a column ``reference``.
-        missing: the reward of a completion that has no score (as an empty one); None takes the lowest score of the
-            call, so that having none never pays, and 0 where no completion has one. They are logged by reason.
         seed: of scores that sample.
 
     Raises:
@@ -45,13 +45,12 @@ class ScorerReward:
         model: str | ModelConfig | TokenScorer,
         *,
         settings: ScorerConfig | None = None,
-        missing: float | None = None,
         seed: int = 0,
     ) -> None:
         check_scorers([method], OF_RESPONSES, "method")
         self.method, self.__name__ = method, f"scorer_{method}"
         self._model, self._scorer = model, None if isinstance(model, (str, ModelConfig)) else model
-        self._settings, self._missing, self._seed = settings or ScorerConfig(), missing, seed
+        self._settings, self._seed = settings or ScorerConfig(), seed
 
     @property
     def scorer(self) -> TokenScorer:
@@ -71,20 +70,14 @@ class ScorerReward:
         """
         references = columns.get("reference") or [None] * len(completions)
         samples = [
-            Sample(_prompt(prompt), text_of(completion), reference)
+            Sample(prompt if isinstance(prompt, str) else tuple(prompt), text_of(completion), reference)
             for prompt, completion, reference in zip(prompts, completions, references, strict=True)
         ]
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
-        oriented = scores.oriented
         if scores.unscored:
             log.warning("%s: completions without a score: %s", self.__name__, dict(scores.unscored))
-        found = [value for value in oriented if value is not None]
-        instead = self._missing if self._missing is not None else min(found, default=0.0)
-        return [instead if value is None else value for value in oriented]
-
-
-def _prompt(prompt: Text) -> str | Messages:
-    return prompt if isinstance(prompt, str) else tuple(prompt)
+        least = min((value for value in scores.oriented if value is not None), default=0.0)
+        return [least if value is None else value for value in scores.oriented]
 
 
 def text_of(completion: Text) -> str:

@@ -39,7 +39,6 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
         found = ScorerReward("sentprob", scorer)(["the cat"] * 4, completions)
     assert found[0] == found[3] == min(found[1:3])
     assert "empty_response" in caplog.text and "2" in caplog.text
-    assert ScorerReward("sentprob", scorer, missing=-9.0)(["the cat"], [""]) == [-9.0]
     assert ScorerReward("sentprob", scorer)(["the cat"], [""]) == [0.0]
     calls = [[{"role": "assistant", "content": None, "tool_calls": []}], said("the dog")]
     found = ScorerReward("sentprob", scorer)([CHAT] * 2, calls)
@@ -47,10 +46,10 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
 
 
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
-    reward = ScorerReward("softmax_ent+calibration", scorer, missing=-99.0)
+    reward = ScorerReward("softmax_ent+calibration", scorer)
     found = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
     (expected,) = score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent+calibration",)).values()
-    assert found == [pytest.approx(expected.oriented[0]), -99.0]
+    assert found == [pytest.approx(expected.oriented[0])] * 2, "the one without a reference has the least of the call"
 
 
 def test_a_scorer_of_prompts_is_no_reward(scorer: TokenScorer) -> None:
