@@ -17,7 +17,7 @@ from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
-from judgetrain.scorers.stages import check_revision_prompt
+from judgetrain.scorers.prompts import revision_prompt
 
 TEACHERS = (
     "choose one: teacher=openai teacher.engine.model=NAME (a model behind an endpoint); teacher=local "
@@ -163,7 +163,7 @@ def _check_label(settings: LabelSettings) -> None:
 
         check_scorers(labels.signals, OF_RESPONSES, "label.signals")
         assert settings.scorer is not None
-        check_revision_prompt(settings.scorer)
+        revision_prompt(settings.scorer.prompts, settings.scorer.revision_prompt)
 
 
 def _grower(given: str | None) -> Sequence[str]:

@@ -19,7 +19,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
-from judgetrain.scorers.prompts import fill, load_scorer_prompts
+from judgetrain.scorers.prompts import fill, revision_prompt
 from judgetrain.scorers.results import TokenStatistics
 
 if TYPE_CHECKING:
@@ -95,13 +95,11 @@ def discrepancies(
     Raises:
         ConfigError: the prompt set has no such revision prompt.
     """
-    wording, prompt = load_scorer_prompts(settings.prompts), settings.revision_prompt
-    if prompt not in wording.revision:
-        raise ConfigError(f"revision prompt {prompt!r}: the prompt set has {', '.join(wording.revision)}")
+    template = revision_prompt(settings.prompts, settings.revision_prompt)
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
     results: list[Any] = list(scorer.statistics(samples))
     open_ = [i for i, result in enumerate(results) if isinstance(result, TokenStatistics)]
-    revised = revise(scorer, [samples[i] for i in open_], wording.revision[prompt], settings, seed)
+    revised = revise(scorer, [samples[i] for i in open_], template, settings, seed)
     texts = [completion.text.strip() for completion in revised]
     after = scorer.statistics([Sample(samples[i].prompt, text) for i, text in zip(open_, texts, strict=True)])
     for i, completion, text, result in zip(open_, revised, texts, after, strict=True):

@@ -59,6 +59,18 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
     )
 
 
+def revision_prompt(name_or_path: str, name: str) -> str:
+    """The prompt of a set that ProbDiff revises with.
+
+    Raises:
+        ConfigError: the set has none of this name.
+    """
+    found = load_scorer_prompts(name_or_path).revision
+    if name not in found:
+        raise ConfigError(f"scorer.revision_prompt={name!r}: allowed are {', '.join(found)}")
+    return found[name]
+
+
 def prompt_file(name_or_path: str) -> Path:
     """The file of a prompt set."""
     packaged = PACKAGED / f"{name_or_path}.yaml"
@@ -100,12 +112,8 @@ def with_illustration(sample: Sample) -> Sample:
     """The sample with its own query and reference put before it as an example (glass-box paper, section 3.1).
 
     The example stands right before the last user message, as one more exchange.
-
-    Raises:
-        ValueError: the sample has no reference.
     """
-    if sample.reference is None:
-        raise ValueError("an illustration needs a reference")
+    assert sample.reference is not None
     if isinstance(sample.prompt, str):
         example = f"{sample.prompt}{sample.reference}\n\n"
         return Sample(example + sample.prompt, sample.response, sample.reference)

@@ -14,6 +14,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.scorers.prompts import revision_prompt
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.stage_run import StageRun
@@ -116,7 +117,7 @@ def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
     """
     scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
     check_served(scorer)
-    check_revision_prompt(scorer)
+    revision_prompt(scorer.prompts, scorer.revision_prompt)
 
 
 def check_served(config: ScorerConfig) -> None:
@@ -130,19 +131,6 @@ def check_served(config: ScorerConfig) -> None:
     if config.engine.type != "openai":
         raise ConfigError(f"scorer.engine.type={config.engine.type!r}: allowed is openai; other models: scorer.model")
     config.engine.check("scorer.engine")
-
-
-def check_revision_prompt(scorer: ScorerConfig) -> None:
-    """Check the prompt that ProbDiff revises with.
-
-    Raises:
-        ConfigError: the prompt set has none of this name.
-    """
-    from judgetrain.scorers.prompts import load_scorer_prompts
-
-    revision = load_scorer_prompts(scorer.prompts).revision
-    if scorer.revision_prompt not in revision:
-        raise ConfigError(f"scorer.revision_prompt={scorer.revision_prompt!r}: allowed are {', '.join(revision)}")
 
 
 def _check(settings: SelfEvalSettings) -> None:
