@@ -92,10 +92,10 @@ class EvaluationExtra:
     """
 
     name: str
-    active: Callable[[Any], bool] = lambda section: True
     check: Hook | None = None
     check_here: Hook | None = None
     benchmarks: Hook | None = None
+    active: Callable[[Any], bool] = lambda section: True
     measure: Hook | None = None
     column: Hook | None = None
     sections: Hook | None = None

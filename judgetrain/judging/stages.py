@@ -108,14 +108,10 @@ def _check(found: JudgeSettings) -> None:
 class VerdictsSettings(StageSettings):
     """A stage that reads verdicts: those in ``files``, or where none are named, those of stage judge."""
 
+    files: list[str]  # each stage says from where
     verdicts: VerdictsConfig = at("verdicts", in_fingerprint=False)
     world: WorldConfig = at("dialogues.world", in_fingerprint=False)
     """What stage judge is to judge, looked at before it does."""
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Files of verdicts."""
-        raise NotImplementedError
 
     @property
     def judges(self) -> Sequence[str]:

@@ -13,8 +13,7 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
 
-DEVELOPMENT = "development"
-"""The name of the split that choices are made on."""
+DEVELOPMENT = "development"  # the name of the split that choices are made on
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
@@ -29,7 +28,6 @@ class Run:
     manifest: Mapping[str, Any]
     rows: Sequence[MetricRow]
     paired: Sequence[PairedComparison]
-    chosen: Mapping[str, Sequence[Choice]]
     left_out: Mapping[str, Mapping[str, int]]
     settings: Mapping[str, str]
 
@@ -55,7 +53,6 @@ class Run:
             manifest=manifest,
             rows=[MetricRow.from_row(row) for row in read["metrics"]],
             paired=read_record(tuple[PairedComparison, ...], read["paired"]),
-            chosen=read_record(dict[str, tuple[Choice, ...]], summary.get("chosen", {})),
             left_out=summary.get("left_out", {}),
             settings=settings,
         )
@@ -80,7 +77,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
     }
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
-    chosen: dict[str, dict[Hashable, Choice]] = {}
     for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1):
         for row in run.rows:
             method, row = row.method, replace(row, method=names[number, row.method], run=label)
@@ -88,10 +84,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         for pair in run.paired:
             sides = [MethodKey(names[number, side.method], side.branches) for side in (pair.first, pair.second)]
             paired.setdefault((pair.benchmark, *sides), replace(pair, first=sides[0], second=sides[1]))
-        for benchmark, choices in run.chosen.items():
-            for choice in choices:
-                choice = replace(choice, method=names[number, choice.method])
-                chosen.setdefault(benchmark, {}).setdefault((choice.method, choice.branches), choice)
     seeds = {run.manifest["seed"] for run in runs}
     facts = ("recipe", "seed", "fingerprint")
     return Report(
@@ -100,7 +92,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         rows=_by_method(rows, runs, methods),
         paired=list(paired.values()),
         left_out={benchmark: found for run in runs for benchmark, found in run.left_out.items()},
-        chosen={benchmark: list(choices.values()) for benchmark, choices in chosen.items()},
         lineage=list({row["fingerprint"]: row for run in runs for row in lineage([run.directory])}.values()),
         versions=runs[0].manifest["versions"],
         runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],

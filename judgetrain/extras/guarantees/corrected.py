@@ -34,10 +34,10 @@ class Corrected:
     about: str
     n: int
     unlabelled: int
-    estimate: float | None = None
     estimate_ci: Interval | None = None
-    alone: float | None = None
     alone_ci: Interval | None = None
+    estimate: float | None = None
+    alone: float | None = None
     power: float | None = None
     correlation: float | None = None
     effective: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from judgetrain.artifacts.stages import Stage, at
@@ -16,11 +15,7 @@ class LabelQueueSettings(VerdictsSettings):
     """Stage label_queue."""
 
     label_queue: LabelQueueConfig = at("label_queue")
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Files of verdicts."""
-        return self.label_queue.files
+    files: list[str] = at("label_queue.files", in_fingerprint=False)
 
 
 def _check_here(settings: LabelQueueSettings) -> None:

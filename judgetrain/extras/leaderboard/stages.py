@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from judgetrain.artifacts.stages import Stage, at
@@ -16,11 +15,7 @@ class LeaderboardSettings(VerdictsSettings):
     """Stage leaderboard."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Files of verdicts."""
-        return self.leaderboard.files
+    files: list[str] = at("leaderboard.files", in_fingerprint=False)
 
 
 def _check_here(settings: LeaderboardSettings) -> None:
@@ -31,8 +26,8 @@ def _check_here(settings: LeaderboardSettings) -> None:
     """
     from judgetrain.extras.leaderboard.battles import read_battles
 
-    if settings.leaderboard.files:
-        for _ in read_battles(settings.leaderboard.files):
+    if settings.files:
+        for _ in read_battles(settings.files):
             pass
         return
     items = settings.items()

@@ -42,8 +42,6 @@ def _front(rows: Rows) -> Table:
         "re-run flips %": lambda row: _flips(_whole(row, "rerun")),
         "attacked": lambda row: max(found.n for found in _attacks(row) if found.attack),
     }
-    if any(_unread(row) for row in shown):
-        columns["unreadable before"] = _unread
     if any(_whole(row, "forgery") for row in shown):
         columns["forgeries flip %"] = lambda row: _flips(_whole(row, "forgery"))
     return Table.of("Under attack", shown, columns)
@@ -90,11 +88,6 @@ def _whole(row: MetricRow, kind: str) -> Attacked | None:
     """All attacks of a kind together; the only one where there is one."""
     found = [each for each in _attacks(row) if each.kind == kind]
     return next((each for each in found if not each.attack), found[0] if found else None)
-
-
-def _unread(row: MetricRow) -> int:
-    """The most comparisons under one attack that could not be read without it."""
-    return max((found.unreadable or 0 for found in _attacks(row) if found.attack), default=0)
 
 
 def _loses(found: Attacked | None) -> str:

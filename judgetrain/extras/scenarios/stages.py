@@ -44,8 +44,8 @@ def _check_here(settings: ScenariosSettings) -> None:
 SCENARIOS = Stage(
     name="scenarios",
     settings=ScenariosSettings,
-    artifact="evaluation",
     inputs=needs("cluster"),
     check=_check,
     check_here=_check_here,
+    artifact="evaluation",
 )

@@ -43,9 +43,9 @@ class Attack:
     """
 
     name: str
-    kind: str
     how: str = "after"
     text: str = ""
+    kind: str
     place: str = "response"
     join: str = "\n"
     bullet: str = "\n- "
