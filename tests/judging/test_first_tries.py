@@ -72,7 +72,13 @@ def test_a_directory_of_very_many_files_is_not_read_through(tmp_path: Path, monk
     home = tmp_path / "home"
     for number in range(6):
         lines(home / f"{number}.txt", [ROW])
-    monkeypatch.setattr(fingerprint, "sha256_of", lambda path: pytest.fail(f"{path} was read"))
+    real = fingerprint.sha256_of
+
+    def read(path: Path) -> str:
+        assert home not in path.parents, f"{path} was read"
+        return real(path)
+
+    monkeypatch.setattr(fingerprint, "sha256_of", read)
     source = f"verdicts.source.path={file}"
     refused(tmp_path / "out", "it holds no prompts.yaml, so that", source, judge=str(home), kind=ConfigError)
 

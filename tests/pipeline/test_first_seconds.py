@@ -144,9 +144,7 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("https://api.openai.com/v1", "OPENAI_API_KEY", True),
         ("https://u:secret@judge.example.org/v1", "OPENAI_API_KEY", True),
-        ("http://localhost:8000/v1", "OPENAI_API_KEY", False),
-        ("http://10.0.0.3:8000/v1", "OPENAI_API_KEY", False),
-        ("http://gpu7:8000/v1", "OPENAI_API_KEY", False),
+        *((f"http://{host}:8000/v1", "OPENAI_API_KEY", False) for host in ("localhost", "10.0.0.3", "gpu7")),
         ("http://localhost:8000/v1", "MY_KEY", True),
         ("https://judge.example.org/v1", "", False),
     ],
