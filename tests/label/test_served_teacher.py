@@ -107,8 +107,8 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
         return out
 
     out = run("teacher")
-    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
-    calls = sum(1 + len(list(guidelines(t))) + len(list(t.judgments())) for t in trees)
+    trees = trees_of(out)
+    calls = sum(1 + len([*t.guidelines()]) + len([*t.judgments()]) for t in trees)
     assert [len(parse_criteria(t.criteria_text, 10)) for t in trees] == [10, 10], "the world's base writes such lists"
     assert calls == 2 * (1 + 2 + 2 * 2)
     assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
@@ -121,9 +121,9 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     served.process.wait()
     again = run("again")
     assert again.notes["spent"]["requests"] == 0
-    assert trees == [EvaluationTree.from_row(row) for row in read_rows(again.directory, "evaluations")]
+    assert trees == trees_of(again)
     teacher.engine = TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))
-    local = [EvaluationTree.from_row(row) for row in read_rows(run("local").directory, "evaluations")]
+    local = trees_of(run("local"))
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1
     teacher.engine = engine(served)
@@ -131,15 +131,11 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
         run("other")
 
 
+def trees_of(out: StageRun) -> list[EvaluationTree]:
+    return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+
+
 def written(tree: EvaluationTree) -> list[str]:
     """All that the teacher wrote for a comparison."""
-    return [
-        tree.criteria_text.strip(),
-        *(g.text for c in tree.criteria for g in c.guidelines),
-        *(j.text.strip() for _, _, j in tree.judgments()),
-    ]
-
-
-def guidelines(tree: EvaluationTree) -> Iterator[str]:
-    """The guidelines of a tree."""
-    return (g.id for c in tree.criteria for g in c.guidelines)
+    texts = [g.text for _, g in tree.guidelines()] + [j.text for _, _, j in tree.judgments()]
+    return [text.strip() for text in (tree.criteria_text, *texts)]
