@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for every stage, with its numbers, tables, figures and artifacts; offline without a key."""
+"""Weights & Biases: a run for every stage, with its numbers, tables and artifacts; offline without a key."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Key:
 
     name: str
     meaning: str
+    variants: tuple[str, ...] = ()
+    """The types of engine that have it; empty: all."""
     type: str = ""
     default: str = ""
     unit: str = ""
     allowed: str = ""
-    variants: tuple[str, ...] = ()
-    """The types of engine that have it; empty: all."""
 
 
 def keys_of(config: Any, prefix: str = "", apart: Collection[str] = ()) -> Iterator[Key]:

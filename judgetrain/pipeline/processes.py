@@ -35,19 +35,19 @@ T = TypeVar("T")
 
 GONE = r"Connection (closed|reset) by peer|Broken pipe|Connection refused"
 """How gloo says that a process is gone."""
-ENDED = "another process of this run ended"
 CHECK_PARENT = 0.2
 """Seconds between a worker's looks at whether the process that started it is still there."""
+ENDED = "another process of this run ended"
 
 
 @dataclass(frozen=True)
 class Task:
     """A stage that needs every process: what it reads of the configuration, and where its files are."""
 
+    inputs: Mapping[str, Path]
     stage: str
     settings: StageSettings
     directory: str
-    inputs: Mapping[str, Path]
 
 
 class Silent(Console):

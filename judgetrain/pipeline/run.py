@@ -281,7 +281,8 @@ class Pipeline:
         resumed = any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
-        task = Task(name, plan.settings, str(plan.directory), {i: each.directory for i, each in plan.inputs.items()})
+        inputs = {i: each.directory for i, each in plan.inputs.items()}
+        task = Task(inputs, name, plan.settings, str(plan.directory))
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)

@@ -7,18 +7,21 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment, FileSystemLoader
 
 from judgetrain.artifacts.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Point, round_ticks
-from judgetrain.artifacts.pages import SHARED, render
+from judgetrain.artifacts.pages import SHARED
 
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)
 
 
+ENVIRONMENT = Environment(loader=FileSystemLoader(SHARED), autoescape=True)
+
+
 def drawing(drawn: Chart) -> str:
-    """The chart's SVG, out of its page."""
-    page = render(SHARED / "figure.html", title="t", chart=drawn)
-    return page[page.index("<figure>") : page.index("</figure>")]
+    """The chart's SVG."""
+    return str(ENVIRONMENT.get_template("charts.html").module.figure(drawn))  # type: ignore[attr-defined]
 
 
 @given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]))

@@ -41,7 +41,8 @@ def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any
     out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), home=home)
     budget = Budget(out.path(".spent.jsonl"), key="stage", **limits)
     config = OpenAIEngineConfig(model="m", api_key_env="TEST_KEY", **options)
-    engine = OpenAIEngine(config, AnswerStore(home / "answers", 1), budget, gate.Clock(speed))
+    engine = OpenAIEngine(config, AnswerStore(home / "answers", 1), budget)
+    engine._clock = gate.Clock(speed)
 
     def process(index: int, items: Sequence[Request]) -> ShardResult:
         texts = [request.messages[0] | {"number": i} for i, request in enumerate(items)]

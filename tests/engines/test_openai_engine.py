@@ -34,7 +34,9 @@ def config(server, monkeypatch):
 
 @pytest.fixture
 def engine(config):
-    return OpenAIEngine(config, clock=PausesOnly())
+    engine = OpenAIEngine(config)
+    engine._clock = PausesOnly()
+    return engine
 
 
 def ask(text, **sampling):
@@ -170,7 +172,8 @@ def test_what_becomes_of_an_answer(server, engine, what):
 
 def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path, monkeypatch):
     answers = AnswerStore(tmp_path, 0)
-    engine = OpenAIEngine(config, answers, clock=PausesOnly())
+    engine = OpenAIEngine(config, answers)
+    engine._clock = PausesOnly()
     for text in ("q1", "q2", "q3"):
         server.faults[text] = ["slow"]
     server.slow = 0.4

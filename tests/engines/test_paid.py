@@ -45,7 +45,9 @@ def paid(server: FaultyServer, home: Path, name: str = "a", number: int = 16, **
 def engine_of(server: FaultyServer, answers: AnswerStore | None = None, budget: Budget | None = None, **options: Any):
     defaults = {"model": "m", "base_url": address(server), "api_key_env": "TEST_KEY", "concurrency": 2}
     openai_engine.RETRIES = options.pop("retries", openai_engine.RETRIES)
-    return OpenAIEngine(OpenAIEngineConfig(**(defaults | options)), answers, budget, PausesOnly())
+    engine = OpenAIEngine(OpenAIEngineConfig(**(defaults | options)), answers, budget)
+    engine._clock = PausesOnly()
+    return engine
 
 
 def ask(text: str, **options: Any) -> Request:

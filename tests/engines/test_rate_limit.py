@@ -36,7 +36,9 @@ def shipped(
     """An engine with the settings as shipped; only time passes by its pauses alone."""
     address = f"http://127.0.0.1:{server.server_port}/v1"
     config = OpenAIEngineConfig(model="m", base_url=address, **options)
-    return OpenAIEngine(config, answers, clock=clock or PausesOnly())
+    engine = OpenAIEngine(config, answers)
+    engine._clock = clock or PausesOnly()
+    return engine
 
 
 def asked(number: int) -> list[Request]:

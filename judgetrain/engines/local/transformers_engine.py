@@ -44,7 +44,7 @@ class TransformersEngine:
         config: TransformersEngineConfig,
         model: PreTrainedModel | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        max_context: int | None = None,
+        max_context: int = 0,
     ) -> None:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)

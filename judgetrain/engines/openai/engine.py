@@ -59,23 +59,18 @@ class OpenAIEngine:
         answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
             content, whatever else is asked with it.
         budget: what may be sent.
-        clock: the time that rate limits are waited for by.
 
     Raises:
         EngineError: no model is named.
     """
 
     def __init__(
-        self,
-        config: OpenAIEngineConfig,
-        answers: AnswerStore | None = None,
-        budget: Budget | None = None,
-        clock: Clock | None = None,
+        self, config: OpenAIEngineConfig, answers: AnswerStore | None = None, budget: Budget | None = None
     ) -> None:
         if not config.model:
             raise EngineError("engine.model is empty: for engine.type=openai it is the model's name at the server")
         self.name = config.name or config.model
-        self._config, self._answers, self._budget, self._clock = config, answers, budget, clock or Clock()
+        self._config, self._answers, self._budget, self._clock = config, answers, budget, Clock()
         self._tls = httpx2.create_ssl_context()  # made once: reading the certificates takes longer than a request
         self._limit_key = "max_tokens"
         self._told: set[str] = set()

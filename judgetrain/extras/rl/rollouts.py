@@ -84,11 +84,9 @@ class RecordingEngine(TransformersEngine):
     ``tokens`` holds them by the seed of the call and the request's place in it, which tree nodes carry.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int | None = None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int = 0) -> None:
         settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256)
-        super().__init__(settings, model, tokenizer, max_context)
+        super().__init__(settings, model, tokenizer, max_context=max_context)
         self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
         self._seed = 0
 
