@@ -10,7 +10,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.engines.base import Step
 from judgetrain.engines.cost_estimate import Cost, Costs, described
-from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, judgment_step, load_prompt_set, slots_of
 from judgetrain.label.config import ExternalConfig, TeacherConfig
 from judgetrain.label.external import Case, cases_of, load_external_prompts
 from judgetrain.label.stages import LabelSettings, TeacherSettings
@@ -42,13 +42,13 @@ class _Costs(Costs):
         cost.at_most += calls * self._longest
 
 
-def estimate(teacher: TeacherConfig, prompts: str, comparisons: Sequence[Comparison]) -> dict[Step, Cost]:
+def estimate(teacher: TeacherConfig, reads: str, prompts: str, comparisons: Sequence[Comparison]) -> dict[Step, Cost]:
     """The expected cost of annotating ``comparisons``, by step.
 
     Answers are expected to be half as long as ``teacher.sampling.max_new_tokens`` allows, guidelines included. A
     teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
     """
-    shape = shape_of(teacher)
+    shape = shape_of(teacher, reads)
     longest = teacher.sampling.max_new_tokens
     costs = _Costs(load_prompt_set(prompts), longest)
     for comparison in comparisons:
@@ -56,8 +56,9 @@ def estimate(teacher: TeacherConfig, prompts: str, comparisons: Sequence[Compari
     for comparison in comparisons[: teacher.judged]:
         slots = slots_of(comparison)
         costs.ask("guideline", slots | {"criterion": CRITERION}, teacher.branches)
-        judged = judgment_slots(comparison, "AB", CRITERION, "")
-        costs.ask("judgment", judged, teacher.branches * len(shape.orders), costs.half, longest)
+        for order in shape.orders:
+            judged = judgment_slots(comparison, order, CRITERION, "")
+            costs.ask(judgment_step(order), judged, teacher.branches, costs.half, longest)
     return dict(costs)
 
 
@@ -84,7 +85,7 @@ def teacher(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]])
     if not remaining:
         left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
     yield f"teacher: dry run for {config.engine.described}: {len(taught)} comparisons ({left}), expected"
-    yield from described(estimate(config, settings.prompts, taught), config, "teacher")
+    yield from described(estimate(config, settings.reads, settings.prompts, taught), config, "teacher")
 
 
 def external(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:

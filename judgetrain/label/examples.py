@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judgetrain.judges.prompting.parsing import render_criteria
-from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison, Verdict
 
@@ -16,22 +16,27 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Prompter:
-    """Renders the judge's prompts of one prompt set; ``count`` is the number of criteria asked for."""
+    """Renders the judge's prompts of one prompt set, as the judge that grew the trees was shown them.
+
+    ``count`` is the number of criteria asked for; ``reference``: whether reference answers are shown.
+    """
 
     prompts: PromptSet
     count: int
+    reference: bool = False
 
     def criteria(self, comparison: Comparison) -> Messages:
         """The prompt for a list of criteria."""
-        return list(self.prompts.render("criteria", slots_of(comparison) | {"count": str(self.count)}))
+        return list(self.prompts.render("criteria", slots_of(comparison, self.reference) | {"count": str(self.count)}))
 
     def guideline(self, comparison: Comparison, criterion: str) -> Messages:
         """The guideline prompt."""
-        return list(self.prompts.render("guideline", slots_of(comparison) | {"criterion": criterion}))
+        return list(self.prompts.render("guideline", slots_of(comparison, self.reference) | {"criterion": criterion}))
 
     def judgment(self, comparison: Comparison, criterion: str, guideline: str, node: JudgmentNode) -> Messages:
-        """The judgment prompt, with the responses in the order that the node saw."""
-        return list(self.prompts.render("judgment", judgment_slots(comparison, node.order, criterion, guideline)))
+        """The judgment prompt, with the responses in the order that the node saw, or the one that it saw."""
+        slots = judgment_slots(comparison, node.order, criterion, guideline, self.reference)
+        return list(self.prompts.render(judgment_step(node.order), slots))
 
     def criteria_row(self, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
         """A supervised example of a criteria list, in the order given."""

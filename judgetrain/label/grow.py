@@ -10,7 +10,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import TREE_READS, TreeConfig
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -20,7 +20,7 @@ from judgetrain.schema import Comparison
 
 
 def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
+    """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders or responses."""
     given = settings.tree.comparisons
     rows = read_rows(inputs["teacher"], "remaining") if given is None else read_files(given)
     comparisons = [Comparison.from_row(row) for row in rows][: settings.tree.max_comparisons]
@@ -41,6 +41,7 @@ def grow_complete(
         criteria=config.criteria,
         guidelines=config.guidelines,
         judgments=config.judgments,
+        orders=TREE_READS[config.reads],
         top_up=True,
     )
     prompts = load_prompt_set(model / "prompts.yaml")

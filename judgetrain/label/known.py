@@ -16,13 +16,15 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
-from judgetrain.schema import ORDERS, Comparison, Verdict
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Verdict, mirror
 
 Shown = tuple[str, str, str, str]
 """Of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
 
 BETTER, WORSE, EQUAL = 4, 2, 3
 """The scores: always the same ones, so that a small model's uncertainty stands between two digits."""
+
+SCORES = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}
 
 
 def no_engine(config: EngineConfig) -> NoReturn:
@@ -74,10 +76,11 @@ class KnownLabels:
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._labels: dict[Shown, Verdict] = {}
         for comparison in comparisons:
-            for order in ORDERS:
-                label = (comparison if order == "AB" else comparison.swapped()).label
-                if label is not None:
-                    self._labels[_shown(judgment_slots(comparison, order, "", ""))] = label
+            if (label := comparison.label) is None:
+                continue
+            for order in (*ORDERS, *RESPONSES):  # a response that stands in several pairs keeps its first label
+                shown = _shown(judgment_slots(comparison, order, "", ""))
+                self._labels.setdefault(shown, label if order in ("AB", "A") else mirror(label))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; nothing is drawn."""
@@ -93,7 +96,7 @@ class KnownLabels:
         elif request.step == "guideline":
             text = GUIDELINE
         elif (label := self._labels.get(_shown(slots))) is not None:
-            text = judgment(label)
+            text = judgment(label) if request.step == "judgment" else f"Score: {SCORES[label][0]}"
         else:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
@@ -102,7 +105,8 @@ class KnownLabels:
 
 
 def _shown(slots: Mapping[str, str]) -> Shown:
-    return slots["context"], slots["query"], slots["response_a"], slots["response_b"]
+    first, second = slots.get("response_a", slots.get("response", "")), slots.get("response_b", "")
+    return slots["context"], slots["query"], first, second
 
 
 def suited(query: str) -> list[Aspect]:
@@ -120,6 +124,6 @@ def judgment(label: Verdict) -> str:
     The verdict's letter comes first: a small model learns to copy the letter that stands before the better response
     sooner than which of two digits to give the first one (docs/real_text.md).
     """
-    scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
+    scores = SCORES[label]
     said = "both are equal" if label == "tie" else f"{label} is better"
     return f"Comparison: {said}.\nResponse A Score: {scores[0]}\nResponse B Score: {scores[1]}"

@@ -35,15 +35,20 @@ class Outcomes(NamedTuple):
         return (self.right - self.wrong) / max(1, sum(self))
 
 
+def once(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
+    """The judgments that are evidence of their own: those of response B by itself say what their siblings of A say."""
+    return [j for j in judgments if j.order != "B"]
+
+
 def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
     """Judgments by a label A or B: ties are neither right nor wrong."""
-    found = Counter(j.verdict for j in judgments)
+    found = Counter(j.verdict for j in once(judgments))
     return Outcomes(found[label], found["B" if label == "A" else "A"], found["tie"] + found[None])
 
 
 def against_consensus(judgments: Iterable[JudgmentNode], consensus: Verdict) -> Outcomes:
     """Judgments by the verdict that their criterion's judgments agree on: any other one is wrong."""
-    found = Counter(j.verdict for j in judgments)
+    found = Counter(j.verdict for j in once(judgments))
     return Outcomes(found[consensus], found.total() - found[consensus] - found[None], found[None])
 
 
@@ -75,15 +80,17 @@ def _better(first: tuple[int, ...], second: tuple[int, ...]) -> float:
 def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     """The verdict that readable judgments agree on, in each order and with probability ``sure`` by their majority.
 
-    In order AB and in BA no other verdict is more frequent, and the posterior probability that more than half of such
-    judgments give it is at least ``sure``; else None.
+    In order AB and in BA, where both responses are shown, no other verdict is more frequent, and the posterior
+    probability that more than half of such judgments give it is at least ``sure``; else None.
     """
     from scipy.stats import beta
 
-    counts = {order: Counter(j.verdict for j in judgments if j.order == order and j.verdict) for order in ORDERS}
-    total = counts["AB"] + counts["BA"]
+    told = once(judgments)
+    orders = dict.fromkeys([*(ORDERS if any(j.order in ORDERS for j in told) else ()), *(j.order for j in told)])
+    counts = [Counter(j.verdict for j in told if j.order == order and j.verdict) for order in orders]
+    total = sum(counts, Counter())
     for verdict, count in total.most_common(1):
-        leads = all(0 < found[verdict] == max(found.values()) for found in counts.values())
+        leads = all(0 < found[verdict] == max(found.values()) for found in counts)
         if leads and beta.sf(0.5, count + PRIOR, total.total() - count + PRIOR) >= sure and 2 * count > total.total():
             return verdict
     return None

@@ -36,7 +36,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards.
     """
     config = settings.label
-    prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
+    prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
     rewards = branch_rewards(settings, inputs, prompter, out)
     external = config.source == "external"
     asked = external_labels(config, inputs["tree"], settings.seed, out) if external else {}

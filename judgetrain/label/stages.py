@@ -11,8 +11,8 @@ from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, Respon
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
-from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import FILE, load_prompt_set, prompt_path
+from judgetrain.judges.config import TREE_READS, TreeConfig
+from judgetrain.judges.prompting.prompts import FILE, check_reads, load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
@@ -45,6 +45,9 @@ class TeacherSettings(StageSettings):
 
     teacher: TeacherConfig = at("teacher")
     criteria: int = at("tree.criteria")
+    reads: str = at("tree.reads")
+    reference: bool = at("tree.reference")
+    rubric: str = at("tree.rubric")
     shard_size: int = at("tree.shard_size")
     prompts: str = at("prompts", content=in_place(prompt_path))
     dialogues: DialoguesConfig | None = at(
@@ -72,6 +75,7 @@ class LabelSettings(StageSettings):
 
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
+    reference: bool = at("tree.reference")
     prompts: str = at("prompts", content=in_place(prompt_path))
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES, active_if=lambda settings: settings.label.signals)
     dialogues: DialoguesConfig | None = at(
@@ -94,7 +98,7 @@ def check_teacher(settings: TeacherSettings) -> None:
         ConfigError: names the key, its value and the remedy.
     """
     teacher = settings.teacher
-    load_prompt_set(settings.prompts)
+    check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
     if teacher.evaluations:
@@ -127,7 +131,7 @@ def check_grown(tree: TreeConfig, engine: EngineConfig, prompts: str) -> None:
     Raises:
         ConfigError: names the key and the remedy.
     """
-    load_prompt_set(prompts)
+    check_reads(load_prompt_set(prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
     check_asking(engine, "tree.constrained=true" if tree.constrained else "")
     if tree.judge and not (Path(tree.judge) / FILE).is_file():
         raise ConfigError(f"tree.judge={tree.judge!r}: it holds no {FILE}, so that it is no trained judge")

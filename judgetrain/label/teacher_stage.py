@@ -17,7 +17,7 @@ from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
-from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -29,7 +29,7 @@ from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.known import KnownLabels
 from judgetrain.label.labels import HINTS
 from judgetrain.label.stages import TeacherSettings
-from judgetrain.schema import ORDERS, Comparison, Order
+from judgetrain.schema import Comparison
 
 
 def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -67,7 +67,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if not settings.teacher.evaluations:
         _annotate(settings, taught, out)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
-    prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
+    prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
     if not examples:
         reasons = sum((Counter(t.failures) for t in trees), Counter())
@@ -121,18 +121,22 @@ def divided(
     return (taught, remaining) if taught else (remaining, [])
 
 
-def shape_of(teacher: TeacherConfig) -> Shape:
-    """How wide the teacher's trees are."""
-    orders: tuple[Order, ...] = ORDERS if teacher.both_orders else ("AB",)
+def shape_of(teacher: TeacherConfig, reads: str) -> Shape:
+    """How wide the teacher's trees are; ``reads``: as trees' judgments do."""
+    orders = tuple(order for order in TREE_READS[reads] if order != "BA" or teacher.both_orders)
     return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
 
 
 def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
-    shape = shape_of(teacher)
+    shape = shape_of(teacher, settings.reads)
     asking = StepsConfig(
-        criteria_sampling=teacher.sampling, guideline_sampling=teacher.sampling, judgment_sampling=teacher.sampling
+        criteria_sampling=teacher.sampling,
+        guideline_sampling=teacher.sampling,
+        judgment_sampling=teacher.sampling,
+        reference=settings.reference,
+        rubric=settings.rubric,
     )
     sample = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
     judged = {comparison.id for comparison in comparisons[: teacher.judged]}
@@ -177,7 +181,7 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
             continue
         yield prompter.guideline_row(tree.comparison, criterion, guideline)
         for judgment in guideline.judgments:
-            if judgment.verdict is not None and judgment.finish_reason == "stop":
+            if judgment.failure is None and judgment.finish_reason == "stop":
                 yield prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
 
 

@@ -71,7 +71,8 @@ def together(judgments: Sequence[str]) -> dict[int, list[int]]:
     for index, node in enumerate(judgments):
         if node:
             guideline, _, leaf = node.rpartition("/")
-            found.setdefault(guideline, {order: [] for order in ORDERS})[leaf[:2]].append(index)
+            if (order := leaf.rstrip("0123456789")) in ORDERS:
+                found.setdefault(guideline, {order: [] for order in ORDERS})[order].append(index)
     pairs = [pair for sides in found.values() for pair in zip(*sides.values(), strict=False)]
     return {index: list(pair) for pair in pairs for index in pair}
 

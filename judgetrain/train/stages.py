@@ -67,6 +67,7 @@ class InitialSettings(JudgeSettings):
     criteria: int = at("tree.criteria", in_fingerprint=False)
     """The two are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
+    reads: str = at("tree.reads", in_fingerprint=False)
     both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
     evaluations: str = at("teacher.evaluations", in_fingerprint=False)
 
@@ -105,6 +106,10 @@ def _check_initial(settings: InitialSettings) -> None:
     load_prompt_set(settings.prompts)
     settings.base.check("train.base")
     _check(settings, "initial")
+    if settings.reads == "one" and settings.judge.reads == "two":
+        raise ConfigError(
+            "judge.reads=two: with tree.reads=one a judge learns to read one response; set judge.reads=one"
+        )
     first = settings.train.verdict_token_warmup
     if first and not settings.evaluations and not settings.both_orders:
         raise ConfigError(

@@ -195,7 +195,7 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     seed = StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed
     taught, remaining = teacher_stage.divided(COMPARISONS, config.teacher, seed)
     assert len(taught) == 4
-    costs = estimate(config.teacher, config.prompts, taught)
+    costs = estimate(config.teacher, "two", config.prompts, taught)
     run(config, tmp_path / "teacher")
     starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
     made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}

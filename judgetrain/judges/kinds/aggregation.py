@@ -27,7 +27,7 @@ _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 def most(criterion: CriterionNode, place: int, aggregation: Aggregation) -> float:
     """The most that a criterion at a place (from 0) of the list adds to the balance with one branch."""
     if aggregation == "mean":
-        return (HIGHEST - LOWEST) * abs(_weight(criterion))
+        return (HIGHEST - LOWEST) * _weight(criterion)
     return 1.0 if aggregation == "vote" else DISCOUNT**place
 
 
@@ -37,8 +37,8 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
     0 for a tie, for what cannot be read, for a guideline that cannot be judged by, and under ``clear`` for a small
     difference on any criterion but the first: a branch that says nothing. Where the order of criteria counts, a
     criterion with several branches adds what most of them say, once: its place is worth the same however often it was
-    judged, and no tie among them lets later criteria outvote it. A criterion whose weight is below 0 speaks for the
-    response that meets it less; how large a weight is counts in the ``mean`` alone.
+    judged, and no tie among them lets later criteria outvote it. How large a criterion's weight is counts in the
+    ``mean`` alone.
     """
     found: list[float] = []
     for place, criterion in enumerate(criteria):
@@ -48,13 +48,12 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
             votes += [0.0] if guideline.failure else [_vote(j, place, aggregation) for j in judged]
         if votes and aggregation == "clear":
             votes = [_VOTES[verdict_of(math.fsum(votes))] * most(criterion, place, aggregation)]
-        weight = _weight(criterion)
-        found += [vote * (weight if aggregation == "mean" else math.copysign(1.0, weight)) for vote in votes]
+        found += [vote * _weight(criterion) for vote in votes] if aggregation == "mean" else votes
     return found
 
 
 def _weight(criterion: CriterionNode) -> float:
-    return criterion.given.weight if criterion.given else 1.0
+    return abs(criterion.given.weight) if criterion.given else 1.0
 
 
 def _vote(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:

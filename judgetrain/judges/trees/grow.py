@@ -212,7 +212,7 @@ class _Grower:
 
         def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
             nodes = [
-                self._judgment(each.tree, f"{guideline.id}/{order}{i}", order, *answer)
+                self._judgment(each, f"{guideline.id}/{order}{i}", order, *answer)
                 for order in self._orders(each, guideline)
                 for i, answer in enumerate(islice(found, shape.judgments))
             ]
@@ -232,10 +232,10 @@ class _Grower:
         asked = Request(messages=messages, sampling=limits, step=step, slots=slots, attempt=self.shape.attempt)
         return [replace(asked, place=place) for place in places]
 
-    def _judgment(self, tree: PartialTree, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
+    def _judgment(self, due: _Due, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
         parsed = self._read(request, sampled)
         if parsed.failure:
-            tree.failures[f"judgment:{parsed.failure}"] += 1
+            due.tree.failures[f"judgment:{parsed.failure}"] += 1
         shown = parsed.first, parsed.second
         score_a, score_b = shown if order in ("AB", "A") else shown[::-1]
         return JudgmentNode(
@@ -245,6 +245,7 @@ class _Grower:
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
+            inverted=due.criterion.criterion.weight < 0,
             **sampled.record,
         )
 

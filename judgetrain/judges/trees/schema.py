@@ -21,7 +21,8 @@ class JudgmentNode:
     ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
     shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why. A judgment
     of one response (order A or B) has the other's score from its sibling, the judgment of the other response with the
-    same number: None where there is none, or that one could not be read.
+    same number: None where there is none, or that one could not be read. ``inverted``: the criterion says what a
+    response must not do, so that the lower score is the better one.
 
     ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
     for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
@@ -37,6 +38,7 @@ class JudgmentNode:
     prompt_tokens: int
     generated_tokens: int
     finish_reason: str
+    inverted: bool = False
     seed: int | None = None
     place: int | None = None
 
@@ -47,8 +49,10 @@ class JudgmentNode:
 
     @property
     def margin(self) -> float | None:
-        """``score_a - score_b``, from -4 to 4; None if not readable."""
-        return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
+        """How far A is better, from -4 to 4: ``score_a - score_b``; None if not readable."""
+        if self.score_a is None or self.score_b is None:
+            return None
+        return self.score_b - self.score_a if self.inverted else self.score_a - self.score_b
 
 
 @dataclass(frozen=True, kw_only=True)
