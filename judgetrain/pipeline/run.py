@@ -118,7 +118,11 @@ class Pipeline:
                     missing.append(str(error))
                 return content.get(key, {})
 
-            parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
+            parts: dict[str, Any] = {"stage": name, "format": stage.format, "upstream": upstream}
+            try:
+                parts["settings"] = plain(settings, hashed)
+            except ConfigError as error:
+                missing.append(str(error))
             if missing:
                 raise ConfigError("\n".join(missing))
             mark = fingerprint(parts)

@@ -19,7 +19,7 @@ from judgetrain.evaluate.metrics.statistics import mcnemar
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.judges.base import Prediction
-from judgetrain.pipeline import cli, publish
+from judgetrain.pipeline import cards, cli
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
@@ -160,7 +160,7 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     alerts: list[tuple[str, str]] = []
     monkeypatch.setattr(Run, "alert", lambda self, title, text: alerts.append((title, text)))
     pushes: list[str] = []
-    monkeypatch.setattr(publish, "push_last", lambda pipeline, judges: pushes.append(pipeline.config.stage))
+    monkeypatch.setattr(cards, "push_last", lambda pipeline, judges: pushes.append(pipeline.config.stage))
 
     def run(rule: str) -> int:
         benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {path}, format: comparison}}}}]"
