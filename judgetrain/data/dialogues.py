@@ -158,6 +158,7 @@ def _read(
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
     reader.tell_unknown(lambda told: say(f"dialogues: {told}"))
+    reader.tell_unused(lambda told: say(f"dialogues: {told}"))
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:

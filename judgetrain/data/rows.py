@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,8 +11,10 @@ from typing import Any, TypeVar, cast
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.readers import SILENCE, delimited
-from judgetrain.errors import ConfigError
-from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+from judgetrain.data.rubrics import rubric_of
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.rubrics import Rubric
+from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Verdict
 
 T = TypeVar("T")
 
@@ -37,6 +40,9 @@ DEFAULT_FIELDS = {
     "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
     "model_a": ("model_a", "generator_1"),
     "model_b": ("model_b", "generator_2"),
+    "response": ("response", "completion"),
+    "responses": ("responses", "completions"),
+    "criteria": ("criteria", "rubric", "rubrics"),
     "label": ("label",),
     "group": ("group", "scenario", "category"),
 }
@@ -84,6 +90,7 @@ class RowReader:
         self._source, self._labels, self._key = source, dict(source.labels), key
         self.unknown: Counter[str] = Counter()
         """How labels that are none are written, and how often."""
+        self._columns, self._used = Counter[str](), set[str]()
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
         if unknown:
             known = ", ".join(DEFAULT_FIELDS)
@@ -96,8 +103,13 @@ class RowReader:
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
         if named is not None:
+            self._used.update([named, named.partition(".")[0], *_PLACE.findall(named)])
             return _column(row, named, field)
-        return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+        found = next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+        if found is None:
+            return None
+        self._used.add(found)
+        return row[found]
 
     def _text(self, row: Mapping[str, Any], field: str) -> str:
         value = self._get(row, field)
@@ -133,6 +145,7 @@ class RowReader:
         """
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        self._columns.update(str(name) for name, value in row.items() if value is not None)
         messages, answer = self._messages(row), None
         if len(messages) > 1 and messages[-1].role == "assistant":
             messages, answer = messages[:-1], messages[-1].content
@@ -173,7 +186,46 @@ class RowReader:
         wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
         label, group = self._label(row) if wanted else None, self._get(row, "group")
         group = None if group is None else _checked(str(group), "field group")
-        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group)
+        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group, rubric=self.rubric(row))
+
+    def candidates(self, row: Any, number: int) -> Candidates:
+        """The responses of a row that holds one, or a list of them, each to be scored by itself.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        dialogue, listed = self.dialogue(row, number), self._get(row, "responses")
+        if isinstance(listed, str) and listed.lstrip().startswith("["):
+            listed = _decoded(listed, "responses")
+        if listed is None:
+            listed = [self._text(row, "response")]
+        if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
+            raise RowError("wrong_type", f"expected a list of texts in field responses, found {listed!r:.80}")
+        texts = tuple(_checked(text, "field responses") for text in listed)
+        if empty := [str(i) for i, text in enumerate(texts, start=1) if not text.strip()]:
+            raise RowError("empty_response", f"response {', '.join(empty)} holds no text")
+        return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
+
+    def rubric(self, row: Mapping[str, Any]) -> Rubric | None:
+        """The criteria that a row is to be judged by, where it has some.
+
+        Raises:
+            RowError: they cannot be read; names the criterion and the column.
+        """
+        raw = self._get(row, "criteria")
+        if raw is None or raw == "":
+            return None
+        try:
+            return rubric_of(raw)
+        except DataError as error:
+            raise RowError("bad_rubric", f"field criteria: {error}") from error
+
+    def tell_unused(self, say: Callable[[str], object]) -> None:
+        """Say which columns nothing was read from, and in how many rows they stood; if any."""
+        unused = [f"{name} ({n})" for name, n in sorted(self._columns.items()) if name not in self._used]
+        if unused:
+            more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
+            say(f"{self._source.name}: columns that are not used (rows): {', '.join(unused[:SHOWN])}{more}")
 
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
         """The label of a row, where it has one that is known; :meth:`tell_unknown` says what else stood there."""
@@ -202,6 +254,11 @@ class RowReader:
             return self._get(row, "label")
         except RowError:
             return None
+
+    def is_scored(self, row: Any) -> bool:
+        """Whether the row holds one response, or a list of them, in the place of two."""
+        named = isinstance(row, Mapping) and any(self._get(row, name) is not None for name in ("responses", "response"))
+        return named and not self.has_responses(row)
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
@@ -325,6 +382,15 @@ def _options(options: Any) -> str:
         return "\n".join(f"{c['aoVal']}. {_checked(c['content'].strip())}" for c in choices)
     except (TypeError, KeyError, AttributeError) as error:
         raise RowError("wrong_type", "expected options as lists of objects with aoVal and content") from error
+
+
+def _decoded(text: str, field: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RowError(
+            "wrong_type", f"field {field}: expected a list as JSON, found {text[:40]!r} ({error})"
+        ) from error
 
 
 def _joined(value: Any) -> Any:

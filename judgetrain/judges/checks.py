@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.installed import check_package
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, TransformersEngineConfig, model_files
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import LEVELS, JudgeConfig, criteria_of
@@ -36,6 +37,8 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     if method.target == "base":
         assert settings.base is not None
         settings.base.check("train.base")
+    if method.kind == BRANCHING and settings.rubric:
+        read_rubric(settings.rubric)
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
         load_prompt_set(settings.prompts or "")
     where = EXTERNAL.get(method.target, "engine")

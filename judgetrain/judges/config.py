@@ -14,6 +14,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import did_you_mean, in_place, key, validate
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ class JudgeOptions:
             (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
             shipped sets, the two plans are the same texts, and only the cost differs.
         reads: how many responses a judgment reads.
+        rubric: the criteria of comparisons that bring none; None: the judge's own.
         retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
             no number of ``branches`` changes: by another list, with what was greedy sampled.
         layout: ``plain`` sets the responses' headings and lists as running text before they are judged
@@ -210,6 +212,7 @@ class JudgeOptions:
     early_stop: bool = False
     plan: str = "shared"
     reads: Reads = "two"
+    rubric: Rubric | None = None
     retries: int = 0
     layout: str = "shown"
     verdict: str = "strict"
@@ -249,8 +252,9 @@ class JudgeOptions:
     def shown(self) -> str:
         """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
         reads = "one response" if self.reads == "one" else ""
+        given = "given criteria" if self.rubric else ""
         layout, rule = self.layout.replace("shown", ""), self.verdict.replace("strict", "")
-        return ", ".join(filter(None, [self.steps.shown, reads, layout, rule]))
+        return ", ".join(filter(None, [self.steps.shown, reads, given, layout, rule]))
 
 
 def check_branches(branches: int, criteria: int) -> None:

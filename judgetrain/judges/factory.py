@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Judge
+from judgetrain.judges.base import Given, Judge
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, OnceConfig, criteria_of
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
@@ -112,6 +113,7 @@ class Models:
         if directory is not None:
             criteria = criteria_of(directory, criteria)
         how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
+        how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric else {}
         return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
 
     def asking(self, method: Method) -> JudgeConfig:
@@ -223,6 +225,7 @@ def load_judge(
     engine: EngineConfig | None = None,
     aggregation: Aggregation | None = None,
     early_stop: bool = False,
+    criteria: Given = None,
     model: str | Path | ModelConfig | None = None,
     prompts: str | Path | None = None,
     progress: bool = False,
@@ -239,6 +242,8 @@ def load_judge(
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
         aggregation: how branches become a verdict; None: as the run that trained the judge has it, else ``vote``.
         early_stop: ask no further branches once the verdict is settled.
+        criteria: what a branching judge goes by where nothing else is given with the responses: a rubric, criteria in
+            any shape that is read from files, or a file's name. None: its own criteria.
         model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
@@ -270,7 +275,8 @@ def load_judge(
         elif method.kind in ASKED_ONCE:
             options = JudgeOptions(once=_once_options(method, source, asked))
         elif method.kind == BRANCHING:
-            how = {"branches": branches if method.most is None else method.most, "early_stop": early_stop}
+            how: dict[str, Any] = {"early_stop": early_stop, "rubric": given_rubric(criteria)}
+            how["branches"] = branches if method.most is None else method.most
             options = JudgeOptions.of_directory(place, {**method.ways, **method.asking, **asked}, aggregation, **how)
         else:
             options = JudgeOptions()

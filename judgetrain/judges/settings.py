@@ -57,6 +57,7 @@ class ModelSettings(StageSettings):
 
     judge: JudgeConfig | None = at("judge", active_if=_has(BRANCHING))
     criteria: int | None = at("tree.criteria", active_if=_has(BRANCHING))
+    rubric: str | None = at("criteria", content=in_place(lambda path, owner: path), active_if=_has(BRANCHING))
     engine: EngineConfig | None = at("engine", active_if=_own_engine)
     prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)

@@ -17,17 +17,21 @@ from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import DataError
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.systems import pairs_of, unread
-from judgetrain.schema import Comparison
+from judgetrain.schema import Candidates, Comparison
 
 KEY = "verdicts.source"
 
 
 @dataclass(frozen=True)
 class Item:
-    """A row: a comparison, and why it cannot be judged, or None. Of one that could not be read the texts are empty."""
+    """A row: a comparison, and why it cannot be judged, or None. Of one that could not be read the texts are empty.
+
+    ``group``: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
+    """
 
     comparison: Comparison
     failure: str | None = None
+    group: Candidates | None = None
 
 
 def read_items(
@@ -60,8 +64,12 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     found: list[Item] = []
 
     rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
-    for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects, say):
-        found += map(Item, comparisons)
+    if source.adapter:
+        for comparisons in _adapted(source, rejects):
+            found += map(Item, comparisons)
+    else:
+        for item in _plain(source, rejects, say):
+            found.append(item)  # rejected rows come in between
     if not found:
         raise DataError(f"{KEY}.path={source.path}: there is no row; expected a comparison a line")
     if all(item.failure for item in found):
@@ -77,14 +85,17 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     return found
 
 
-def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[list[Comparison]]:
+def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[Item]:
     reader = RowReader(source, KEY)
 
-    def take(row: Any, number: int) -> list[Comparison]:
-        if number == 1:
-            reader.check_columns(row, KEY)
+    def take(row: Any, number: int) -> Item:
         try:
-            return [replace(reader.comparison(row, number, labelled=False), label=reader.label(row))]
+            if reader.is_scored(row):
+                group = reader.candidates(row, number)
+                return Item(Comparison(group.id, group.dialogue, "", ""), group=group)
+            if number == 1:
+                reader.check_columns(row, KEY)
+            return Item(replace(reader.comparison(row, number, labelled=False), label=reader.label(row)))
         except RowError as error:
             with suppress(RowError):
                 error.id = reader.id_of(row, number) if isinstance(row, Mapping) else None
@@ -92,6 +103,7 @@ def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object])
 
     yield from read(source, KEY, take, rejects)
     reader.tell_unknown(say)
+    reader.tell_unused(say)
 
 
 def _adapted(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]:
@@ -118,12 +130,13 @@ def _told_apart(items: list[Item]) -> Iterator[Item]:
         while seen[name] > 1 and f"{name}#{seen[name]}" in taken:
             seen[name] += 1
         number = seen[name]
-        yield item if number == 1 else replace(item, comparison=replace(item.comparison, id=f"{name}#{number}"))
+        own, group = f"{name}#{number}" if number > 1 else name, item.group
+        yield Item(replace(item.comparison, id=own), item.failure, group and replace(group, id=own))
 
 
 def _checked(item: Item) -> Item:
     """The item, with the reason why it cannot be judged where a response holds nothing."""
-    if item.failure is None:
+    if item.failure is None and item.group is None:
         for side in ("response_a", "response_b"):
             if not getattr(item.comparison, side).strip():
                 return replace(item, failure=f"empty_response: {side} holds no text")

@@ -40,6 +40,8 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "verdict": None if failure else found.verdict,
         "verdict_ab": found.verdict_ab,
         "verdict_ba": found.verdict_ba,
+        "score_a": found.score_a,
+        "score_b": found.score_b,
         "margin": found.margin,
         "margin_ab": found.margin_ab,
         "margin_ba": found.margin_ba,

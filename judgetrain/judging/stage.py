@@ -16,17 +16,19 @@ from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.errors import JudgetrainError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.factory import Models
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import Item, read_items
 from judgetrain.judging.rows import Row, row_of
+from judgetrain.judging.scored import SCORES, score_rows, told
 from judgetrain.judging.stages import JudgeSettings
 from judgetrain.judging.summary import Summary
+from judgetrain.schema import Candidates
 
 SHARDS = "judged"
 FORMAT = 1
@@ -36,7 +38,7 @@ PAGES = 100
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``verdicts.jsonl``, ``summary.json``, and pages.
+    """Write ``verdicts.jsonl``, ``summary.json``, and pages; of rows with one response or a list, ``scores.jsonl``.
 
     The shards ``judged`` keep the rows as they are finished; those of an earlier run that judged the same in the same
     way are taken over. A row that cannot be judged is among them with its reason. Where the run ends early, as at a
@@ -50,10 +52,11 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         )
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
+        _check_rows(items, settings, models)
         adopt(SHARDS, _key(settings, models, items, out), out)
         try:
             with judge_of(models, settings) as judge:
-                process = shard_of(method, judge, settings)
+                process = shard_of(method, judge, settings, any(item.group for item in items))
                 out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
         except JudgetrainError:
             _keep_finished(out, len(items))
@@ -67,27 +70,39 @@ def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[
 
 
 def shard_of(
-    method: Method, judge: Callable[[], Judge], settings: JudgeSettings
+    method: Method, judge: Callable[[], Judge], settings: JudgeSettings, scored: bool = False
 ) -> Callable[[int, Sequence[Item]], ShardResult]:
-    """What judges a shard: all that can be judged in one call, the others with their reason."""
+    """What judges a shard: all that can be judged in one call, the others with their reason.
+
+    ``scored``: the rows hold responses that are scored one by one.
+    """
 
     def process(index: int, items: Sequence[Item]) -> ShardResult:
-        shown = [item.comparison for item in items if item.failure is None]
+        shown = [item.comparison for item in items if item.failure is None and item.group is None]
+        groups = [item.group for item in items if item.failure is None and item.group is not None]
         found = iter(judge().compare_all(shown, settings.seed) if shown else ())
+        by_group = iter(judge().score_all(groups, settings.seed) if groups else ())
         rows: list[Row] = []
         cost: Counter[str] = Counter()
         for item in items:
+            if scored:
+                group = item.group or Candidates(item.comparison.id, item.comparison.dialogue, ("",))
+                scores = [] if item.failure else next(by_group)
+                rows += score_rows(group, scores, method.name, item.failure)
+                for score in scores:
+                    cost.update(asdict(score.cost))
+                continue
             prediction: Prediction | None = next(found) if item.failure is None else None
             rows.append(row_of(item.comparison, prediction, method.name, item.failure))
             cost.update(asdict(prediction.whole_cost) if prediction else {})
         spent = {name: round(number) for name, number in cost.items()}
         return ShardResult(
             rows,
-            len(rows),
+            len(items),
             Counter(reason for row in rows if (reason := dropped(row))),
             prompt_tokens=spent.get("prompt_tokens", 0),
             generated_tokens=spent.get("generated_tokens", 0),
-            counts_out=sum(row["verdict"] not in (None, "unreadable") for row in rows),
+            counts_out=sum(dropped(row) is None for row in rows),
             facts={"calls": spent.get("calls", 0)},
         )
 
@@ -98,7 +113,33 @@ def dropped(row: Mapping[str, Any]) -> str | None:
     """Why a row has no verdict, in a word; None where it has one."""
     if row["failure"]:
         return str(row["failure"]).partition(":")[0]
-    return "unreadable" if row["verdict"] == "unreadable" else None
+    unread = row["score"] is None if "score" in row else row["verdict"] == "unreadable"
+    return "unreadable" if unread else None
+
+
+def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) -> None:
+    """Check that the judge can do with the rows what they ask for.
+
+    Raises:
+        ConfigError: responses to be scored one by one, and a judge that reads two; names the remedy.
+    """
+    scored = sum(item.group is not None for item in items)
+    if scored and (pairs := sum(item.group is None and item.failure is None for item in items)):
+        raise DataError(
+            f"verdicts.source: {pairs} rows hold two responses and {scored} one, or a list: give each kind its own file"
+        )
+    branching = settings.method.kind == BRANCHING
+    if scored and not (branching and models.asking(settings.method).reads == "one"):
+        raise ConfigError(
+            f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, in the place of "
+            "response_a and response_b: set judge.reads=one, with a branching judge, to score each by itself"
+        )
+    given = sum((item.group or item.comparison).rubric is not None for item in items)
+    if given and not branching:
+        raise ConfigError(
+            f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria, which branching "
+            "judges alone go by; choose one, or leave the column out with verdicts.source.fields={criteria: NONE}"
+        )
 
 
 def _key(settings: JudgeSettings, models: Models, items: Sequence[Item], out: StageRun) -> str:
@@ -110,17 +151,22 @@ def _key(settings: JudgeSettings, models: Models, items: Sequence[Item], out: St
             "format": FORMAT,
             "judge": models.identity(method, hashes),
             "settings": hashes.identity(replace(settings, verdicts=asked)),
-            "items": [[item.comparison.to_row(), item.failure] for item in items],
+            "items": [[item.comparison.to_row(), item.failure, *_of_group(item)] for item in items],
         }
     )
+
+
+def _of_group(item: Item) -> list[object]:
+    group = item.group
+    return [] if group is None else [list(group.responses), group.rubric and group.rubric.to_row()]
 
 
 def _keep_finished(out: StageRun, total: int) -> None:
     """Write the rows of all finished shards, so that what was judged is there to read."""
     done = [path for path, _ in shards_of(out.directory, SHARDS) if out.path(f".{path.stem}.json").exists()]
     rows = [row for path in done for row in read_rows(out.directory, path.stem)]
-    place = out.write_rows(VERDICTS, rows)
-    out.log(f"judge: {len(rows)} of {total} comparisons are judged: {place}")
+    place = out.write_rows(SCORES if any("score" in row for row in rows) else VERDICTS, rows)
+    out.log(f"judge: {len(rows)} of {total} rows are judged: {place}")
 
 
 def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
@@ -129,6 +175,11 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
     def rows() -> Iterator[Row]:
         return read_rows(out.directory, SHARDS)
 
+    if any("score" in row for row in islice(rows(), 1)):
+        place = out.write_rows(SCORES, rows())
+        out.tell(told(rows(), judge))
+        out.log(f"judge: {place}")
+        return
     place = out.write_rows(VERDICTS, rows())
     pages = write_views(verdict_views(list(islice(rows(), PAGES))), out.path(DIRECTORY), f"Verdicts of {judge}")
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))

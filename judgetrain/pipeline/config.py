@@ -60,6 +60,11 @@ class RunConfig:
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
         content=in_place(_prompt_file),
     )
+    criteria: str | None = key(
+        None,
+        "YAML or JSON file with the criteria that judges go by where a row brings none; None: the judge names its own",
+        content=in_place(lambda path, owner: path),
+    )
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
     )

@@ -24,7 +24,20 @@ from tests.builders.pipeline import configured, judgetrain
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
 FIELDS = (
     *("id", "dialogue_id", "messages", "response_a", "response_b", "model_a", "model_b", "verdict", "verdict_ab"),
-    *("verdict_ba", "margin", "margin_ab", "margin_ba", "spread", "reasons", "failures", "judge", "asked", "plan"),
+    *(
+        "verdict_ba",
+        "score_a",
+        "score_b",
+        "margin",
+        "margin_ab",
+        "margin_ba",
+        "spread",
+        "reasons",
+        "failures",
+        "judge",
+        "asked",
+        "plan",
+    ),
     *("branches", "cost", "group", "label", "failure"),
 )
 
@@ -120,7 +133,7 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
         judge_stage(tmp_path / "out", *asked, "verdicts.max_requests=9", judge="one_step:external")
     (kept,) = (tmp_path / "out").glob("artifacts/judge/*/verdicts.jsonl")
     assert len(kept.read_text().splitlines()) == 4
-    assert "judge: 4 of 6 comparisons are judged" in capsys.readouterr().out
+    assert "judge: 4 of 6 rows are judged" in capsys.readouterr().out
     rows = judged(tmp_path / "out", *asked, "verdicts.max_requests=20", judge="one_step:external")
     assert len(rows) == 6 and len(server.bodies) == 12, "no request was sent twice"
     assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]

@@ -116,7 +116,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
         {"round_check", "correct", "stress"},
     ),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.reads=both", GROWN),
+    ([], "tree.write_guidelines=false", GROWN),
     ([], "tree.readout=expected", GROWN),
     ([], "tree.constrained=true", GROWN),
     ([], "tree.criteria_sampling.temperature=0.5", GROWN),

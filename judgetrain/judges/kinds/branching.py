@@ -111,11 +111,12 @@ class BranchingJudge(Judge):
         check_branches(wanted, steps.criteria)
         shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
         steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
-        how, shown = (self.engine, self.prompts), comparisons
+        how = self.engine, self.prompts
+        shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
         if options.layout == "plain":
             shown = [
                 replace(c, response_a=strip_markdown(c.response_a), response_b=strip_markdown(c.response_b))
-                for c in comparisons
+                for c in shown
             ]
         trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
         places = range(len(trees)) if numbers is None else numbers

@@ -33,6 +33,8 @@ def needed(judged: Sequence[float], left: Sequence[float]) -> int:
 def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS) -> Wave:
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
     criteria = used(tree, branches)
+    if any(c.given for c in criteria):  # a rubric's criteria are all judged: each has its part in a response's score
+        return {c.rank: tuple(orders) for c in criteria if not c.guidelines}
     weights = [most(criterion, place, aggregation) for place, criterion in enumerate(criteria)]
     waiting = {}
     for order in orders:
