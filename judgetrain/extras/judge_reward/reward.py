@@ -3,58 +3,78 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.rubrics import given_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars
-from judgetrain.judges.base import Judge, Prediction
-from judgetrain.schema import Comparison, Message, Prompt, messages_of
+from judgetrain.judges.base import Given, Judge, Prediction
+from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, text_of
 
 Named = Judge | str | Path
 """A judge, or the name of one (:func:`judgetrain.judges.load_judge`)."""
 
 
+SCORE = "score"
+"""The mode in which each completion is scored by itself: n judgments a criterion for n completions of a prompt."""
+
+
 class JudgeReward:
-    """A reward function that compares the completions of a prompt with one another; higher is better.
+    """A reward function that scores completions, or compares those of a prompt with one another; higher is better.
 
     Give it to ``GRPOTrainer(reward_funcs=[JudgeReward("path/to/judge")])``, to ``RLOOTrainer``, or to any trainer that
-    calls rewards the same way. Rewards are worth something within a group alone, as these trainers use them: the
-    completions of one prompt that stand in one call. So a process's batch should hold whole groups. A completion about
-    which nothing readable was said gets None, which TRL leaves out; one without text loses to every one that has some,
-    without being asked about. Where the trainer takes metrics it is told how many comparisons were asked about, and
-    what share was unreadable or inconsistent.
+    calls rewards the same way. Where completions are compared, rewards are worth something within a group alone, as
+    these trainers use them: the completions of one prompt that stand in one call. So a process's batch should hold
+    whole groups. A completion about which nothing readable was said gets None, which TRL leaves out; one without text
+    loses to every one that has some, without being asked about. Where the trainer takes metrics it is told how many
+    judgments or comparisons were asked about, and what share was unreadable or inconsistent.
 
     Args:
         judge: a judge, or its name: it is then loaded at the first call.
-        mode: how pairs become scalars: ``round_robin`` or ``anchor``
-            (:data:`~judgetrain.extras.judge_reward.groups.MODES`).
-        reference: of mode ``anchor``, the column with the answer that completions are compared with, as text or
-            messages, None for no reward; by default one of the completions is chosen.
+        mode: ``score``, each completion by itself, from 0 to 1, by a judge that reads one response; or how pairs become
+            scalars: ``round_robin`` or ``anchor`` (:data:`~judgetrain.extras.judge_reward.groups.MODES`).
+        criteria: what completions are judged by: a rubric, criteria in any shape that is read from files, or a file's
+            name. None: the judge's own.
+        rubrics: the column with each row's own criteria, in any of these shapes.
+        reference: the column with reference answers, as text or messages. In mode ``score`` the judge is shown them;
+            in mode ``anchor`` completions are compared with them, and None is no reward: by default one of the
+            completions is chosen.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
         asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="clear"``.
 
     Raises:
-        ConfigError: no such mode, or a reference for another one than ``anchor``.
+        ConfigError: no such mode, or a reference or criteria that the mode has no use for.
     """
 
     def __init__(
-        self, judge: Named, mode: str = "round_robin", *, reference: str | None = None, seed: int = 0, **asked: Any
+        self,
+        judge: Named,
+        mode: str = "round_robin",
+        *,
+        criteria: Given = None,
+        rubrics: str | None = None,
+        reference: str | None = None,
+        seed: int = 0,
+        **asked: Any,
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
+        if mode not in (SCORE, *MODES):
+            raise ConfigError(f"mode={mode!r}: expected one of {', '.join((SCORE, *MODES))}")
+        if (criteria is not None or rubrics) and mode != SCORE:
+            raise ConfigError(f"criteria are for mode={SCORE!r}; give those of comparisons to load_judge(criteria=...)")
         if asked and not isinstance(judge, (str, Path)):
             raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded")
-        if reference is not None and mode != "anchor":
-            raise ConfigError(f"reference={reference!r}: only mode='anchor' compares with a reference, not {mode!r}")
+        if reference is not None and mode not in ("anchor", SCORE):
+            raise ConfigError(f"reference={reference!r}: has no use in mode={mode!r}; it has in anchor and {SCORE}")
         self.mode, self.__name__ = mode, f"judge_{mode}"
-        self._named, self._how = judge, asked
+        self._named, self._how = judge, ({"reads": "one"} if mode == SCORE else {}) | asked
         self._reference, self._seed = reference, seed
+        self._criteria, self._rubrics = given_rubric(criteria), rubrics
 
     @cached_property
     def judge(self) -> Judge:
@@ -64,17 +84,16 @@ class JudgeReward:
         return load_judge(self._named, **self._how) if isinstance(self._named, (str, Path)) else self._named
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
-        """One reward for each completion; of ``columns`` the reference's and TRL's ``log_metric`` are read.
+        """One reward for each completion; of ``columns`` those of references and rubrics and TRL's ``log_metric``.
 
         Raises:
-            DataError: a prompt that is none, or no such column of references.
+            DataError: a prompt that is none, no such column, or criteria that cannot be read.
             EngineError: the judge cannot be loaded or asked.
         """
-        references: Sequence[Any] = [None] * len(completions)
-        if self._reference is not None:
-            if self._reference not in columns:
-                raise DataError(f"reference={self._reference!r}: no such column in the data, only {', '.join(columns)}")
-            references = [None if each is None else text_of(each) for each in columns[self._reference]]
+        found = self._column("reference", self._reference, columns) or [None] * len(completions)
+        references = [None if each is None else text_of(each) for each in found]
+        if self.mode == SCORE:
+            return self._scores(prompts, completions, references, columns)
         rows: dict[tuple[tuple[Message, ...], str | None], list[tuple[int, str]]] = defaultdict(list)
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             if self._reference is None or reference is not None:
@@ -96,6 +115,39 @@ class JudgeReward:
             _log(said, log_metric)
         return rewards
 
+    def _column(self, argument: str, name: str | None, columns: Mapping[str, Any]) -> Sequence[Any] | None:
+        if name is not None and name not in columns:
+            raise DataError(f"{argument}={name!r}: no such column in the data, only {', '.join(columns)}")
+        return None if name is None else columns[name]
+
+    def _scores(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        references: Sequence[str | None],
+        columns: Mapping[str, Any],
+    ) -> list[float | None]:
+        """What each completion is worth by itself; equal ones of a prompt are asked about once."""
+        own = self._column("rubrics", self._rubrics, columns) or [None] * len(completions)
+        rows: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        rewards: list[float | None] = [0.0] * len(completions)
+        for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
+            messages, response = _asked(prompt, text_of(completion))
+            if response.strip():
+                rubric = self._criteria if own[row] is None else rubric_of(own[row])
+                rows[messages, reference, rubric][response].append(row)
+        groups = [Candidates.of(m, [*of], reference, rubric) for (m, reference, rubric), of in rows.items()]
+        found = self.judge.score_all(groups, derive_seed(self._seed, *(group.id for group in groups)))
+        for of, scores in zip(rows.values(), found, strict=True):
+            for places, score in zip(of.values(), scores, strict=True):
+                for row in places:
+                    rewards[row] = score.value
+        said = [score for scores in found for score in scores]
+        if (log_metric := columns.get("log_metric")) is not None and said:
+            log_metric("judge/judgments", float(sum(len(score.reasons) for score in said)))
+            log_metric("judge/unreadable", sum(score.value is None for score in said) / len(said))
+        return rewards
+
 
 @dataclass(frozen=True)
 class Best:
@@ -113,7 +165,8 @@ def best_of_n(
 ) -> Best:
     """The best of several responses to a prompt, the first of several that are equally good.
 
-    A judge that is given by its name is loaded for this one call (``asked``: how), and freed.
+    A judge that is given by its name is loaded for this one call (``asked``: how), and freed. ``mode`` and ``asked``:
+    as of :class:`JudgeReward`.
 
     Raises:
         ConfigError: no such mode or judge.

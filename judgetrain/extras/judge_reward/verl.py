@@ -7,9 +7,11 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+from judgetrain.data.rubrics import given_rubric
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import Group, scalars
 from judgetrain.judges.base import Judge
+from judgetrain.schema import Candidates
 
 _one_at_a_time = Lock()
 
@@ -38,9 +40,10 @@ def compute_scores(
     """What responses are worth, all of them one batch, as verl's reward manager ``batch`` asks for it.
 
     Each is a ``score``, its soft share of the comparison with the row's reference in [0, 1], and ``unreadable``, 1
-    where the verdict cannot be read: the score is then 0.5, since verl takes no None. The reference is the row's
-    ``ground_truth`` where that is text, else ``extra_info["reference"]``; the prompt, which verl does not hand over, is
-    ``extra_info["prompt"]`` (text or messages) or ``extra_info["question"]``.
+    where the verdict cannot be read: the score is then 0.5, since verl takes no None. With ``reads="one"`` a response
+    is scored by itself, by the row's ``extra_info["criteria"]`` where it has some, and needs no reference. The
+    reference is the row's ``ground_truth`` where that is text, else ``extra_info["reference"]``; the prompt, which verl
+    does not hand over, is ``extra_info["prompt"]`` (text or messages) or ``extra_info["question"]``.
 
     Args:
         data_sources: not looked at.
@@ -54,6 +57,17 @@ def compute_scores(
         ConfigError: no judge is named.
         DataError: a row without prompt or reference.
     """
+    if judge and asked.get("reads") == "one":
+        group_of = [
+            Candidates.of(
+                _prompt(extra), [str(said)], _known(truth, extra), given_rubric((extra or {}).get("criteria"))
+            )
+            for said, truth, extra in zip(solution_strs, ground_truths, extra_infos, strict=True)
+        ]
+        with _one_at_a_time:
+            scored = _judge(judge, tuple(sorted(asked.items()))).score_all(group_of)
+        values = [score.value for (score,) in scored]
+        return [{"score": 0.5 if v is None else v, "unreadable": float(v is None)} for v in values]
     rows = zip(solution_strs, ground_truths, extra_infos, strict=True)
     groups = [Group(_prompt(extra), [str(said)], _reference(truth, extra)) for said, truth, extra in rows]
     if not judge:
@@ -77,9 +91,14 @@ def _prompt(extra: Mapping[str, Any] | None) -> Any:
     raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
 
 
-def _reference(truth: Any, extra: Mapping[str, Any] | None) -> str:
+def _known(truth: Any, extra: Mapping[str, Any] | None) -> str | None:
     found = truth if isinstance(truth, str) and truth else (extra or {}).get("reference")
-    if not isinstance(found, str):
+    return found if isinstance(found, str) else None
+
+
+def _reference(truth: Any, extra: Mapping[str, Any] | None) -> str:
+    found = _known(truth, extra)
+    if found is None:
         raise DataError(
             "a row of verl without a reference answer: expected text as reward_model.ground_truth, or as "
             "extra_info.reference"

@@ -169,7 +169,7 @@ def test_references_stand_in_a_column() -> None:
     assert [len(call) for call in judge.calls] == [2], "what equals its reference is as good as that, unasked"
     with pytest.raises(DataError, match="'chosen': no such column in the data, only kind"):
         reward(["q"], ["a"], kind=[1])
-    with pytest.raises(ConfigError, match="only mode='anchor'"):
+    with pytest.raises(ConfigError, match="has no use in mode='round_robin'"):
         JudgeReward(judge, reference="chosen")
 
 
@@ -200,7 +200,7 @@ def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:
     assert reward.judge is reward.judge
     with pytest.raises(EngineError, match="./nowhere: there is no such directory"):
         JudgeReward("./nowhere")(["q"] * 2, ["a", "bb"])
-    with pytest.raises(ConfigError, match="mode='best': expected one of round_robin, anchor"):
+    with pytest.raises(ConfigError, match="mode='best': expected one of score, round_robin, anchor"):
         JudgeReward("longer", "best")
     with pytest.raises(ConfigError, match="branches: only for a judge that is given by its name"):
         JudgeReward(LongerJudge(), branches=3)
