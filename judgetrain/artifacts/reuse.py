@@ -50,12 +50,11 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
 def _failed(marker: Path) -> bool:
     """Whether a shard holds what an engine failed to answer, which is asked again rather than taken over.
 
-    Reasons are ``error``, or what a scorer says of a text that its server did not read (``no_answer``), by themselves
-    or behind what they are about (``judgment:error``, ``revision_no_answer``).
+    The reason is ``error``, by itself or behind what it is about (``judgment:error``).
     """
     found = read_json(marker)
     dropped = found["counts"]["dropped"] if isinstance(found, dict) and "counts" in found else ("error",)
-    return any(reason == "error" or reason.endswith((":error", "no_answer")) for reason in dropped)
+    return any(reason == "error" or reason.endswith(":error") for reason in dropped)
 
 
 def _has(directory: Path, shards: str, key: str) -> bool:

@@ -32,10 +32,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: Request) -> int:
-    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each; of a text to be
-    read as many as it has."""
-    if request.reading:
-        return len(request.reading.ids)
+    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each."""
     return sum(counted_tokens(m["content"]) + 4 for m in request.messages)
 
 
@@ -49,9 +46,9 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def answers_of(engine: EngineConfig, home: Path, seed: int, read: object = None) -> AnswerStore | None:
-    """Where the answers of an engine are kept, if it is one that may be paid; ``read``: see :class:`AnswerStore`."""
-    return AnswerStore(home / ANSWERS, seed, read) if engine.paid else None
+def answers_of(engine: EngineConfig, home: Path, seed: int) -> AnswerStore | None:
+    """Where the answers of an engine are kept, if it is one that may be paid."""
+    return AnswerStore(home / ANSWERS, seed) if engine.paid else None
 
 
 @contextmanager
@@ -77,30 +74,23 @@ class AnswerStore:
 
     A request's content is the server, the model, the messages, the sampling and a seed, which is derived from these and
     the run's seed. The same several times in one call, or at another attempt, gives as many different seeds, and so
-    different samples. Neither a key nor what else is secret in an address is part of it. Of a text to be read the
-    tokens are the content, and what is known of the model here, whatever the seed: its log-probabilities are asked for
-    once.
+    different samples. Neither a key nor what else is secret in an address is part of it.
 
     Several processes may share the folder: whoever asks for an answer claims it meanwhile (:meth:`claimed`).
 
     Args:
         directory: where the files lie, in folders by the first two digits of their name.
         seed: of the run; another seed asks for other samples.
-        read: what identifies the model that texts are read by, beside the name that the server gives it.
     """
 
-    def __init__(self, directory: Path, seed: int, read: object = None) -> None:
-        self._directory, self._seed, self._read = directory, seed, read
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._directory, self._seed = directory, seed
 
     def contents(self, model: str, requests: Sequence[Request], server: str = "") -> list[dict[str, Any]]:
         """The content of each request of one call, its ``seed`` included; ``server``: the address without secrets."""
         seen: Counter[str] = Counter()
         found: list[dict[str, Any]] = []
         for request in requests:
-            if request.reading:
-                tokens = [*request.reading.ids]
-                found.append({"server": server, "model": model, "read": self._read, "tokens": tokens, "seed": 0})
-                continue
             content = {
                 "server": server,
                 "model": model,
@@ -129,7 +119,6 @@ class AnswerStore:
             )
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
         found["text"] = writable(found["text"])  # it may have been kept as it came
-        found["logprobs"] = tuple(found["logprobs"])
         return Completion(**found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:

@@ -22,7 +22,6 @@ Step = Literal[
     "at_once",
     "rating",
     "preference",
-    "reading",
 ]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20
@@ -55,18 +54,6 @@ class Sampling:
         return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A text whose tokens' log-probabilities are wanted, in place of an answer; only servers do that (``openai``).
-
-    ``ids``: the text's token ids. ``texts``: how each token reads, by which a server is found out that has another
-    vocabulary; empty where tokenizers write it in several ways (control tokens, parts of a character).
-    """
-
-    ids: tuple[int, ...]
-    texts: tuple[str, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """One prompt as chat messages (``role``/``content``).
@@ -84,8 +71,6 @@ class Request:
     are sampled alike whatever else is asked in the same call."""
     attempt: int = 0
     """How often the same was asked before without use: kept answers to those are not what is wanted."""
-    reading: Reading | None = None
-    """A text that is read; the messages are then none."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +106,6 @@ class Completion:
     choices: tuple[Choice, ...] = ()
     estimated: bool = False
     """Whether token counts are estimates, since the server reported none that can be."""
-    logprobs: tuple[float, ...] = ()
-    """Of a ``Reading``: the log-probability of each token after the first, given all before it, nats; -9999 where that
-    is no finite number."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:

@@ -60,11 +60,6 @@ class Estimator:
     def _answer(self, request: Request) -> Completion:
         longest = request.sampling.max_new_tokens
         half = -(-longest // 2)
-        if request.reading:
-            tokens = len(request.reading.ids)
-            self._costs["reading"] += Cost(1, tokens, tokens, longest, longest)
-            logprobs = (-1.0,) * (tokens - 1)
-            return Completion(finish_reason="stop", prompt_tokens=tokens, generated_tokens=longest, logprobs=logprobs)
         prompt = sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
         if request.step == "guideline":
             self._guideline = longest - half

@@ -52,33 +52,24 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
     methods = [Method.parse(text) for text in config.methods]
     further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
-    scorers = [m for m in methods if m.kind == "scorer"]
     for method in methods:
         engine = _engine(method, settings)
-        if engine is None or not engine.paid or method in scorers[1:]:  # the first computes what all of them need
+        if engine is None or not engine.paid:
             continue
         rehearsal = CostProbe(name=engine.model_name)
-        changes: dict[str, Any] = {}
-        if method in scorers:
-            assert settings.scorer is not None
-            changes["scorer"] = replace(settings.scorer, engine=rehearsal)
-        else:
-            changes[method.target] = rehearsal
-        together = scorers if method in scorers else [method]
+        changes: dict[str, Any] = {method.target: rehearsal}
         acted = replace(settings, **changes)
         if acted.judge is not None:  # a rehearsal's replies cannot be read, and are no reason to ask again
             acted = replace(acted, judge=acted.judge.changed(retries=0))
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
             asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
-            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=together, inputs={}, out=out)
+            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
-        yield f"{' and '.join(m.text for m in together)} ({engine.model_name})", rehearsal.costs
+        yield f"{method.text} ({engine.model_name})", rehearsal.costs
 
 
 def _engine(method: Method, settings: EvaluateSettings) -> EngineConfig | None:
     """What a method asks that may be paid for."""
-    if method.kind == "scorer":
-        return settings.scorer.engine if settings.scorer else None
     found: EngineConfig | None = getattr(settings, method.target) if method.target in EXTERNAL else None
     return found if method.names_model else None

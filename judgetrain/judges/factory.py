@@ -133,8 +133,7 @@ class Models:
 
     def paid(self, method: Method) -> bool:
         """Whether what a method asks may be paid for."""
-        scorer = self.settings.scorer if method.kind == "scorer" else None
-        engine = scorer.engine if scorer else self.external(method.target)
+        engine = self.external(method.target)
         return engine is not None and engine.paid
 
     def own_engine(self, method: Method) -> EngineConfig | None:
@@ -182,11 +181,10 @@ class Models:
         return load_prompt_set(directory / FILE)
 
     def token_scorer(self, config: ScorerConfig) -> TokenScorer:
-        """The model whose probabilities a scorer reads; what a server tells is kept with the run."""
-        from judgetrain.scorers.stages import scored_model, scorer_of_run
+        """The model whose probabilities a scorer reads."""
+        from judgetrain.scorers.stages import load_scorer, scored_model
 
-        model = scored_model(config, self.settings.base)
-        return scorer_of_run(config, model, self.settings.seed, self.out, self.budget)
+        return load_scorer(scored_model(config, self.settings.base))
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
@@ -315,11 +313,11 @@ class _Named:
         """The model that is named, or the engine's."""
         from judgetrain.scorers.stages import load_scorer
 
-        return load_scorer(config, self.read)
+        return load_scorer(self.read)
 
     @property
     def read(self) -> ModelConfig:
-        """The model whose probabilities, or whose tokenizer, a scorer reads; without a path where none is named."""
+        """The model whose probabilities a scorer reads; without a path where none is named."""
         if self.model:
             return self.model if isinstance(self.model, ModelConfig) else ModelConfig(path=str(self.model))
         return self.given.model if isinstance(self.given, LocalEngineConfig) else ModelConfig()
@@ -348,16 +346,12 @@ def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> O
 def _scorer_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> ScorerConfig:
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
-    from judgetrain.scorers.stages import check_served
 
     check_scorers([method.target], OF_RESPONSES, method.text)
     if not source.read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    served = None if isinstance(source.given, LocalEngineConfig) else source.given
     named = {"prompts": str(source.named)} if source.named else {}
-    settings = _changed(ScorerConfig(), {**asked, **named, "engine": served}, "scorer")
-    check_served(settings)
-    return settings
+    return _changed(ScorerConfig(), {**asked, **named}, "scorer")
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:

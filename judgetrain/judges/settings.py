@@ -98,7 +98,7 @@ class ModelSettings(StageSettings):
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:
         """The engines that may be paid for."""
-        return self.teacher, self.external, self.scorer.engine if self.scorer else None
+        return self.teacher, self.external
 
 
 def judges_of(methods: Iterable[Method]) -> list[str]:

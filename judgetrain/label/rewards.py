@@ -151,7 +151,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         gpus=settings.gpus,
     )
     trees = inputs["tree"]
-    with loaded_once(lambda: load_scorer(settings, judge)) as scorer:
+    with loaded_once(lambda: load_scorer(judge)) as scorer:
         for signal in signals:
 
             def process(index: int, places: Sequence[int], signal: str = signal) -> ShardResult:

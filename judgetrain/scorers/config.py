@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from judgetrain.engines.config import AnyEngine, LimitsConfig, ModelConfig, SamplingConfig, engine_key
+from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.keys import in_place, key
 from judgetrain.scorers.prompts import prompt_file
 
@@ -14,13 +14,6 @@ class ScorerConfig:
     """Scorers: the scorer:NAME methods of stage evaluate, and stage selfeval."""
 
     model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
-    engine: AnyEngine = engine_key(
-        None,
-        "a server (type openai) that gives log-probabilities of given texts, and generates, in stages selfeval and "
-        "studies and wherever scorer:NAME is a method; scorer.model is then the tokenizer of the model that is served, "
-        "and scores of whole distributions have none. None: scorer.model is read",
-        active_if=lambda c: c.engine is not None,
-    )
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
     revision_temperature: float | None = key(
         0.1, "ProbDiff: the paper's 0.1; None, in stage selfeval: that of the answer", low=0.0, high=10.0
@@ -34,22 +27,17 @@ class ScorerConfig:
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
 
     @property
-    def spread(self) -> bool:
-        """Whether workers may share the work: not that of a server, since one budget holds for what it is asked."""
-        return self.engine is None
-
-    @property
     def gpus(self) -> int:
         """How many GPUs one copy of the model runs on, where there are any."""
         return self.model.gpus
 
 
-OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name not in ("model", "engine"))
+OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name != "model")
 """How branches are scored: under the judge itself."""
 
 
 @dataclass
-class SelfEvalConfig(LimitsConfig):
+class SelfEvalConfig:
     """Stage selfeval: an LLM (scorer.model) answers prompts and scores its own answers."""
 
     methods: list[str] = key(

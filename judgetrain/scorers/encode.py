@@ -54,9 +54,7 @@ class Unscored:
 
     ``empty_response``, ``empty_prompt``, ``too_long`` (prompt and response exceed the context: nothing is cut),
     ``outside_vocabulary`` (a token id that the model has no logit for), ``refused_prompt`` (by the chat template),
-    ``non_finite`` (the model's logits hold NaN or infinity), ``no_distribution`` (a server gives the
-    tokens' log-probabilities alone), ``no_answer`` (a server refused or failed for good), ``no_reference``,
-    ``no_revision``, ``unreadable_rating``.
+    ``non_finite`` (the model's logits hold NaN or infinity), ``no_reference``, ``no_revision``, ``unreadable_rating``.
     """
 
     reason: str

@@ -40,8 +40,7 @@ def variance(values: ArrayLike) -> float:
 
 
 def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
-    if statistics.attention_entropy is None:
-        raise KeyError("attention_entropy")
+    assert statistics.attention_entropy is not None
     return np.concatenate([np.asarray(layer, dtype=np.float64) for layer in statistics.attention_entropy])
 
 
@@ -70,7 +69,7 @@ class SinglePass(Estimator):
     names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """Each feature of every sample, ``no_distribution`` where a server does not tell what it is made of.
+        """Each feature of every sample.
 
         Raises:
             EngineError: attention weights are asked for and cannot be had.
@@ -82,16 +81,9 @@ class SinglePass(Estimator):
 def read(results: Sequence[Result], name: str) -> Scores:
     """One feature of token statistics that are there already; there is none where it would be infinite or NaN."""
     feature = FEATURES[name]
-    values: list[Value] = [r if isinstance(r, Unscored) else _value(feature, r) for r in results]
+    values: list[Value] = [r if isinstance(r, Unscored) else feature.read(r) for r in results]
     finite = [v if isinstance(v, Unscored) or math.isfinite(v) else Unscored("non_finite") for v in values]
     return Scores(name, finite, feature.better)
-
-
-def _value(feature: Feature, result: TokenStatistics) -> Value:
-    try:
-        return feature.read(result)
-    except KeyError:  # a server gives the tokens' log-probabilities alone
-        return Unscored("no_distribution")
 
 
 def reference_sentprob(reference: TokenStatistics) -> float:

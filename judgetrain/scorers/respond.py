@@ -48,9 +48,7 @@ def respond(
         dropped: Counter[str] = sum((Counter(part.dropped) for part in parts), Counter())
         return ShardResult([row for own in rows for row in own], len(items), dropped, **tokens_of(parts))
 
-    out.sharded(
-        "responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=settings.scorer.spread
-    )
+    out.sharded("responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
 
 
 def questions(dialogue: Dialogue) -> list[Messages]:

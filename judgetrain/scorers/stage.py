@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.answers import spending
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
 from judgetrain.scorers.selfeval_table import Answer, markdown, plain, table
-from judgetrain.scorers.stages import SelfEvalSettings, lazy_scorer
+from judgetrain.scorers.stages import SelfEvalSettings, load_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -36,8 +36,6 @@ REMEDIES = {
     "too_long": "prompt and answer exceed the model's context: lower selfeval.sampling.max_new_tokens",
     "empty_response": _NOTHING,
     "no_revision": _NOTHING,
-    "no_distribution": "a server tells of the tokens alone: ask for sentprob, sentprob_mean or probdiff",
-    "no_answer": "the server refused the texts, or failed: the log says why",
     "non_finite": "the model's logits are no numbers: try scorer.model.dtype=float32",
 }
 """What helps where nothing could be scored, by the reason."""
@@ -52,10 +50,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     limit = settings.selfeval.limit
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
-    with (
-        spending([settings.scorer.engine], settings.selfeval, "selfeval", out) as budget,
-        lazy_scorer(settings.scorer, settings.scored_model, settings.seed, out, budget) as scorer,
-    ):
+    with loaded_once(lambda: load_scorer(settings.scored_model)) as scorer:
         respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))
         dialogues = answered_dialogues(dialogues, responses)
@@ -99,9 +94,7 @@ def _score(
         return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
-    out.sharded(
-        f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=settings.scorer.spread
-    )
+    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=True)
 
 
 def _answers(

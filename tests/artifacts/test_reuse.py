@@ -35,7 +35,7 @@ def test_shards_of_a_similar_name_are_others(tmp_path: Path) -> None:
     assert {row["says"] for row in read_rows(tmp_path / "new", "trees-judge")} == {"old"}
 
 
-@pytest.mark.parametrize("reason", ["reply:error", "error", "no_answer", "revision_no_answer"])
+@pytest.mark.parametrize("reason", ["reply:error", "error"])
 def test_what_an_engine_failed_to_answer_is_not_taken_over(tmp_path: Path, reason: str) -> None:
     assert made(tmp_path / "a", "k", "replies", "old", {reason: 1}) == [0, 1]
     assert made(tmp_path / "b", "k", "replies", "new") == [1]

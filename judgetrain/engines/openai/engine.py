@@ -20,7 +20,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
-from judgetrain.engines.openai.reading import read_completion, read_logprobs, reading_body
+from judgetrain.engines.openai.reading import read_completion
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
@@ -174,11 +174,7 @@ class OpenAIEngine:
         """What becomes of a request that the client carries, with its own retries."""
         request, limit_key = asked.request, self._limit_key
         create: Any = client.chat.completions.with_raw_response.create
-        if request.reading:
-            create = client.completions.with_raw_response.create
-            body, kind = reading_body(self._config.model, request.reading), "completion with log-probabilities"
-        else:
-            body, kind = chat_body(self._config.model, request, asked.content["seed"], limit_key), "chat completion"
+        body = chat_body(self._config.model, request, asked.content["seed"], limit_key)
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
@@ -194,13 +190,9 @@ class OpenAIEngine:
             return self._refusal(answer.status_code, answer.text, asked, limit_key)
         completion = None
         try:  # JSON is UTF-8 whatever charset the header names
-            found = json.loads(answer.content)
-            if request.reading:
-                completion = read_logprobs(found, request.reading, self._address)
-                return completion
-            completion = read_completion(found, request)
+            completion = read_completion(json.loads(answer.content), request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            return Failure(reason=f"the answer is not a {kind}", at_once=True)
+            return Failure(reason="the answer is not a chat completion", at_once=True)
         finally:
             if self._budget:
                 self._budget.settle(asked.held, completion, charged=True)

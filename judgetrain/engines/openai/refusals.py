@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from judgetrain.engines.answers import writable
-from judgetrain.errors import EngineError
 
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 SAID = 300
@@ -24,10 +23,6 @@ _EMPTY = re.compile(
 _QUOTA = re.compile(r"quota[^.]{0,40}(?:exceeded|exhausted)|(?:exceeded|exhausted)[^.]{0,40}quota", re.IGNORECASE)
 _A_MOMENT = re.compile(r"retry|try again|per[ _-]?(?:second|minute|hour)|rate[ _]limit", re.IGNORECASE)
 """A quota by itself may be one of a minute."""
-
-
-class UnusableError(EngineError):
-    """An answer came, and is paid for, that says what is asked for in no form that can be read; no other would."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.judges.method import Method
@@ -46,11 +47,11 @@ class ScorerRunner:
 
     def _score_all(self, names: Sequence[str], evaluation: Evaluation) -> None:
         from judgetrain.scorers.methods import groups
-        from judgetrain.scorers.stages import lazy_scorer, scored_model
+        from judgetrain.scorers.stages import load_scorer, scored_model
 
         settings, whole = _settings(evaluation), evaluation.settings
         model = scored_model(settings, whole.base)
-        with lazy_scorer(settings, model, whole.seed, evaluation.out, evaluation.budget) as scorer:
+        with loaded_once(lambda: load_scorer(model)) as scorer:
             for group, members in groups(names).items():
                 depends = {"members": list(members), "scorer": settings, "model": model}
                 for benchmark in evaluation.benchmarks:

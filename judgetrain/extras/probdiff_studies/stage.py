@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
-from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.report.page import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
@@ -23,7 +23,7 @@ from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
-from judgetrain.scorers.stages import lazy_scorer, scored_model
+from judgetrain.scorers.stages import load_scorer, scored_model
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -50,10 +50,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
     model = scored_model(settings.scorer, settings.base)
-    with (
-        spending([settings.scorer.engine], studied, "studies", out) as budget,
-        lazy_scorer(settings.scorer, model, settings.seed, out, budget) as scorer,
-    ):
+    with loaded_once(lambda: load_scorer(model)) as scorer:
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
     repetition = _repetition(settings, out) if studied.prompts else []
@@ -104,9 +101,7 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
-        out.sharded(
-            "answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=settings.scorer.spread
-        )
+        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
 
 
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Row]:
@@ -130,5 +125,5 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     if not dialogues:
         return []
-    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=settings.scorer.spread)
+    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=True)
     return [row["logprobs"] for row in read_rows(out.directory, "spread")]

@@ -88,12 +88,12 @@ def _compared(cases: Sequence[Case], judge: Judge, seed: int) -> tuple[Rows, Cou
 @contextmanager
 def _scorer(method: Method, models: Models, settings: StressSettings) -> Iterator[Scores]:
     from judgetrain.scorers.methods import score
-    from judgetrain.scorers.stages import lazy_scorer, scored_model
+    from judgetrain.scorers.stages import load_scorer, scored_model
 
     config = settings.scorer
     assert config is not None
     model = scored_model(config, settings.base)
-    with lazy_scorer(config, model, settings.seed, models.out, models.budget) as scorer:
+    with loaded_once(lambda: load_scorer(model)) as scorer:
 
         def scored(cases: Sequence[Case]) -> tuple[Rows, Counter[str]]:
             samples = [sample_of(case.dialogue, text) for case in cases for text in case.responses]
