@@ -14,23 +14,30 @@ UNSENT = ("draft", "discarded")
 
 
 def label_studio(row: Any) -> dict[str, Any]:
-    """A task of Label Studio's JSON export: its data, and as ``label`` what most of its annotations chose.
+    """A task of Label Studio's JSON export: its data, and as ``label`` what most people chose.
 
-    Annotations that were skipped count for nothing; without a majority, or without any, the label is None.
+    Of several annotations by one person the last counts; those that were skipped count for nothing. Without a majority,
+    or without any, the label is None.
 
     Raises:
         RowError: the row is no task.
     """
     if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
         raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
-    return {**row["data"], "label": majority(_chosen(row.get("annotations") or ()))}
+    return {**row["data"], "label": _majority_of_people(_chosen(row.get("annotations") or ()))}
 
 
-def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _majority_of_people(votes: Iterable[tuple[Any, str]]) -> str | None:
+    """What most people say, each by their last vote; a vote of nobody known is one person's."""
+    last = {number if who is None else str(who): vote for number, (who, vote) in enumerate(votes)}
+    return majority(last.values())
+
+
+def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, str]]:
     for annotation in annotations:
         for result in () if annotation.get("was_cancelled") else annotation.get("result") or ():
             if result.get("from_name") == QUESTION and result.get("type") == "choices":
-                yield from result["value"]["choices"][:1]
+                yield from ((annotation.get("completed_by"), choice) for choice in result["value"]["choices"][:1])
 
 
 def argilla(row: Any) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def argilla(row: Any) -> dict[str, Any]:
     if not isinstance(row, Mapping) or not isinstance(row.get("fields"), Mapping):
         raise RowError("no_record", "expected a record of Argilla's export, with fields and responses")
     answers = (row.get("responses") or {}).get(QUESTION) or ()
-    label = majority(str(a["value"]) for a in answers if a.get("status") not in UNSENT)
+    label = _majority_of_people((a.get("user_id"), str(a["value"])) for a in answers if a.get("status") not in UNSENT)
     return {"id": row.get("id"), **(row.get("metadata") or {}), **row["fields"], "label": label}
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
 from judgetrain.errors import DataError
+
+log = logging.getLogger(__name__)
 
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
@@ -53,15 +58,47 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
-def is_array(path: Path) -> bool:
-    """Whether a file named ``.json`` or ``.json.gz`` holds one array; else it has an object a line."""
-    if not path.name.removesuffix(".gz").endswith(".json"):
-        return False
+def form_of(path: Path) -> str:
+    """How a file is to be read: ``parquet``, ``parlai``, ``array`` (JSON), ``lines`` (JSON) or ``table`` (CSV, TSV).
+
+    Its name says so where it ends in .parquet, .csv or .tsv, else its beginning: what can be read as JSON is JSON,
+    whatever the file is called.
+    """
+    name = path.name.removesuffix(".gz")
+    if name.endswith((".parquet", ".csv", ".tsv")):
+        return "parquet" if name.endswith(".parquet") else "table"
     try:
         with open_text(path) as file:
-            return _begun("", file).startswith("[")
+            begins = _begun("", file)
     except (UnicodeDecodeError, OSError, *BROKEN):
-        return False
+        begins = ""
+    first = begins.partition("\n")[0]
+    if begins.startswith("["):
+        try:
+            rows = json.loads(first)
+        except (ValueError, RecursionError):  # it goes on in the next line, or is none
+            return "array" if name.endswith(".json") or first.strip() == "[" or '"' in first else "lines"
+        return "array" if all(isinstance(row, dict) for row in rows) else "lines"
+    if name.endswith(".txt") and not begins.startswith("{"):
+        return "parlai"
+    known = name.endswith((".json", ".jsonl")) or begins.startswith("{")
+    return "lines" if known or len(_cells(first, _between(first, ","))) < 2 else "table"
+
+
+class RepeatedKeyError(ValueError):
+    """A JSON object that has one key twice: which of the two is meant nobody can tell."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise RepeatedKeyError(f"the key {twice!r} stands twice in an object")
+    return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_once)
+"""Reads JSON, and takes no key twice."""
 
 
 def json_array(path: Path) -> Iterator[Row]:
@@ -70,11 +107,11 @@ def json_array(path: Path) -> Iterator[Row]:
     Raises:
         DataError: not an array, cut off, or malformed; names the element's number.
     """
-    decoder, number = json.JSONDecoder(), 0
+    number = 0
     with open_text(path) as file:
         buffer = _begun(_begun("", file).removeprefix("["), file)
         while not buffer.startswith("]"):
-            value, buffer = _element(decoder, buffer, file, f"{path}:row {number + 1}")
+            value, buffer = _element(buffer, file, f"{path}:row {number + 1}")
             number += 1
             yield f"{path}:row {number}", value
     if number == 0:
@@ -88,12 +125,12 @@ def _begun(buffer: str, file: IO[str]) -> str:
     return buffer
 
 
-def _element(decoder: json.JSONDecoder, buffer: str, file: IO[str], place: str) -> tuple[Any, str]:
+def _element(buffer: str, file: IO[str], place: str) -> tuple[Any, str]:
     """The first element of the buffer, read on as far as needed, and what follows its comma."""
     while True:
         more = ""
         try:
-            value, end = decoder.raw_decode(buffer)
+            value, end = DECODER.raw_decode(buffer)
             rest = buffer[end:].lstrip()
             if rest.startswith(","):
                 return value, rest[1:].lstrip()
@@ -101,52 +138,78 @@ def _element(decoder: json.JSONDecoder, buffer: str, file: IO[str], place: str) 
                 return value, rest
             problem = "expected a comma or the end of the array"
             broken = bool(rest)
-        except (json.JSONDecodeError, RecursionError) as error:
-            problem, broken = str(error).splitlines()[0], len(buffer) > LONGEST
+        except (ValueError, RecursionError) as error:
+            problem = str(error).splitlines()[0]
+            broken = not isinstance(error, json.JSONDecodeError) or len(buffer) > LONGEST
         more = "" if broken else file.read(max(CHUNK, len(buffer)))
         if not more:
             raise DataError(f"{place}: not a whole JSON array ({problem})")
         buffer = (buffer + more).lstrip()
 
 
-def delimited(names: Sequence[str]) -> str:
-    """A hint, where the only column's name holds what other CSV files have between columns."""
-    between = next((sign for sign in (";", "\t", "|") if len(names) == 1 and sign in names[0]), None)
-    return f"; the columns seem to stand between {between!r}: a CSV file has commas there" if between else ""
+SIGNS = (",", "\t", ";", "|")
+"""What may stand between the columns of a table."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""A cell that a writer of tables has put into quotation marks."""
+
+
+def _cells(line: str, between: str) -> list[str]:
+    return next(csv.reader([line], delimiter=between), [])
+
+
+def _between(first: str, expected: str) -> str:
+    """The sign that parts a table's first line into most columns; of equal ones the ``expected``."""
+    return max((expected, *SIGNS), key=lambda sign: len(_cells(first, sign)))
 
 
 def table(path: Path) -> Iterator[Row]:
-    """The rows of a CSV file, or with tabs of a ``.tsv``, under the names of its first line; an empty cell is None.
+    """The rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
 
-    A row that has more or fewer cells than there are names is a text that says so. Places are the lines that rows
-    begin on.
+    What stands between the columns is what parts the first line. Where tabs do, and each line has as many as the first,
+    quotation marks part nothing: a lone one is text. A row that has more or fewer cells than there are names is a text
+    that says so. Places are the lines that rows begin on.
 
     Raises:
-        DataError: quotes that do not end, or a file without rows.
+        DataError: quotes that do not end, two columns of one name, or a file without rows.
     """
     csv.field_size_limit(LONGEST)
-    tabs = path.name.removesuffix(".gz").endswith(".tsv")
     names, begins, found = list[str](), 1, False
+    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
     try:
         with open_text(path) as file:
-            rows = csv.reader(file, "excel-tab" if tabs else "excel", strict=True)
+            first = _begun("", file).partition("\n")[0]
+            between = _between(first, expected)
+            file.seek(0)
+            tabs = first.count("\t")
+            plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
+            file.seek(0)
+            quoting = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+            rows = csv.reader(file, delimiter=between, quoting=quoting, strict=True)
+            if between != expected:
+                log.warning("%s: read as a table with %r between its columns", path, between)
             for cells in rows:
                 place, begins = f"{path}:{begins}", rows.line_num + 1
                 if not cells:
                     continue
+                cells = [_unquoted(cell) for cell in cells] if plain else cells
                 if not names:
                     names = cells
+                    if twice := [name for name, n in Counter(names).items() if n > 1 and name.strip()]:
+                        raise DataError(f"{place}: two columns are called {twice[0]!r}; give each a name of its own")
                     continue
                 found = True
                 if len(cells) == len(names):
                     yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
                 else:
-                    told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
-                    yield place, told + delimited(names)
+                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
     except csv.Error as error:
         raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
     if not found:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
 
 
 def parquet(path: Path) -> Iterator[Row]:

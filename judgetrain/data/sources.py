@@ -67,12 +67,32 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         if source.limit is not None and count >= source.limit:
             return
         try:
+            row = _cleared(row, raw)
             value = take(shape(row) if shape else row, number)
         except RowError as error:
             rejects.add(place, error.reason, str(error), raw, error.id)
             continue
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            rejects.add(place, "unreadable", f"cannot be read ({type(error).__name__}: {error})", raw)
+            continue
         count += 1
         yield value
+
+
+def _cleared(row: Any, raw: str) -> Any:
+    """The row; NaN, as pandas writes what is missing, is None.
+
+    Raises:
+        RowError: it holds half of a surrogate pair, which no file can.
+    """
+    if "\\ud" in raw.lower():
+        try:
+            json.dumps(row, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as error:
+            raise RowError("not_utf8", "the row holds half of a surrogate pair, which is no character") from error
+    if isinstance(row, Mapping) and any(value != value for value in row.values()):
+        return {name: None if value != value else value for name, value in row.items()}
+    return row
 
 
 def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
@@ -117,22 +137,15 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
 
 
 def _of_file(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    """The rows of a file, whose form its name tells, and of JSON its beginning."""
-    name = path.name.removesuffix(".gz")
-    if name.endswith(".parquet"):
-        yield from _with_text(readers.parquet(path))
-    elif name.endswith(".txt"):
-        yield from _with_text(readers.parlai(path))
-    elif name.endswith((".csv", ".tsv")):
+    """The rows of a file, in whatever form they are."""
+    form = readers.form_of(path)
+    if form == "table":
         yield from _csv(path, rejects)
-    elif readers.is_array(path):
-        yield from _with_text(readers.json_array(path))
-    else:
+    elif form == "lines":
         yield from _jsonl(path, rejects)
-
-
-def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
-    return ((place, row, str(row)) for place, row in rows)
+    else:
+        plain = {"parquet": readers.parquet, "parlai": readers.parlai, "array": readers.json_array}
+        yield from ((place, row, str(row)) for place, row in plain[form](path))
 
 
 def _csv(path: Path, rejects: Rejects) -> Iterator[_Row]:
@@ -152,13 +165,14 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
             place = f"{path}:{number}"
             try:
                 raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                row = json.loads(raw)
+                row = readers.DECODER.decode(raw)
             except UnicodeDecodeError as error:
                 rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
                 continue
-            except (RecursionError, json.JSONDecodeError) as error:
-                found = error.msg if isinstance(error, json.JSONDecodeError) else "brackets nested too deep"
-                rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
+            except (RecursionError, ValueError) as error:
+                found = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
+                reason = "repeated_key" if isinstance(error, readers.RepeatedKeyError) else "not_json"
+                rejects.add(place, reason, f"expected a JSON object a line ({found})", raw)
                 continue
             yield place, row, raw
     if number == 0:
