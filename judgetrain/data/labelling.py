@@ -1,10 +1,11 @@
-"""What people labelled in Label Studio or Argilla, as rows of comparisons."""
+"""What people labelled, in Label Studio's, Argilla's or TRL's form, as rows of comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.rows import RowError, majority
 
 QUESTION = "label"
@@ -53,5 +54,26 @@ def argilla(row: Any) -> dict[str, Any]:
     return {"id": row.get("id"), **(row.get("metadata") or {}), **row["fields"], "label": label}
 
 
-SHAPES: Mapping[str, Callable[[Any], dict[str, Any]]] = {"label_studio": label_studio, "argilla": argilla}
+def preference(row: Any) -> Any:
+    """A row of TRL's preference format (``prompt``, ``chosen``, ``rejected``; texts or messages) as a comparison.
+
+    Which side is the better one follows from the texts, so that neither always is. Any other row is left as it is.
+    """
+    if not isinstance(row, Mapping) or row.get("response_a") is not None:
+        return row
+    prompt, sides = row.get("prompt"), [row.get("chosen"), row.get("rejected")]
+    if prompt is None and isinstance(sides[0], list):
+        prompt = sides[0][:-1]
+    ends = [side[-1] if isinstance(side, list) and side else side for side in sides]
+    texts = [end.get("content") if isinstance(end, Mapping) else end for end in ends]
+    if not all(isinstance(text, str) for text in texts):
+        return row
+    swapped = bool(derive_seed("side", *texts) % 2)
+    asked = {"messages": prompt} if isinstance(prompt, list) else {"prompt": prompt}
+    pair = dict(zip(("response_a", "response_b"), texts[::-1] if swapped else texts, strict=True))
+    rest = {name: value for name, value in row.items() if name not in ("prompt", "chosen", "rejected")}
+    return rest | asked | pair | {"label": "B" if swapped else "A"}
+
+
+SHAPES: Mapping[str, Callable[[Any], Any]] = {"label_studio": label_studio, "argilla": argilla, "auto": preference}
 """By a source's format, what makes a row of comparisons of what stands in its file."""

@@ -72,15 +72,11 @@ def form_of(path: Path) -> str:
             begins = _begun("", file)
     except (UnicodeDecodeError, OSError, *BROKEN):
         begins = ""
-    first = begins.partition("\n")[0]
-    if begins.startswith("["):
-        try:
-            rows = json.loads(first)
-        except (ValueError, RecursionError):  # it goes on in the next line, or is none
-            return "array" if name.endswith(".json") or first.strip() == "[" or '"' in first else "lines"
-        return "array" if all(isinstance(row, dict) for row in rows) else "lines"
+    if begins.startswith("[") and (name.endswith(".json") or begins[1:].lstrip().startswith("{")):
+        return "array"
     if name.endswith(".txt") and not begins.startswith("{"):
         return "parlai"
+    first = begins.partition("\n")[0]
     known = name.endswith((".json", ".jsonl")) or begins.startswith("{")
     return "lines" if known or len(_cells(first, _between(first, ","))) < 2 else "table"
 

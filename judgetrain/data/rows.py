@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any, TypeVar, cast
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.readers import SILENCE, delimited
+from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Rubric
@@ -105,8 +105,7 @@ class RowReader:
         if named is not None:
             self._used.update([named, named.partition(".")[0], *_PLACE.findall(named)])
             return _column(row, named, field)
-        found = next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
-        if found is None:
+        if (found := _first(row, field)) is None:
             return None
         self._used.add(found)
         return row[found]
@@ -117,7 +116,7 @@ class RowReader:
             raise RowError("missing_field", f"expected text in field {field}, found nothing")
         if not isinstance(value, str):
             raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
-        return _checked(value, f"field {field}")
+        return value
 
     def check_columns(self, row: Any, key: str) -> None:
         """Check of a source's first row that it has the columns of a comparison, whatever they hold.
@@ -134,7 +133,7 @@ class RowReader:
                 raise RowError(
                     "missing_column",
                     f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
-                    f"'{key}.fields={{{field}: COLUMN}}'" + delimited([*map(str, row)]),
+                    f"'{key}.fields={{{field}: COLUMN}}'",
                 )
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
@@ -161,7 +160,7 @@ class RowReader:
             self._source.name,
             messages,
             self._reference(row) or answer,
-            None if category is None else _checked(str(category), "field category"),
+            None if category is None else str(category),
         )
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
@@ -172,7 +171,7 @@ class RowReader:
         """
         identifier = self._get(row, "id")
         local = f"{number:07d}" if identifier is None else str(identifier)
-        return _checked(f"{self._source.name}:{local}", "field id")
+        return f"{self._source.name}:{local}"
 
     def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
         """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does.
@@ -180,13 +179,31 @@ class RowReader:
         Raises:
             RowError: what is missing or wrong.
         """
+        row = self._unlisted(row) if isinstance(row, Mapping) else row
         dialogue = self.dialogue(row, number)
         a, b = (self._text(row, f"response_{side}") for side in "ab")
-        model_a, model_b = (_checked(str(self._get(row, f"model_{s}") or ""), f"field model_{s}") for s in "ab")
+        models = (self._get(row, f"model_{side}") for side in "ab")
+        model_a, model_b = ("" if model is None else str(model) for model in models)
         wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
         label, group = self._label(row) if wanted else None, self._get(row, "group")
-        group = None if group is None else _checked(str(group), "field group")
+        group = None if group is None else str(group)
         return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group, rubric=self.rubric(row))
+
+    def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts.
+
+        Raises:
+            RowError: there are several turns.
+        """
+        names = [
+            self._source.fields.get(field) or _first(row, field) for field in ("query", "response_a", "response_b")
+        ]
+        lists = [_listed(row.get(name)) for name in names if name]
+        if len(lists) < len(names) or None in lists or len({len(each or ()) for each in lists}) > 1:
+            return row
+        if (turns := len(lists[0] or ())) != 1:
+            raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
+        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True) if each}}
 
     def candidates(self, row: Any, number: int) -> Candidates:
         """The responses of a row that holds one, or a list of them, each to be scored by itself.
@@ -201,7 +218,7 @@ class RowReader:
             listed = [self._text(row, "response")]
         if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {listed!r:.80}")
-        texts = tuple(_checked(text, "field responses") for text in listed)
+        texts = tuple(listed)
         if empty := [str(i) for i, text in enumerate(texts, start=1) if not text.strip()]:
             raise RowError("empty_response", f"response {', '.join(empty)} holds no text")
         return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
@@ -280,10 +297,12 @@ class RowReader:
         value = _joined(value)
         if self._source.format == "multiple_choice":
             value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
-        return _checked(value, "field reference") if isinstance(value, str) and value else None
+        return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
         turns = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
+        if isinstance(turns, str):
+            turns = _decoded(turns, "messages")
         if turns is None:
             said: tuple[Message, ...] = (Message("user", self._query(row)),)
         elif not isinstance(turns, list) or not turns:
@@ -293,7 +312,7 @@ class RowReader:
         system = _spoken(_joined(self._get(row, "system")))
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
-        return (Message("system", _checked(system, "field system")), *said) if system else said
+        return (Message("system", system), *said) if system else said
 
     def _query(self, row: Mapping[str, Any]) -> str:
         query = self._text(row, "query")
@@ -332,7 +351,7 @@ def _message(turn: Any) -> Message:
         raise RowError("tool_call", "expected what people and models say, found a call of a tool or what it gave")
     if str(role) not in ROLES or not isinstance(content, str):
         raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
-    return Message(ROLES[str(role)], _checked(content))
+    return Message(ROLES[str(role)], content)
 
 
 def _spoken(content: Any) -> Any:
@@ -358,7 +377,7 @@ def _spoken_by(*roles: str) -> Callable[[Sequence[Any]], tuple[Message, ...]]:
         said = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
         if not said or not all(isinstance(text, str) for text in turns):
             raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
-        return tuple(Message(role, _checked(text)) for role, text in said)
+        return tuple(Message(role, text) for role, text in said)
 
     return read
 
@@ -379,18 +398,33 @@ def _options(options: Any) -> str:
     """The choices of a question as lines ``A. text``; each is an object with ``aoVal`` and ``content``, in a list."""
     try:
         choices = [choice for group in options for choice in group]
-        return "\n".join(f"{c['aoVal']}. {_checked(c['content'].strip())}" for c in choices)
+        return "\n".join(f"{c['aoVal']}. {c['content'].strip()}" for c in choices)
     except (TypeError, KeyError, AttributeError) as error:
         raise RowError("wrong_type", "expected options as lists of objects with aoVal and content") from error
+
+
+def _first(row: Mapping[str, Any], field: str) -> str | None:
+    """The column of a field that holds something."""
+    return next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+
+
+def _listed(value: Any) -> list[str | None] | None:
+    """A list of texts, where None is no text, also as JSON; None for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    is_list = isinstance(value, list) and all(text is None or isinstance(text, str) for text in value)
+    return value if is_list else None
 
 
 def _decoded(text: str, field: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise RowError(
-            "wrong_type", f"field {field}: expected a list as JSON, found {text[:40]!r} ({error})"
-        ) from error
+        told = f"expected a list as JSON in field {field}, found {text[:40]!r} ({error})"
+        raise RowError("wrong_type", told) from error
 
 
 def _joined(value: Any) -> Any:
@@ -398,9 +432,3 @@ def _joined(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(part.strip() for part in value)
     return value
-
-
-def _checked(text: str, place: str = "a message") -> str:
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        raise RowError("not_utf8", f"{place} holds half of a surrogate pair, which is no character")
-    return text

@@ -62,7 +62,8 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
     """
     count, rejects = 0, rejects or Rejects(strict=True, remedy="")
-    shape = SHAPES.get(source.format)
+    named = source.adapter or source.fields.keys() & {"response_a", "response_b"}
+    shape = None if named and source.format == "auto" else SHAPES.get(source.format)
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return

@@ -301,7 +301,7 @@ def test_an_array_is_read_element_by_element(rows: list[Any], chunk: int, indent
         path = Path(directory) / "in.json"
         path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False, default=str), encoding="utf-8")
         patch.setattr(readers, "CHUNK", chunk)
-        assert readers.is_array(path)
+        assert readers.form_of(path) == "array"
         assert [row for _, row in readers.json_array(path)] == rows
 
 

@@ -96,11 +96,13 @@ BAD = [
     ),
     ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "not_text", "image_url"),
     ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
-    ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
     *(
-        (f'{{"{name}": "half \\ud83d", "query": "a"}}', "not_utf8", f"field {name} holds half of a surrogate pair")
-        for name in ("id", "category", "reference")
+        (f'{{"{name}": "half \\ud83d", "query": "a"}}', "not_utf8", "half of a surrogate pair")
+        for name in ('query": "x", "note', "id", "category", "reference")
     ),
+    ('{"query": "a", "query": "b"}', "repeated_key", "the key 'query' stands twice"),
+    ('{"query": "a", "note": ' + "9" * 4301 + "}", "not_json", "Exceeds the limit"),
+    ('{"query": "a", "messages": "[5"}', "wrong_type", "expected a list as JSON"),
     ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
 

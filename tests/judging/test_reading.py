@@ -86,9 +86,104 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
 
 
 def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
-    (path := tmp_path / "a.dat").write_text("query,response_a,response_b\nwhy,yes,no\n")
+    (path := tmp_path / "a.dat").write_text("why\nhow\n")
     with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: .* name that ends in \.csv"):
         of(path)
+
+
+PAIR = ("Why?", "yes, so", "no")
+FORMS = {
+    "JSON lines in .json": ("a.json", '{"query": "Why?", "response_a": "yes, so", "response_b": "no"}\n' * 2),
+    "a first column that is a list": (
+        "a.json",
+        '{"messages": [{"role": "user", "content": "Why?"}], "response_a": "yes, so", "response_b": "no"}\n' * 2,
+    ),
+    "an array in .jsonl": ("a.jsonl", '[\n{"query": "Why?", "response_a": "yes, so", "response_b": "no"}]'),
+    "semicolons": ("a.csv", "query;response_a;response_b\nWhy?;yes, so;no\n"),
+    "tabs in .csv": ("a.csv", "query\tresponse_a\tresponse_b\nWhy?\tyes, so\tno\n"),
+    "a table by another name": ("a.dat", 'query,response_a,response_b\nWhy?,"yes, so",no\n'),
+    "JSON in a cell": (
+        "a.csv",
+        'messages,response_a,response_b\n"[{""role"": ""user"", ""content"": ""Why?""}]","yes, so",no\n',
+    ),
+    "a list a turn in cells": ("a.csv", 'prompt,response_a,response_b\n"[""Why?""]","[""yes, so""]","[""no""]"\n'),
+    "NaN for what is missing": (
+        "a.jsonl",
+        '{"id": NaN, "query": "Why?", "response_a": "yes, so", "response_b": "no", "model_a": NaN, "label": NaN}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), FORMS.values(), ids=FORMS)
+def test_a_file_s_form_is_found_by_trying(name: str, text: str, tmp_path: Path) -> None:
+    (path := tmp_path / name).write_text(text)
+    for item in of(path):
+        found = item.comparison
+        assert (found.dialogue.query, found.response_a, found.response_b, item.failure) == (*PAIR, None)
+        assert (found.model_a, found.group, found.label) == ("", None, None)
+        assert found.id.startswith("a:000000")
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (('"I came, I saw', "so"), ('"I came, I saw', "so")),
+        (("a", 'he said "b"'), ("a", 'he said "b"')),
+        (("a", '"he said ""b"""'), ("a", 'he said "b"')),
+        (("a", '"two\nlines"'), ("a", "two\nlines")),
+    ],
+)
+def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str, str], tmp_path: Path) -> None:
+    """The row after it, which closes the quotation, is a row of its own."""
+    rows = ("query\tresponse_a\tresponse_b", "\t".join(("Why?", *said)), "How?\tI conquered\tx")
+    (path := tmp_path / "a.tsv").write_text("\n".join(rows) + '\nWho?\tcame"\tx\n' * ('"I' in said[0]))
+    found = [(i.comparison.response_a, i.comparison.response_b) for i in of(path)]
+    assert found[:2] == [read, ("I conquered", "x")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        (
+            "a.csv",
+            "query,response_a,response_b,response_a\nq,a,b,c\n",
+            r"a\.csv:1: two columns are called 'response_a'",
+        ),
+        ("a.tsv", "query\tquery\nq\ta\n", "two columns are called 'query'"),
+        (
+            "a.jsonl",
+            '{"query": "q", "response_a": "a", "response_b": "b", "response_a": "c"}',
+            "'response_a' stands tw",
+        ),
+        ("a.json", '[{"query": "q", "query": "b"}]', r"a\.json:row 1: .*'query' stands twice"),
+        ("a.csv", 'query,response_a,response_b\n"[""a"",""b""]","[""c"", null]","[""e"",""f""]"\n', "lists of 2 turns"),
+        ("a.jsonl", '{"query": ["a"], "response_a": [null], "response_b": ["b"]}', "response_a, found nothing"),
+    ],
+)
+def test_what_may_be_meant_in_two_ways_is_refused(name: str, text: str, told: str, tmp_path: Path) -> None:
+    (path := tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=told):
+        of(path)
+
+
+def test_trl_s_preferences_are_comparisons_whose_better_side_is_drawn(tmp_path: Path) -> None:
+    """Each of TRL's forms: texts, messages, and messages that hold the prompt."""
+
+    def said(*texts: str) -> list[dict[str, str]]:
+        return [{"role": r, "content": t} for r, t in zip(("user", "assistant"), texts, strict=False)]
+
+    texts = [{"prompt": f"q{i}", "chosen": f"good {i}", "rejected": f"bad {i}"} for i in range(20)]
+    messages = [
+        {"prompt": said(r["prompt"]), **{n: [said("", r[n])[1]] for n in ("chosen", "rejected")}} for r in texts
+    ]
+    whole = [{n: said(r["prompt"], r[n]) for n in ("chosen", "rejected")} for r in texts]
+    found = [of(lines(tmp_path / "a.jsonl", rows)) for rows in (texts, messages, whole)]
+    assert found[0] == found[1] == found[2]
+    labels = [item.comparison.label for item in found[0]]
+    assert set(labels) == {"A", "B"}
+    for i, item in enumerate(found[0]):
+        better = item.comparison if item.comparison.label == "A" else item.comparison.swapped()
+        assert (better.dialogue.query, better.response_a, better.response_b) == (f"q{i}", f"good {i}", f"bad {i}")
 
 
 def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(tmp_path: Path) -> None:

@@ -147,6 +147,42 @@ def test_labels_come_back_as_given_ones_that_train_and_measure(tool: str, tmp_pa
         assert [r["label"] for r in read_rows(place, name)] == ["A", "B", None, None]
 
 
+@pytest.mark.parametrize(
+    ("votes", "label"),
+    [
+        ([(7, "A"), (7, "A"), (8, "B")], None),
+        ([(7, "A"), (7, "B")], "B"),
+        ([(7, "A"), (8, "B"), (9, "B")], "B"),
+        ([(None, "A"), (None, "A"), (8, "B")], "A"),
+        ([({"id": 1}, "A"), ({"id": 1}, "B")], "B"),
+    ],
+)
+def test_people_are_counted_and_not_their_annotations(votes: list[tuple[Any, str]], label: str | None) -> None:
+    def result(choice: str) -> list[Any]:
+        return [{"from_name": "label", "type": "choices", "value": {"choices": [choice]}}]
+
+    annotations = [{"completed_by": who, "result": result(choice)} for who, choice in votes]
+    assert label_studio({"data": {}, "annotations": annotations})["label"] == label
+    answers = [{"user_id": who, "value": choice} for who, choice in votes]
+    assert argilla({"fields": {}, "responses": {"label": answers}})["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("tool", "row"),
+    [
+        ("label_studio", {"data": {}, "annotations": 5}),
+        ("label_studio", {"data": {}, "annotations": [{"result": [{"from_name": "label", "type": "choices"}]}]}),
+        ("argilla", {"fields": {}, "responses": {"label": [5]}}),
+        ("argilla", {"fields": {}, "responses": [5]}),
+        ("questions", {"turns": 5}),
+    ],
+)
+def test_a_row_of_no_known_shape_is_one_sentence_with_its_file_and_row(tool: str, row: Any, tmp_path: Path) -> None:
+    path = lines(tmp_path / "export.jsonl", [row])
+    with pytest.raises(DataError, match=r"export\.jsonl:1: (cannot be read \(\w+Error: |expected )"):
+        list(read_comparisons(SourceConfig(path=str(path), format=tool), "key", labelled=None))
+
+
 def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:
     with pytest.raises(RowError, match="task of Label Studio"):
         label_studio({"query": "x"})
