@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 from judgetrain.errors import DataError
 
@@ -179,7 +179,7 @@ def table(path: Path) -> Iterator[Row]:
             tabs = first.count("\t")
             plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
             file.seek(0)
-            quoting = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+            quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
             rows = csv.reader(file, delimiter=between, quoting=quoting, strict=True)
             if between != expected:
                 log.warning("%s: read as a table with %r between its columns", path, between)

@@ -98,7 +98,7 @@ BAD = [
     ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
     *(
         (f'{{"{name}": "half \\ud83d", "query": "a"}}', "not_utf8", "half of a surrogate pair")
-        for name in ('query": "x", "note', "id", "category", "reference")
+        for name in ("note", "id", "category", "reference")
     ),
     ('{"query": "a", "query": "b"}', "repeated_key", "the key 'query' stands twice"),
     ('{"query": "a", "note": ' + "9" * 4301 + "}", "not_json", "Exceeds the limit"),
