@@ -18,9 +18,9 @@ Step = Literal[
     "score",
     "response",
     "correction",
-    "one_step",
-    "at_once",
-    "rating",
+    "pairwise",
+    "single_token",
+    "pointwise",
     "preference",
 ]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]

@@ -41,8 +41,8 @@ class EvaluateConfig(LimitsConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (one_step:base, at_once:base, rating:teacher, one_step:DIR), a judge asked in another "
-        "way (dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
+        "directory asked once (pairwise:base, single_token:base, pointwise:teacher, pairwise:DIR), a judge asked in "
+        "another way (dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
         "to the benchmark's own labels), and stored:NAME",
         content=beside(method_directory),
@@ -57,7 +57,7 @@ class EvaluateConfig(LimitsConfig):
     )
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
-        "the model of methods external, one_step:external, rating:external",
+        "the model of methods external, pairwise:external, pointwise:external",
         active_if=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
     partial: bool = key(
@@ -65,11 +65,13 @@ class EvaluateConfig(LimitsConfig):
         "where nothing came out to train a judge on, evaluate those before it and say why, rather than fail",
         in_fingerprint=False,
     )
-    one_step: OnceConfig = key(
-        OnceConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("one_step")
+    pairwise: OnceConfig = key(
+        OnceConfig, "methods pairwise:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("pairwise")
     )
-    rating: OnceConfig = key(
-        OnceConfig("rating"), "methods rating:MODEL: each response rated by itself", active_if=_has_kind("rating")
+    pointwise: OnceConfig = key(
+        OnceConfig("pointwise"),
+        "methods pointwise:MODEL: each response rated by itself",
+        active_if=_has_kind("pointwise"),
     )
     dev_share: float = key(
         0.0,

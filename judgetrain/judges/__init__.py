@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.factory import load_judge
     from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
-    from judgetrain.judges.kinds.prompted import AtOnceJudge, OneStepJudge, SingleRatingJudge
+    from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, SingleTokenJudge
     from judgetrain.judges.kinds.scorer import ScorerJudge
     from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -16,7 +16,7 @@ _PLACES = {
     "judges.base": ("Cost", "Judge", "Prediction"),
     "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge"),
     "judges.kinds.branching": ("BranchingJudge",),
-    "judges.kinds.prompted": ("AtOnceJudge", "OneStepJudge", "SingleRatingJudge"),
+    "judges.kinds.prompted": ("SingleTokenJudge", "PairwiseJudge", "PointwiseJudge"),
     "judges.kinds.scorer": ("ScorerJudge",),
     "judges.factory": ("load_judge",),
     "schema": ("Comparison", "Dialogue", "Message"),
@@ -24,7 +24,6 @@ _PLACES = {
 
 __all__ = [
     "BASELINES",
-    "AtOnceJudge",
     "BranchingJudge",
     "Comparison",
     "Cost",
@@ -33,11 +32,12 @@ __all__ = [
     "Judge",
     "LongerJudge",
     "Message",
-    "OneStepJudge",
+    "PairwiseJudge",
+    "PointwiseJudge",
     "Prediction",
     "RandomJudge",
     "ScorerJudge",
-    "SingleRatingJudge",
+    "SingleTokenJudge",
     "load_judge",
 ]
 

@@ -49,16 +49,16 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
                 f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
             )
         engine.check(where)
-        if method.kind == "at_once" and isinstance(engine, TransformersEngineConfig):
+        if method.kind == "single_token" and isinstance(engine, TransformersEngineConfig):
             check_package("xgrammar", f"an enforced form ({method.text})")
     else:
         asked = (settings.judge or JudgeConfig()).changed(**method.asking)
         forced = "judge.constrained=true, +constrained" if asked.constrained else ""
-        check_asking(engine, method.text if method.kind == "at_once" else forced)
+        check_asking(engine, method.text if method.kind == "single_token" else forced)
         if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
             check_lengths(asked, method.target if method.is_directory else settings.base_path, method.text)
-    if engine.computes and (method.kind == "at_once" or "expected" in method.options):
-        instead = "" if method.kind == "at_once" else "leave out +expected or "
+    if engine.computes and (method.kind == "single_token" or "expected" in method.options):
+        instead = "" if method.kind == "single_token" else "leave out +expected or "
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
             f"{instead}choose transformers, vllm or openai"
@@ -79,7 +79,7 @@ def _check_directory(method: Method, key: str) -> None:
         return
     if not (directory / PROMPTS).is_file():
         inside = directory / "model"
-        hint = f"; did you mean {inside}?" if (inside / PROMPTS).is_file() else ": one asked once is one_step:DIRECTORY"
+        hint = f"; did you mean {inside}?" if (inside / PROMPTS).is_file() else ": one asked once is pairwise:DIRECTORY"
         raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge{hint}")
     load_prompt_set(directory / PROMPTS)
 

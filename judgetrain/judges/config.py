@@ -168,7 +168,7 @@ class OnceConfig:
     """How a judge that is asked once is asked."""
 
     prompts: str = key(
-        "one_step",
+        "pairwise",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
         content=in_place(prompt_path),
     )

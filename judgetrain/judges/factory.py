@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 FORMS = (
-    "a judge's directory, its id on the Hub (OWNER/NAME), one_step:MODEL, at_once:MODEL or rating:MODEL (a directory, "
-    "a Hub id, or with engine= a server's model), external or one_step:external (whatever engine= is), "
+    "a judge's directory, its id on the Hub (OWNER/NAME), pairwise:MODEL, single_token:MODEL or pointwise:MODEL (a "
+    "directory, a Hub id, or with engine= a server's model), external or pairwise:external (whatever engine= is), "
     "scorer:NAME (with model=)"
 )
 C = TypeVar("C")
@@ -233,9 +233,9 @@ def load_judge(
 
     Args:
         name: a directory that training wrote (``.../model``, or the artifact that holds it); the id of such a judge on
-            the Hub; ``one_step:MODEL``, ``at_once:MODEL`` or ``rating:MODEL``; ``external`` or ``one_step:external``,
-            which ask ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline (``longer``). Options may
-            follow a branching judge's name, as in ``./my-judge+sampled@3``.
+            the Hub; ``pairwise:MODEL``, ``single_token:MODEL`` or ``pointwise:MODEL``; ``external`` or
+            ``pairwise:external``, which ask ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline
+            (``longer``). Options may follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
         aggregation: how branches become a verdict; None: as the run that trained the judge has it, else ``vote``.
@@ -326,7 +326,7 @@ class _Named:
         """The engine of ``external`` and ``teacher``, which is given."""
         if method.target not in EXTERNAL:
             place = (
-                f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "one_step:DIR"
+                f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "pairwise:DIR"
             )
             raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
         if self.given is None:
@@ -368,7 +368,7 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
         if (place / FILE).is_file():
             return place
     raise ConfigError(
-        f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is one_step:{name}"
+        f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is pairwise:{name}"
     )
 
 

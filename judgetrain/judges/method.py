@@ -41,7 +41,7 @@ READ_ONLY = ("strict", "summed")
 """Options that change how answers are read, and nothing that is asked."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
-ASKED_ONCE = ("one_step", "at_once", "rating")
+ASKED_ONCE = ("pairwise", "single_token", "pointwise")
 """The kinds of methods that ask a model once, by a prompt of their own."""
 _PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
@@ -68,7 +68,7 @@ class Method:
     """One way to compare two responses.
 
     Args:
-        kind: ``branching``, ``one_step``, ``at_once``, ``rating``, ``scorer``, ``stored`` or ``baseline``.
+        kind: ``branching``, ``pairwise``, ``single_token``, ``pointwise``, ``scorer``, ``stored`` or ``baseline``.
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
         options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
@@ -84,7 +84,7 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """The method that a string names: ``dpo``, ``dpo+sampled``, ``one_step:base``, ``scorer:sentprob``, ``./DIR``.
+        """The method that a string names: ``dpo``, ``dpo+sampled``, ``pairwise:base``, ``scorer:sentprob``, ``./DIR``.
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """

@@ -64,13 +64,13 @@ class ModelSettings(StageSettings):
     base_path: str = at("train.base.path", in_fingerprint=False)
     teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
-    one_step: OnceConfig | None = at("evaluate.one_step", active_if=_has("one_step"))
-    rating: OnceConfig | None = at("evaluate.rating", active_if=_has("rating"))
+    pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=_has("pairwise"))
+    pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=_has("pointwise"))
     scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
     world: WorldConfig | None = at("dialogues.world", active_if=_world)
     eval_comparisons: int | None = at("dialogues.world.eval_comparisons", active_if=_world)
 
-    at_once: ClassVar[OnceConfig] = OnceConfig("at_once", SamplingConfig(0.0, 1.0, 2))
+    single_token: ClassVar[OnceConfig] = OnceConfig("single_token", SamplingConfig(0.0, 1.0, 2))
     """A letter and the end of the text, greedily."""
     whole_trees: ClassVar[bool] = False
     """Whether every branch is to be judged, also where ``judge.early_stop`` would do with fewer."""
@@ -92,7 +92,7 @@ class ModelSettings(StageSettings):
 
     @property
     def asks(self) -> Any:
-        """What has the fields ``one_step``, ``at_once`` and ``rating``."""
+        """What has the fields ``pairwise``, ``single_token`` and ``pointwise``."""
         return self
 
     @property

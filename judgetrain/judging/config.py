@@ -18,7 +18,7 @@ class VerdictsConfig(LimitsConfig):
         "dpo",
         "who judges, as in evaluate.methods: base, initial, sft, dpo, rl, teacher, external, a judge's directory or "
         "its id on the Hub (@3 behind any of these: 3 branches in place of one), the same or any model asked once "
-        "(one_step:DIR, at_once:DIR), scorer:NAME, or random, first, longer",
+        "(pairwise:DIR, single_token:DIR), scorer:NAME, or random, first, longer",
         content=beside(method_directory),
     )
     source: SourceConfig = key(

@@ -76,8 +76,8 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         baselines = ", ".join(name for name in BASELINES if name != "surface")
         raise ConfigError(
             f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
-            f"directory (./NAME) or its id on the Hub, one_step:, at_once: and rating: before any of these or a "
-            f"model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
+            f"directory (./NAME) or its id on the Hub, pairwise:, single_token: and pointwise: before any of these or "
+            f"a model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
         )
 
 

@@ -69,8 +69,8 @@ class ExternalConfig(LimitsConfig):
 
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "the judge, as a rule type openai")
     prompts: str = key(
-        "one_step",
-        "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
+        "pairwise",
+        "a set with a step pairwise (it compares the responses) or preference (it prefers one of two critiques, as in "
         "the paper's table 9): a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
         content=in_place(prompt_path),
     )

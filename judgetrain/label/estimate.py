@@ -68,9 +68,9 @@ def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> dict[S
     costs = _Costs(prompts, settings.sampling.max_new_tokens)
     for case in cases:
         shown = case.comparison
-        if dialect == "one_step":
+        if dialect == "pairwise":
             responses = {"response_a": shown.response_a, "response_b": shown.response_b}
-            costs.ask("one_step", slots_of(shown) | responses, 2)
+            costs.ask("pairwise", slots_of(shown) | responses, 2)
         for conflict in case.conflicts:
             costs.ask("preference", conflict.slots, 2)
     return dict(costs)

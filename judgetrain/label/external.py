@@ -1,6 +1,6 @@
 """Labels by an external judge, asked in both orders (branching paper, section 4.4: LLM-as-a-Judge).
 
-It compares the responses themselves (a prompt set with a step ``one_step``), which gives labels. Or it says which of
+It compares the responses themselves (a prompt set with a step ``pairwise``), which gives labels. Or it says which of
 two critiques with different verdicts, written under one criterion and guideline, is the sounder one (``preference``,
 the paper's table 9): each preference that holds in both orders is a preference pair, and the branches label.
 """
@@ -67,7 +67,7 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
     """
     path = prompt_file(config.prompts)
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    dialect: Dialect = "preference" if any(line.startswith("preference:") for line in lines) else "one_step"
+    dialect: Dialect = "preference" if any(line.startswith("preference:") for line in lines) else "pairwise"
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
@@ -119,7 +119,7 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
         conflicts = list(conflicting(tree)) if dialect == "preference" else []
         rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
         chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
-        if dialect == "one_step" or chosen:
+        if dialect == "pairwise" or chosen:
             yield Case(tree.comparison, tuple(chosen), ensemble.verdict)
 
 
@@ -150,9 +150,9 @@ def _questions(conflict: Conflict) -> list[Question]:
 
 def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
     """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
-    step: Step = "one_step" if dialect == "one_step" else "preference"
+    step: Step = "pairwise" if dialect == "pairwise" else "preference"
     read: Read = read_preference
-    if step == "one_step":
+    if step == "pairwise":
         asked = [[[*pairwise_questions(case.comparison)]] for case in cases]
         read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
     else:

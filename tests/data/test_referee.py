@@ -32,7 +32,7 @@ def completed(step: Step, slots: dict[str, str], **settings: float) -> str:
 def test_without_errors_it_gives_the_labels() -> None:
     for item in ITEMS[:60]:
         slots = {"query": item.dialogue.query, "response_a": item.response_a, "response_b": item.response_b}
-        assert read_verdict(completed("one_step", slots, error_rate=0.0)).value == item.label
+        assert read_verdict(completed("pairwise", slots, error_rate=0.0)).value == item.label
 
 
 @pytest.mark.parametrize("error_rate", [0.2, 0.6])
@@ -42,7 +42,7 @@ def test_it_errs_as_often_as_stated_and_leans_to_the_first(error_rate: float) ->
     draws = 0
     for item in ITEMS:
         for _ in range(4):
-            text = referee.one_step(item.dialogue.query, item.response_a, item.response_b, rng)
+            text = referee.pairwise(item.dialogue.query, item.response_a, item.response_b, rng)
             draws += 1
             if (verdict := read_verdict(text).value) != item.label:
                 wrong[verdict] += 1
@@ -60,7 +60,7 @@ def test_ratings_follow_the_hidden_rule(scale: tuple[int, int]) -> None:
         grades = [independent_grade(item.response_a, rule[name]) for name in ("primary", "secondary")]
         slots = {"query": item.dialogue.query, "response": item.response_a}
         ends = {"lowest": str(lowest), "highest": str(highest)}
-        rating = read_rating(completed("rating", slots | ends, error_rate=0.0), lowest, highest).value
+        rating = read_rating(completed("pointwise", slots | ends, error_rate=0.0), lowest, highest).value
         assert rating == lowest + round((2 * grades[0] + grades[1]) / 6 * (highest - lowest))
         seen.add(rating)
     assert {lowest, highest} <= seen

@@ -62,7 +62,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
 
 
 def reply(request, occurrence):  # type: ignore[no-untyped-def]
-    if request.step == "rating":
+    if request.step == "pointwise":
         return f"[[{1 + number(request.slots['response']) % 5}]]"
     draw = number(request.slots["response_a"])
     return "hm" if draw % 9 == 0 else f"[[{'ABC'[draw % 3]}]]"
@@ -75,30 +75,31 @@ def run(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
 def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, made: Made) -> None:
     (tmp_path / "mine").mkdir()
     config.evaluate.methods = [
-        *("one_step:base", "rating:teacher", "one_step:external", "rating:sft", f"one_step:{tmp_path}/mine", "random")
+        *("pairwise:base", "pointwise:teacher", "pairwise:external", "pointwise:sft"),
+        *(f"pairwise:{tmp_path}/mine", "random"),
     ]
     (tmp_path / "sft" / "model").mkdir(parents=True)
     out = run(config, {"sft": tmp_path / "sft"}, tmp_path / "out")
     assert made == [
-        ("one_step:base", "the-base"),
-        ("rating:teacher", "the-teacher"),
-        ("one_step:external", "the-external"),
-        ("rating:sft", str(tmp_path / "sft" / "model")),
-        ("one_step:mine", str(tmp_path / "mine")),
+        ("pairwise:base", "the-base"),
+        ("pointwise:teacher", "the-teacher"),
+        ("pairwise:external", "the-external"),
+        ("pointwise:sft", str(tmp_path / "sft" / "model")),
+        ("pairwise:mine", str(tmp_path / "mine")),
     ]
     rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
-    asked = list(read_rows(out, "replies-pairs-one_step.base"))
+    asked = list(read_rows(out, "replies-pairs-pairwise.base"))
     assert len(asked) == 20
     verdicts = [{r["shown"]: r["answer"] for r in row["replies"]} for row in asked]
     labels = ["AB"[i % 2] for i in range(20)]
     expected = sum(v["AB"] == v["BA"] == y for v, y in zip(verdicts, labels, strict=True)) / 20
-    assert rows["one_step:base"]["agreement"] == pytest.approx(expected, abs=1e-6)
-    assert rows["one_step:base"]["parse_failures"] == sum(list(v.values()).count(None) for v in verdicts) > 0
-    assert rows["one_step:base"]["failures"] == {"no_verdict": rows["one_step:base"]["parse_failures"]}
-    assert (rows["one_step:base"]["calls"], rows["rating:teacher"]["calls"]) == (1, 2)
-    assert rows["rating:teacher"]["consistency"] == 1
-    assert rows["one_step:base"]["branches"] == 0
-    assert 0 < rows["one_step:base"]["seconds"] < 1
+    assert rows["pairwise:base"]["agreement"] == pytest.approx(expected, abs=1e-6)
+    assert rows["pairwise:base"]["parse_failures"] == sum(list(v.values()).count(None) for v in verdicts) > 0
+    assert rows["pairwise:base"]["failures"] == {"no_verdict": rows["pairwise:base"]["parse_failures"]}
+    assert (rows["pairwise:base"]["calls"], rows["pointwise:teacher"]["calls"]) == (1, 2)
+    assert rows["pointwise:teacher"]["consistency"] == 1
+    assert rows["pairwise:base"]["branches"] == 0
+    assert 0 < rows["pairwise:base"]["seconds"] < 1
     names = {r["method"] for r in pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist()}
     assert names == {*rows} and len(rows) == 6
     made.clear()
@@ -107,17 +108,17 @@ def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, 
 
 
 def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
-    config.evaluate.methods = ["rating:initial", "one_step:dpo", "random"]
+    config.evaluate.methods = ["pointwise:initial", "pairwise:dpo", "random"]
     assert [*Pipeline(config).needed("evaluate")][-5:] == ["label", "sft", "reference", "dpo", "evaluate"]
-    config.evaluate.methods = ["one_step:external"]
+    config.evaluate.methods = ["pairwise:external"]
     assert [*Pipeline(config).needed("evaluate")] == ["evaluate"]
 
 
 def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Config, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text((Path(stage.__file__).parents[1] / "judges/prompting/prompt_sets/one_step.yaml").read_text())
-    config.output_dir, config.evaluate.one_step.prompts = str(tmp_path / "outputs"), str(path)
-    config.evaluate.methods = ["one_step:external"]
+    path.write_text((Path(stage.__file__).parents[1] / "judges/prompting/prompt_sets/pairwise.yaml").read_text())
+    config.output_dir, config.evaluate.pairwise.prompts = str(tmp_path / "outputs"), str(path)
+    config.evaluate.methods = ["pairwise:external"]
     before = Pipeline(config).plan("evaluate").fingerprint
     assert Pipeline(config).plan("evaluate").fingerprint == before
     path.write_text(path.read_text().replace("once", "one time"))
@@ -127,17 +128,17 @@ def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Conf
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda e: setattr(e, "methods", ["one_step:nobody"]), r"methods='one_step:nobody': allowed are base"),
-        (lambda e: setattr(e, "methods", ["one_step:random"]), r"methods='one_step:random': allowed are base"),
-        (lambda e: setattr(e.one_step, "prompts", "compact"), r"step 'one_step' needs a 'user' template"),
-        (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(auto_j, one_step\)"),
+        (lambda e: setattr(e, "methods", ["pairwise:nobody"]), r"methods='pairwise:nobody': allowed are base"),
+        (lambda e: setattr(e, "methods", ["pairwise:random"]), r"methods='pairwise:random': allowed are base"),
+        (lambda e: setattr(e.pairwise, "prompts", "compact"), r"step 'pairwise' needs a 'user' template"),
+        (lambda e: setattr(e.pairwise, "prompts", "no"), r"evaluate\.pairwise\.prompts=no: .*\(auto_j, pairwise\)"),
         (lambda e: setattr(e.external, "model", ""), r"evaluate\.external\.model is empty"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_runs(
     config: Config, change: Callable[[EvaluateConfig], None], message: str
 ) -> None:
-    config.evaluate.methods = ["one_step:external"]
+    config.evaluate.methods = ["pairwise:external"]
     check(config, "evaluate")
     change(config.evaluate)
     with pytest.raises(ConfigError, match=message):
@@ -145,7 +146,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_runs(
 
 
 def test_a_missing_directory_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.evaluate.methods = [f"one_step:{tmp_path}/nowhere"]
+    config.evaluate.methods = [f"pairwise:{tmp_path}/nowhere"]
     with pytest.raises(ConfigError, match=r"evaluate\.methods.*nowhere'?: no such file"):
         Pipeline(config).plan("evaluate")
     monkeypatch.undo()
@@ -161,11 +162,11 @@ def test_the_reason_of_an_engines_error_is_kept_and_told(
             return [Completion(finish_reason="error", error="HTTP 500: out of order") for _ in requests]
 
     monkeypatch.setattr(registry, "make_engine", lambda *_, **__: Failing(reply))
-    config.evaluate.methods = ["one_step:external"]
+    config.evaluate.methods = ["pairwise:external"]
     directory = run(config, {}, tmp_path / "failing")
-    replies = [r for row in read_rows(directory, "replies-pairs-one_step.external") for r in row["replies"]]
+    replies = [r for row in read_rows(directory, "replies-pairs-pairwise.external") for r in row["replies"]]
     assert {(r["failure"], r["error"]) for r in replies} == {("error", "HTTP 500: out of order")}
     printed = capsys.readouterr().out
-    assert "one_step:external: 40 replies failed with an error; the first: HTTP 500: out of order" in printed
+    assert "pairwise:external: 40 replies failed with an error; the first: HTTP 500: out of order" in printed
     old = {k: v for k, v in replies[0].items() if k != "error"}
     assert Reply(**old).error == "", "rows of before"

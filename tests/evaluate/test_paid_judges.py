@@ -52,7 +52,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Config:
     address = f"http://127.0.0.1:{server.server_port}/v1"
     external = OpenAIEngineConfig(model="m", base_url=address, concurrency=1)
     evaluate = EvaluateConfig(
-        [BenchmarkConfig("b", source)], ["one_step:external", "external"], [1, 2], bootstrap=20, external=external
+        [BenchmarkConfig("b", source)], ["pairwise:external", "external"], [1, 2], bootstrap=20, external=external
     )
     correct = CorrectConfig(source, judge="external", engine=external)
     tree = TreeConfig(criteria=4, shard_size=1)
@@ -69,7 +69,7 @@ def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, con
     assert first.notes["spent"] == {"requests": CALLS, "prompt_tokens": 7 * CALLS, "generated_tokens": 3 * CALLS}
     second = evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=50)), "b")
     assert len(server.billed) == CALLS
-    for name in ("replies-b-one_step.external-00001-of-00002.jsonl", "trees-b-external-00001-of-00002.jsonl"):
+    for name in ("replies-b-pairwise.external-00001-of-00002.jsonl", "trees-b-external-00001-of-00002.jsonl"):
         assert (first.directory / name).samefile(second.directory / name), "taken over"
     rows = [
         [(r["method"], r["branches"], r["agreement"], r["seconds"]) for r in json.loads(path.read_text())]
@@ -82,11 +82,11 @@ def test_workers_share_what_judges_of_ones_own_say_beside_one_that_is_paid(
     server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = spread(monkeypatch)
-    config.evaluate.methods = ["one_step:external", "base", "scorer:sentprob"]
+    config.evaluate.methods = ["pairwise:external", "base", "scorer:sentprob"]
     config.train.base.path = "world"
     evaluated(config, "a")
     paid = {name for name, spread in shared.items() if not spread}
-    assert paid == {"replies-b-one_step.external"}
+    assert paid == {"replies-b-pairwise.external"}
     assert shared.keys() - paid == {"trees-b-base", "trees-b-attacks-base", "scores-b-single_pass"}
 
 
@@ -115,7 +115,7 @@ CHANGES: dict[str, Callable[[Config], Config]] = {
         c,
         evaluate=replace(
             c.evaluate,
-            one_step=replace(c.evaluate.one_step, sampling=replace(c.evaluate.one_step.sampling, max_new_tokens=9)),
+            pairwise=replace(c.evaluate.pairwise, sampling=replace(c.evaluate.pairwise.sampling, max_new_tokens=9)),
         ),
     ),
 }
@@ -123,7 +123,7 @@ CHANGES: dict[str, Callable[[Config], Config]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_replies_depend_on_is_asked_again(what: str, server: FaultyServer, config: Config) -> None:
-    config.evaluate.methods = ["one_step:external"]
+    config.evaluate.methods = ["pairwise:external"]
     evaluated(config, "a")
     evaluated(CHANGES[what](config), "b")
     assert len(server.billed) == 2 * 8
@@ -155,9 +155,9 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
     config.judge.guideline_tokens = 14  # half of it is what the server's guidelines have
     found = dict(rehearsed(EvaluateSettings.of(config)))
     assert server.bodies == []
-    assert list(found) == ["one_step:external (m)", "external (m)"]
+    assert list(found) == ["pairwise:external (m)", "external (m)"]
     made = {step: cost.calls for costs in found.values() for step, cost in costs.items()}
-    assert made == {"one_step": 8, "criteria": 4, "guideline": 8, "judgment": 16}
+    assert made == {"pairwise": 8, "criteria": 4, "guideline": 8, "judgment": 16}
     evaluated(config, "a")
     assert sum(made.values()) == CALLS == len(server.billed)
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])

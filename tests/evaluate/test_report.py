@@ -209,12 +209,12 @@ def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so(
     ("names", "expected"),
     [
         (
-            [("dpo", 1), ("dpo", 3), ("one_step:base", 0), ("scorer:sentprob", 0), ("longer", 0)],
-            {(("dpo", 3), ("dpo", 1))} | {(("dpo", 3), (n, 0)) for n in ("one_step:base", "scorer:sentprob", "longer")},
+            [("dpo", 1), ("dpo", 3), ("pairwise:base", 0), ("scorer:sentprob", 0), ("longer", 0)],
+            {(("dpo", 3), ("dpo", 1))} | {(("dpo", 3), (n, 0)) for n in ("pairwise:base", "scorer:sentprob", "longer")},
         ),
         (
-            [("rating:m", 0), ("stored:x", 0), ("first", 0)],
-            {(("rating:m", 0), ("stored:x", 0)), (("rating:m", 0), ("first", 0))},
+            [("pointwise:m", 0), ("stored:x", 0), ("first", 0)],
+            {(("pointwise:m", 0), ("stored:x", 0)), (("pointwise:m", 0), ("first", 0))},
         ),
         ([("random", 0)], set()),
     ],

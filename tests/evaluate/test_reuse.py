@@ -180,11 +180,11 @@ def test_replies_and_scores_are_taken_over_too(
     world: tuple[Config, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reply(request: Request, occurrence: int) -> str:
-        return {"one_step": "[[A]]", "rating": "[[3]]"}.get(request.step) or noisy(request, occurrence)
+        return {"pairwise": "[[A]]", "pointwise": "[[3]]"}.get(request.step) or noisy(request, occurrence)
 
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(reply))
     config, inputs = world
-    asked = replace(config.evaluate, methods=["base", "one_step:base", "rating:sft", "scorer:sentprob"])
+    asked = replace(config.evaluate, methods=["base", "pairwise:base", "pointwise:sft", "scorer:sentprob"])
     config = replace(config, evaluate=asked, scorer=ScorerConfig(shard_size=8))
     config.train.base = replace(config.train.base, path="world")
     first, directory = evaluated(config, inputs, "a")
@@ -201,8 +201,8 @@ def test_replies_and_scores_are_taken_over_too(
     ]
     assert rows[0] == rows[1]
     prompts = Path(config.output_dir) / "asked.yaml"
-    prompts.write_text(prompt_file("one_step").read_text() + "\n# changed\n")
-    reworded = replace(asked, methods=["one_step:base"], one_step=replace(asked.one_step, prompts=str(prompts)))
+    prompts.write_text(prompt_file("pairwise").read_text() + "\n# changed\n")
+    reworded = replace(asked, methods=["pairwise:base"], pairwise=replace(asked.pairwise, prompts=str(prompts)))
     assert evaluated(replace(config, evaluate=reworded), inputs, "c")[0] == 40
     fewer = replace(config, evaluate=replace(asked, methods=["scorer:sentprob"]), scorer=ScorerConfig(shard_size=7))
     _, third = evaluated(fewer, inputs, "d")

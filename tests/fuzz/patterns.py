@@ -64,7 +64,7 @@ def patterns() -> Iterator[Found]:
                 else METHODS
             )
             yield from ((f"{name}.{variable}", pattern, how) for pattern in _held(value))
-    for name in packaged_sets("branching") + packaged_sets("one_step") + packaged_sets("rating"):
+    for name in packaged_sets("branching") + packaged_sets("pairwise") + packaged_sets("pointwise"):
         prompts = load_prompt_set(name, next(d for d in DIALECTS if name in packaged_sets(d)))
         yield from ((f"{name}.yaml", p, frozenset({"finditer"})) for p in prompts._headings.values() if p)
         yield from ((f"{name}.yaml", p, METHODS) for p in _held(prompts.reads))

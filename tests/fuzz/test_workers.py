@@ -32,12 +32,12 @@ STAGES = {
         "rl={labels: start, num_generations: 2, max_steps: 1}",
         *("rl.comparisons_per_step=2", "rl.per_device_train_batch_size=4", "rl.keep_best=false"),
     ),
-    "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
+    "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,pairwise:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
     "stress": (
         *("stress.source={type: world, name: world}", "stress.prompts=4", "stress.samples=3"),
         "stress.writer={type: transformers, model: {path: world}}",
-        "stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]",
+        "stress.methods=[dpo@1,dpo@2,pairwise:dpo,scorer:sentprob,random]",
     ),
     "correct": ("dialogues.world.eval_comparisons=8",),
     "selfeval": (

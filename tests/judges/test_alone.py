@@ -12,7 +12,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges import BranchingJudge, Judge, OneStepJudge, SingleRatingJudge
+from judgetrain.judges import BranchingJudge, Judge, PairwiseJudge, PointwiseJudge
 from judgetrain.judges.base import Plan
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -33,7 +33,7 @@ class Drawing(ScriptedEngine):
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         drawn = [number(seed, place) for place in places(requests)]
         asked = zip(drawn, requests, strict=True)
-        texts = [f"[[{'ABC'[n % 3] if r.step == 'one_step' else 1 + n % 10}]]" for n, r in asked]
+        texts = [f"[[{'ABC'[n % 3] if r.step == 'pairwise' else 1 + n % 10}]]" for n, r in asked]
         return [Completion(text=text, finish_reason="stop") for text in texts]
 
 
@@ -50,10 +50,10 @@ def branching(plan: Plan, early_stop: bool = False) -> Judge:
         branching("shared"),
         branching("independent"),
         branching("shared", early_stop=True),
-        OneStepJudge(Drawing(), sampling=AT_ONE),
-        SingleRatingJudge(Drawing(), sampling=AT_ONE),
+        PairwiseJudge(Drawing(), sampling=AT_ONE),
+        PointwiseJudge(Drawing(), sampling=AT_ONE),
     ],
-    ids=["shared", "independent", "early_stop", "one_step", "rating"],
+    ids=["shared", "independent", "early_stop", "pairwise", "pointwise"],
 )
 def test_what_is_sampled_for_a_row_depends_on_the_row_alone(judge: Judge) -> None:
     together = judge.compare_all(ROWS, 3)

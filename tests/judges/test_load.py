@@ -11,7 +11,7 @@ import pytest
 from judgetrain.engines import model_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError, JudgetrainError
-from judgetrain.judges import BranchingJudge, LongerJudge, OneStepJudge, ScorerJudge, SingleRatingJudge, load_judge
+from judgetrain.judges import BranchingJudge, LongerJudge, PairwiseJudge, PointwiseJudge, ScorerJudge, load_judge
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.factory import judge_directory
@@ -66,10 +66,10 @@ def test_the_artifact_that_holds_it_is_enough_and_so_is_a_name_without_a_slash(
 
 
 def test_any_model_is_asked_once() -> None:
-    judge = load_judge("one_step:world", max_new_tokens=3)
-    assert isinstance(judge, OneStepJudge) and judge.sampling.max_new_tokens == 3
+    judge = load_judge("pairwise:world", max_new_tokens=3)
+    assert isinstance(judge, PairwiseJudge) and judge.sampling.max_new_tokens == 3
     assert judge(*ASKED).consistent is None
-    assert isinstance(load_judge(f"rating:{WORLD_BASE}"), SingleRatingJudge)
+    assert isinstance(load_judge(f"pointwise:{WORLD_BASE}"), PointwiseJudge)
 
 
 def test_a_scorer_reads_the_model_given() -> None:
@@ -90,8 +90,8 @@ def test_an_endpoint_is_asked_once_or_for_branches() -> None:
         server.reply = lambda text: "[[A]]"
         url = f"http://127.0.0.1:{server.server_address[1]}/v1"
         engine = OpenAIEngineConfig(model="m", base_url=url, api_key_env="")
-        assert load_judge("one_step:external", engine=engine)(*ASKED).verdict == "inconsistent"
-        assert load_judge("one_step:other", engine=engine)(*ASKED).verdict == "inconsistent"
+        assert load_judge("pairwise:external", engine=engine)(*ASKED).verdict == "inconsistent"
+        assert load_judge("pairwise:other", engine=engine)(*ASKED).verdict == "inconsistent"
         assert {request["model"] for request in server.bodies} == {"m", "other"}
         judge = load_judge("external", engine=engine, branches=2)
         assert isinstance(judge, BranchingJudge) and judge(*ASKED).verdict == "unreadable"
@@ -122,16 +122,16 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         ("./nowhere", {}, r"\./nowhere: there is no such directory"),
         ("me/judge", {}, "me/judge: there is no such directory, and of the Hub: HF_HUB_OFFLINE is set"),
         ("dpo", {}, "'dpo' is a model of a run: give its directory, as outputs/artifacts/dpo/FINGERPRINT"),
-        ("one_step:base", {}, "'one_step:base' is a model of a run"),
-        ("one_step:", {}, "'one_step:' is no judge"),
+        ("pairwise:base", {}, "'pairwise:base' is a model of a run"),
+        ("pairwise:", {}, "'pairwise:' is no judge"),
         ("stored:x", {}, "'stored:x' is no judge"),
         ("external", {}, "'external' needs engine="),
         ("external", {"engine": OpenAIEngineConfig()}, r"engine\.model is empty"),
         ("scorer:sentprob", {}, "name it with model="),
         ("scorer:nothing", {"model": "world"}, "'nothing' is no scorer"),
         ("longer", {"temperature": 1.0}, "'longer' has no setting temperature"),
-        ("one_step:world", {"rubric": "first"}, "rubric: there is no such setting here; there are temperature"),
-        ("one_step:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),
+        ("pairwise:world", {"rubric": "first"}, "rubric: there is no such setting here; there are temperature"),
+        ("pairwise:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),
     ],
 )
 def test_what_names_no_judge_is_refused(name: str, how: dict[str, Any], message: str) -> None:
@@ -149,5 +149,5 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             load_judge(trained, **how)
-    with pytest.raises(ConfigError, match=r"holds no prompts\.yaml.*one_step:"):
+    with pytest.raises(ConfigError, match=r"holds no prompts\.yaml.*pairwise:"):
         load_judge(WORLD_BASE)

@@ -89,9 +89,9 @@ def trained(directory: Path, criteria: int = 3) -> Path:
         (["random", "scorer:sentprob", "stored:x"], {"teacher", "external", "engine", "prompts", "judge", "criteria"}),
         (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
         (["base"], {"teacher", "external"}),
-        (["one_step:base"], {"teacher", "external", "prompts", "judge", "criteria"}),
+        (["pairwise:base"], {"teacher", "external", "prompts", "judge", "criteria"}),
         (["teacher"], {"base", "external", "engine"}),
-        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts", "judge", "criteria"}),
+        (["pairwise:external", "pointwise:teacher"], {"base", "engine", "prompts", "judge", "criteria"}),
         (["external", "dpo"], {"base", "teacher"}),
         (["base", "teacher", "external"], set()),
     ],
@@ -102,7 +102,7 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     settings = Settings.of(config)
     assert {name for name in names if getattr(settings, name) is None} == unused
     kinds = {Method.parse(text).kind for text in methods}
-    for kind in ("one_step", "rating", "scorer"):
+    for kind in ("pairwise", "pointwise", "scorer"):
         assert (getattr(settings, kind) is None) == (kind not in kinds)
     assert settings.world is None
     assert settings.judge == (None if "judge" in unused else config.judge)
@@ -177,25 +177,25 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
 
 def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: Made, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    method = Method.parse(f"rating:{tmp_path}/plain")
+    method = Method.parse(f"pointwise:{tmp_path}/plain")
     found = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
     judge = found.judge(method)
-    assert (judge.name, judge.dialect) == ("rating:plain", "rating")
+    assert (judge.name, judge.dialect) == ("pointwise:plain", "pointwise")
     with pytest.raises(ConfigError, match=r"plain holds no prompts\.yaml: it is no trained judge"):
         found.judge(Method.parse(f"{tmp_path}/plain"))
     with pytest.raises(ConfigError, match="nowhere is no directory"):
-        found.engine(Method.parse(f"one_step:{tmp_path}/nowhere"))
+        found.engine(Method.parse(f"pairwise:{tmp_path}/nowhere"))
 
 
 def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> None:
-    methods = map(Method.parse, ["dpo", "random", "one_step:initial", "base", "./sft", "dpo+expected"])
+    methods = map(Method.parse, ["dpo", "random", "pairwise:initial", "base", "./sft", "dpo+expected"])
     assert judges_of(methods) == ["initial", "dpo"]
 
 
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("one_step:nobody", r"evaluate\.methods='one_step:nobody': allowed are base, teacher"),
+        ("pairwise:nobody", r"evaluate\.methods='pairwise:nobody': allowed are base, teacher"),
         ("base", r"train\.base\.path is empty"),
         ("external", r"evaluate\.external\.model is empty"),
         ("teacher+expected", r"teacher\.engine\.type=world: gives no probabilities"),
@@ -219,7 +219,7 @@ def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
     (place.parents[1] / "refs").mkdir()
     (place.parents[1] / "refs" / "main").write_text("a" * 40)
     method, found = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
-    assert method.on_hub and not Method.parse("./me/judge").on_hub and not Method.parse("one_step:base").on_hub
+    assert method.on_hub and not Method.parse("./me/judge").on_hub and not Method.parse("pairwise:base").on_hub
     assert found.judge(method, 2).options.steps.criteria == 3
     assert made[0][1] == str(place)
     assert found.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]

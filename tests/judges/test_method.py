@@ -20,17 +20,17 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("./mine", BRANCHING, "./mine", (), "mine"),
         ("./mine/", BRANCHING, "./mine/", (), "mine"),
         ("/judges/a.b", BRANCHING, "/judges/a.b", (), "a.b"),
-        ("a/one_step:b", BRANCHING, "a/one_step:b", (), "one_step:b"),
+        ("a/pairwise:b", BRANCHING, "a/pairwise:b", (), "pairwise:b"),
         ("./a+b", BRANCHING, "./a+b", (), "a+b"),
         ("dpo+sampled", BRANCHING, "dpo", ("sampled",), "dpo+sampled"),
         ("dpo+greedy+expected", BRANCHING, "dpo", ("greedy", "expected"), "dpo+greedy+expected"),
         ("./mine+parsed", BRANCHING, "./mine", ("parsed",), "mine+parsed"),
         (ARTIFACT, BRANCHING, ARTIFACT, (), "dpo-012345"),
         (f"{ARTIFACT}+constrained", BRANCHING, ARTIFACT, ("constrained",), "dpo-012345+constrained"),
-        ("one_step:base", "one_step", "base", (), "one_step:base"),
-        ("rating:./models/mine", "rating", "./models/mine", (), "rating:mine"),
-        (f"rating:{ARTIFACT}", "rating", ARTIFACT, (), "rating:dpo-012345"),
-        ("one_step:base+expected", "one_step", "base+expected", (), "one_step:base+expected"),
+        ("pairwise:base", "pairwise", "base", (), "pairwise:base"),
+        ("pointwise:./models/mine", "pointwise", "./models/mine", (), "pointwise:mine"),
+        (f"pointwise:{ARTIFACT}", "pointwise", ARTIFACT, (), "pointwise:dpo-012345"),
+        ("pairwise:base+expected", "pairwise", "base+expected", (), "pairwise:base+expected"),
         ("scorer:sentprob", "scorer", "sentprob", (), "scorer:sentprob"),
         ("stored:a/b", "stored", "a/b", (), "stored:a/b"),
         ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
@@ -45,7 +45,7 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
     assert method.name == name
     assert method.file_name == name.replace(":", ".")
     assert method.has_branches == (kind == BRANCHING)
-    assert method.names_model == (kind in (BRANCHING, "one_step", "rating") and (target in TARGETS or "/" in target))
+    assert method.names_model == (kind in (BRANCHING, "pairwise", "pointwise") and (target in TARGETS or "/" in target))
     assert method.is_directory == (method.names_model and "/" in target)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.settings import EvaluateSettings
-from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
+from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
 from judgetrain.pipeline.config import Config
@@ -35,7 +35,7 @@ So, the final decision is {}."""
     ],
 )
 def test_auto_js_final_decision(said: str, verdict: str | None, failure: str | None) -> None:
-    reads = load_prompt_set("auto_j", "one_step").reads
+    reads = load_prompt_set("auto_j", "pairwise").reads
     assert reads is not None
     found = reads.verdict(AUTO_J.format(said))
     assert (found.value, found.failure) == (verdict, failure)
@@ -48,7 +48,7 @@ def test_a_judge_of_auto_js_form_answers_both_orders() -> None:
         return AUTO_J.format("Response 1" if first else "Response 2")
 
     engine = ScriptedEngine(lambda request, n: reply(request.messages[-1]["content"]))
-    judge = OneStepJudge(engine, load_prompt_set("auto_j", "one_step"))
+    judge = PairwiseJudge(engine, load_prompt_set("auto_j", "pairwise"))
     (found,) = judge.compare_all([ITEM])
     assert (found.verdict_ab, found.verdict_ba) == ("A", "A")
 
@@ -65,7 +65,7 @@ def test_a_judge_of_auto_js_form_answers_both_orders() -> None:
     ],
 )
 def test_auto_js_ratings(prompts: str, text: str, rating: float | None, failure: str | None) -> None:
-    judge = SingleRatingJudge(ScriptedEngine(lambda request, n: text), load_prompt_set(prompts, "rating"))
+    judge = PointwiseJudge(ScriptedEngine(lambda request, n: text), load_prompt_set(prompts, "pointwise"))
     (reply,) = judge.rate([ITEM])
     assert (reply.answer, reply.failure) == (rating, failure)
 
@@ -86,26 +86,26 @@ def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Models, "engine", lambda self, method: ScriptedEngine(lambda request, n: ""))
     settings = EvaluateSettings.of(Config())
-    models, method = Models(settings, {}, None), Method.parse(f"one_step:{tmp_path}/auto-j")  # type: ignore[arg-type]
+    models, method = Models(settings, {}, None), Method.parse(f"pairwise:{tmp_path}/auto-j")  # type: ignore[arg-type]
     (tmp_path / "auto-j").mkdir()
-    assert models.judge(method).prompts.name == "one_step"
+    assert models.judge(method).prompts.name == "pairwise"
     shutil.copy(PACKAGED / "auto_j.yaml", tmp_path / "auto-j" / "prompts.yaml")
     assert models.judge(method).prompts.name == "auto_j"
-    assert not has_step(tmp_path / "auto-j" / "prompts.yaml", "rating")
+    assert not has_step(tmp_path / "auto-j" / "prompts.yaml", "pointwise")
 
 
 @pytest.mark.parametrize(
     ("reads", "expected"),
     [
         ("x", "expected a pattern"),
-        ("{pattern: '(a)'}", "verdicts belong to a step one_step"),
+        ("{pattern: '(a)'}", "verdicts belong to a step pairwise"),
         ("{pattern: '(a', verdicts: {a: A}}", "no regular expression"),
         ("{pattern: 'a', verdicts: {a: A}}", "expected one group"),
         ("{pattern: '(a)', verdicts: {a: C}}", "-> A, B or tie"),
     ],
 )
 def test_wrong_rules_are_refused(reads: str, expected: str, tmp_path: Path) -> None:
-    text = (PACKAGED / "one_step.yaml").read_text(encoding="utf-8")
+    text = (PACKAGED / "pairwise.yaml").read_text(encoding="utf-8")
     (tmp_path / "own.yaml").write_text(f"{text}\nreads: {reads}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=expected):
-        load_prompt_set(tmp_path / "own.yaml", "one_step")
+        load_prompt_set(tmp_path / "own.yaml", "pairwise")

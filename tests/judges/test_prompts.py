@@ -33,17 +33,17 @@ def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, diale
 def test_every_dialect_has_a_packaged_set_and_every_packaged_set_a_dialect() -> None:
     found = {dialect: packaged_sets(dialect) for dialect in DIALECTS}
     assert found["branching"] == ["compact", "fennec", "multi_step"]
-    assert found["rating"] == ["auto_j_rating", "auto_j_score", "rating", "rating_5"]
+    assert found["pointwise"] == ["auto_j_rating", "auto_j_score", "pointwise", "pointwise_5"]
     assert all(found.values())
     assert {name for names in found.values() for name in names} == {p.stem for p in PACKAGED.glob("*.yaml")}
 
 
 def test_one_file_may_hold_several_dialects(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    one_step = (PACKAGED / "one_step.yaml").read_text().split("one_step:\n", 1)[1]
-    path.write_text(f"{(PACKAGED / 'compact.yaml').read_text()}\none_step:\n{one_step}")
-    for dialect in ("branching", "one_step"):
-        assert set(load_prompt_set(path, dialect).steps) == {"criteria", "guideline", "score", "judgment", "one_step"}  # type: ignore[arg-type]
+    pairwise = (PACKAGED / "pairwise.yaml").read_text().split("pairwise:\n", 1)[1]
+    path.write_text(f"{(PACKAGED / 'compact.yaml').read_text()}\npairwise:\n{pairwise}")
+    for dialect in ("branching", "pairwise"):
+        assert set(load_prompt_set(path, dialect).steps) == {"criteria", "guideline", "score", "judgment", "pairwise"}  # type: ignore[arg-type]
 
 
 def test_context_appears_only_when_there_is_one() -> None:
@@ -63,18 +63,18 @@ def test_a_judge_carries_its_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "dialect", "change", "message"),
     [
-        ("rating", "rating", ("scale: [1, 10]", "scale: [10, 1]"), r"first number must be below"),
-        ("rating", "rating", ("scale: [1, 10]", ""), r"needs scale: \[lowest, highest\]"),
-        ("rating", "rating", ("scale: [1, 10]", "scale: [0.5, 10]"), r"two whole numbers"),
-        ("rating", "one_step", ("", ""), r"step 'one_step' needs a 'user'"),
-        ("one_step", "one_step", ("{response_b}", ""), r"'one_step' lacks the slot \{response_b\}"),
+        ("pointwise", "pointwise", ("scale: [1, 10]", "scale: [10, 1]"), r"first number must be below"),
+        ("pointwise", "pointwise", ("scale: [1, 10]", ""), r"needs scale: \[lowest, highest\]"),
+        ("pointwise", "pointwise", ("scale: [1, 10]", "scale: [0.5, 10]"), r"two whole numbers"),
+        ("pointwise", "pairwise", ("", ""), r"step 'pairwise' needs a 'user'"),
+        ("pairwise", "pairwise", ("{response_b}", ""), r"'pairwise' lacks the slot \{response_b\}"),
         ("preference", "preference", ("{judgment_y}", ""), r"'preference' lacks the slot \{judgment_y\}"),
         ("correction", "correction", ("{judgment}", "{judge}"), r"'correction' lacks the slot \{judgment\}"),
         ("correction", "correction", ("{query}", "{query} {count}"), r"unknown slot \{count\}"),
         *(
             ("compact", "branching", change, message)
             for change, message in [
-                (("judgment:\n", "rating: {user: x}\njudgment:\n"), r"step 'rating' lacks the slot"),
+                (("judgment:\n", "pointwise: {user: x}\njudgment:\n"), r"step 'pointwise' lacks the slot"),
                 (("Guideline: {guideline}", "Guideline:"), r"judgment.*lacks.*\{guideline\}"),
                 (("Response A: {response_a}", "Response A: {response_a} {score}"), r"judgment.*unknown slot \{score\}"),
                 (('context: "Context: {context}\\n"', "context: none"), r"fragment 'context'"),

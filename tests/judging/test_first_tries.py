@@ -47,7 +47,7 @@ def test_a_file_without_any_comparison_is_refused(name: str, text: str, message:
     refused(tmp_path / "out", message, f"verdicts.source.path={tmp_path / name}")
 
 
-@pytest.mark.parametrize(("judge", "key"), [("external", "evaluate.external"), ("rating:teacher", "teacher.engine")])
+@pytest.mark.parametrize(("judge", "key"), [("external", "evaluate.external"), ("pointwise:teacher", "teacher.engine")])
 def test_the_quickstarts_referee_is_not_asked_about_real_text(judge: str, key: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps(ROW), encoding="utf-8")

@@ -62,7 +62,7 @@ def test_a_file_comes_out_as_verdicts_in_its_order(tmp_path: Path) -> None:
 def test_datasets_opens_the_file(tmp_path: Path) -> None:
     import datasets
 
-    directory = judge_stage(tmp_path / "out", judge="one_step:external")  # of the world's own comparisons
+    directory = judge_stage(tmp_path / "out", judge="pairwise:external")  # of the world's own comparisons
     rows = list(read_rows(directory, "verdicts"))
     path, cache = str(directory / "verdicts.jsonl"), str(tmp_path / "cache")
     loaded = datasets.load_dataset("json", data_files=path, split="train", cache_dir=cache)
@@ -117,7 +117,7 @@ def test_what_an_endpoint_refuses_is_a_row_with_its_reason(server: Any, tmp_path
 
     server.faults = Refusing()
     asked = (f"verdicts.source.path={path}", *external(server))
-    rows = judged(tmp_path / "out", *asked, judge="one_step:external")
+    rows = judged(tmp_path / "out", *asked, judge="pairwise:external")
     assert [(row["verdict"], row["failure"]) for row in rows] == [
         *(("inconsistent", None), (None, "refused"), ("inconsistent", None))
     ]
@@ -130,18 +130,18 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
     server.reply = lambda text: "[[B]]"
     asked = (file_of(tmp_path, 6), "verdicts.shard_size=2", *external(server))
     with pytest.raises(EngineError, match=r"verdicts\.max_requests=9 requests are sent; every answer is kept"):
-        judge_stage(tmp_path / "out", *asked, "verdicts.max_requests=9", judge="one_step:external")
+        judge_stage(tmp_path / "out", *asked, "verdicts.max_requests=9", judge="pairwise:external")
     (kept,) = (tmp_path / "out").glob("artifacts/judge/*/verdicts.jsonl")
     assert len(kept.read_text().splitlines()) == 4
     assert "judge: 4 of 6 rows are judged" in capsys.readouterr().out
-    rows = judged(tmp_path / "out", *asked, "verdicts.max_requests=20", judge="one_step:external")
+    rows = judged(tmp_path / "out", *asked, "verdicts.max_requests=20", judge="pairwise:external")
     assert len(rows) == 6 and len(server.bodies) == 12, "no request was sent twice"
     assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]
 
 
 def test_the_first_comparisons_have_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "PAGES", 2)
-    directory = judge_stage(tmp_path / "out", judge="one_step:external")
+    directory = judge_stage(tmp_path / "out", judge="pairwise:external")
     assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
     page = html.unescape((directory / "view" / "00001.html").read_text())
     row = next(iter(read_rows(directory, "verdicts")))
@@ -183,7 +183,7 @@ def test_the_short_command_judges_a_file(tmp_path: Path) -> None:
 
 def test_the_longest_prompts_are_too_long_not_unreadable(tmp_path: Path) -> None:
     path = lines(tmp_path / "mine.jsonl", [{**GOOD, "query": "how do i cook apple cake ? " * 400}])
-    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", judge="one_step:base")
+    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", judge="pairwise:base")
     (row,) = read_rows(directory, "verdicts")
     assert (row["verdict"], row["failure"], row["failures"]) == (None, "too_long", {"too_long": 2})
 

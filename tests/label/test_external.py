@@ -58,7 +58,7 @@ def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TRE
     return directory, StageRun(tmp_path / name, "label", 0, Console(), home=tmp_path)
 
 
-def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
+def settings(prompts: str = "pairwise", **changes: object) -> LabelConfig:
     greedy = SamplingConfig(0.0, 1.0, 512)
     asked = ExternalConfig(**{"prompts": prompts, "sampling": greedy} | changes)  # type: ignore[arg-type]
     return LabelConfig(source="external", external=asked)
@@ -92,7 +92,7 @@ def says(request: Request, occurrence: int) -> str:
 
 def expected_verdict(a: str, b: str) -> str | None:
     """What the scripted judge says of two responses as shown, worked out again."""
-    text = says(Request(messages=(), sampling=None, step="one_step", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
+    text = says(Request(messages=(), sampling=None, step="pairwise", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
     return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
 
 
@@ -292,13 +292,13 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert against, "the external judge and the branches disagree on some"
 
 
-@pytest.mark.parametrize("prompts", ["one_step", "preference"])
+@pytest.mark.parametrize("prompts", ["pairwise", "preference"])
 def test_the_estimate_is_of_the_calls_that_are_made(
     prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trees, out = stage(tmp_path)
     config = settings(prompts)
-    engine = engine_of(monkeypatch, says if prompts == "one_step" else prefers)
+    engine = engine_of(monkeypatch, says if prompts == "pairwise" else prefers)
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
     costs = estimate_external(config.external, cases)
     label_all(config, trees, out)
@@ -311,7 +311,7 @@ def test_the_estimate_is_of_the_calls_that_are_made(
 @pytest.mark.parametrize(
     ("prompts", "engine", "message"),
     [
-        ("compact", WorldEngineConfig(), r"step 'one_step' needs a 'user' template"),
+        ("compact", WorldEngineConfig(), r"step 'pairwise' needs a 'user' template"),
         ("preference", OpenAIEngineConfig(), r"label\.external\.engine\.model is empty"),
         ("preference", WorldEngineConfig(), ""),
     ],

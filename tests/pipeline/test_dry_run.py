@@ -85,7 +85,7 @@ def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
     assert made == ["tree"]
     printed = capsys.readouterr().out
     assert "label: dry run for gpt-x at http://127.0.0.1:9/v1: 3 comparisons" in printed
-    assert "one_step: 6 calls" in printed
+    assert "pairwise: 6 calls" in printed
     assert "label.external.max_requests=5 does not suffice" in printed
 
 

@@ -72,7 +72,7 @@ def downstream(config: Config, stages: set[str]) -> set[str]:
     return stages
 
 
-LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
+LISTED = "evaluate.methods=[sft,'pairwise:external','pointwise:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
@@ -132,11 +132,11 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([LORA], "train.sft.lora.lora_dropout=0.2", {"sft"}),
     ([LORA], "train.dpo.lora.r=4", {"dpo"}),
     ([], "evaluate.external.error_rate=0.3", set()),
-    ([], "evaluate.one_step.sampling.temperature=0.3", set()),
-    ([], "evaluate.rating.sampling.temperature=0.3", set()),
+    ([], "evaluate.pairwise.sampling.temperature=0.3", set()),
+    ([], "evaluate.pointwise.sampling.temperature=0.3", set()),
     ([LISTED], "evaluate.external.error_rate=0.3", {"evaluate"}),
-    ([LISTED], "evaluate.one_step.sampling.temperature=0.3", {"evaluate"}),
-    ([LISTED], "evaluate.rating.sampling.temperature=0.3", {"evaluate"}),
+    ([LISTED], "evaluate.pairwise.sampling.temperature=0.3", {"evaluate"}),
+    ([LISTED], "evaluate.pointwise.sampling.temperature=0.3", {"evaluate"}),
     ([f"scenarios.queries.path={VOCABULARY}"], "scenarios.queries.format=turns", {"scenarios"}),
     ([], "label.external.sampling.top_p=0.5", set()),
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
@@ -160,7 +160,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "verdicts.judge=dpo@2", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
     (["verdicts.judge=random"], "judge.aggregation=mean", {"round_check", "evaluate", "correct", "stress"}),
-    (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
+    (["verdicts.judge=pairwise:external"], "evaluate.pairwise.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
@@ -193,11 +193,11 @@ FILES: list[tuple[str, Path, list[str], set[str]]] = [
     ("prompts", prompt_file("compact"), [], {"teacher", "initial", "tree", "label"}),
     ("scorer.prompts", SCORER_PROMPTS, [], {"selfeval", "studies"}),
     ("scorer.prompts", SCORER_PROMPTS, [SIGNALS], {"label", "selfeval", "studies"}),
-    ("evaluate.one_step.prompts", prompt_file("one_step"), [], set()),
-    ("evaluate.one_step.prompts", prompt_file("one_step"), [LISTED], {"evaluate"}),
+    ("evaluate.pairwise.prompts", prompt_file("pairwise"), [], set()),
+    ("evaluate.pairwise.prompts", prompt_file("pairwise"), [LISTED], {"evaluate"}),
     ("correct.prompts", prompt_file("correction"), [], {"correct"}),
-    ("label.external.prompts", prompt_file("one_step"), [], set()),
-    ("label.external.prompts", prompt_file("one_step"), ["label.source=external"], {"label"}),
+    ("label.external.prompts", prompt_file("pairwise"), [], set()),
+    ("label.external.prompts", prompt_file("pairwise"), ["label.source=external"], {"label"}),
     ("teacher.evaluations", VOCABULARY, [], {"teacher"}),
     ("train.base.path", WORLD_BASE / "config.json", [], {"initial", "selfeval", "studies"}),
 ]

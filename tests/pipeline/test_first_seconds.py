@@ -161,7 +161,7 @@ def test_the_key_of_a_paid_service(url: str, variable: str, wanted: bool, monkey
 
 @pytest.mark.usefixtures("no_key")
 def test_the_key_of_an_external_judge_is_wanted_where_a_method_asks_it(tmp_path: Path) -> None:
-    external = "external=openai", "evaluate.methods=['one_step:external']"
+    external = "external=openai", "evaluate.methods=['pairwise:external']"
     assert "evaluate.external.api_key_env" in refused(tmp_path, "evaluate", *external)
     assert "label.external.engine.api_key_env" in refused(tmp_path, "dpo", *external, "label.source=external")
     listed = "external=openai", "evaluate.methods=[random]"

@@ -96,7 +96,7 @@ def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
 def test_every_row_of_a_table_is_asked_alike() -> None:
     for name in ("tables/table1", "tables/table2", "tables/table4"):
         config = recipe(name, "data_dir=DIR")
-        judge, ask = config.judge, config.evaluate.one_step.sampling
+        judge, ask = config.judge, config.evaluate.pairwise.sampling
         tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
         assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0), name
 

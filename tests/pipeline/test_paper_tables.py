@@ -67,7 +67,7 @@ def test_table_1_has_the_papers_rows(data: Path) -> None:
     config = configured("table1", data)
     check_stage("evaluate", config)
     names = [Method.parse(method).name for method in config.evaluate.methods]
-    paper = ["stored:auto-j", "fennec", "id-sft", "id-dpo", "one_step:external", "ood-initial", "ood-sft", "ood-dpo"]
+    paper = ["stored:auto-j", "fennec", "id-sft", "id-dpo", "pairwise:external", "ood-initial", "ood-sft", "ood-dpo"]
     assert [n for n in names if n not in ("random", "first", "longer")] == [*paper, "transfer-sft", "transfer-dpo"]
     assert {1, 3, 5, 10} <= set(config.evaluate.branches), "the numbers of branches that the table shows"
     assert [b.name for b in config.evaluate.benchmarks] == ["eval_p", "mt_bench"]

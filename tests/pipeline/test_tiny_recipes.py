@@ -123,7 +123,7 @@ def test_models_side_by_side_and_judged_against_each_other(tiny: Tiny) -> None:
     Pipeline(other).run("selfeval")
     config = replace(base)
     config.studies.against = [f"{tiny.home}/out/artifacts/selfeval/*"]
-    config.studies.duels = "one_step:external"
+    config.studies.duels = "pairwise:external"
     page = (Pipeline(config).run("studies") / "report.md").read_text(encoding="utf-8")
     assert "revision_temperature=0.1" in page and "revision_temperature=None" in page
     assert "### Confidence by group" in page and "### Answers judged against each other" in page

@@ -113,7 +113,7 @@ READ = {
         *("train.dpo.lora.enabled=true", "train.base.dtype=float32", "train.base.attn_implementation=eager"),
     ),
     "initial": (
-        *("train.initial.learning_rate=1", "train.base.path=owner/other", "prompts=one_step"),
+        *("train.initial.learning_rate=1", "train.base.path=owner/other", "prompts=pairwise"),
         "train.initial.trainer={weight_decay: 0.1}",
     ),
     "sft": ("train.sft.max_length=64",),

@@ -30,14 +30,14 @@ class Referee:
     language: Language
     error_rate: float
 
-    def one_step(self, query: str, first: str, second: str, rng: random.Random) -> str:
+    def pairwise(self, query: str, first: str, second: str, rng: random.Random) -> str:
         """Which of two responses is better, by the hidden rule."""
         a, b = (self.language.quality(query, response) for response in (first, second))
         mark = self._slip("ABC", rng) or ("C" if a == b else "A" if a > b else "B")
         crucial = self.language.kinds[self.language.kind_of(query)].primary
         return f"What counts most here is {crucial}. [[{mark}]]"
 
-    def rating(self, query: str, response: str, lowest: int, highest: int, rng: random.Random) -> str:
+    def pointwise(self, query: str, response: str, lowest: int, highest: int, rng: random.Random) -> str:
         """How good a response is, by the hidden rule, on a scale of whole numbers."""
         share = self.language.quality(query, response) / BEST_QUALITY
         if rng.random() < self.error_rate:
@@ -83,8 +83,8 @@ class WorldEngine:
     """Answers with the world's own rules; no model. Token counts are words.
 
     Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline``, ``judgment`` and ``score``
-    are the annotator's, which errs in ``config.error_rate`` of its judgments; ``one_step``, ``rating``, ``preference``
-    and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
+    are the annotator's, which errs in ``config.error_rate`` of its judgments; ``pairwise``, ``pointwise``,
+    ``preference`` and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
     def __init__(self, config: WorldEngineConfig) -> None:
@@ -128,11 +128,11 @@ class WorldEngine:
                 )
             case "score":
                 return self._annotator.score(slots["criterion"], slots["guideline"], slots["response"], rng)
-            case "one_step":
-                return self._referee.one_step(slots["query"], slots["response_a"], slots["response_b"], rng)
-            case "rating":
+            case "pairwise":
+                return self._referee.pairwise(slots["query"], slots["response_a"], slots["response_b"], rng)
+            case "pointwise":
                 lowest, highest = int(slots["lowest"]), int(slots["highest"])
-                return self._referee.rating(slots["query"], slots["response"], lowest, highest, rng)
+                return self._referee.pointwise(slots["query"], slots["response"], lowest, highest, rng)
             case "preference":
                 responses = slots["response_a"], slots["response_b"]
                 critiques = slots["judgment_x"], slots["judgment_y"]

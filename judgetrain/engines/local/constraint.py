@@ -31,7 +31,7 @@ class Constraints:
         except ImportError as error:
             raise EngineError(
                 "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
-                "judge.constrained, tree.constrained and at_once:"
+                "judge.constrained, tree.constrained and single_token:"
             ) from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(

@@ -38,9 +38,9 @@ class BaselineRunner:
 PROMPTED = PromptedRunner()
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
-    "one_step": PROMPTED,
-    "at_once": PROMPTED,
-    "rating": PROMPTED,
+    "pairwise": PROMPTED,
+    "single_token": PROMPTED,
+    "pointwise": PROMPTED,
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),

@@ -1,4 +1,4 @@
-"""Judges that are asked once (``one_step:``, ``at_once:``, ``rating:``): their replies in shards, read to verdicts."""
+"""Judges that are asked once (``pairwise:``, ``single_token:``, ``pointwise:``): replies in shards, and verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from judgetrain.schema import Comparison
 class PromptedRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
-    forms = "a model or directory after one_step:, at_once: or rating:"
+    forms = "a model or directory after pairwise:, single_token: or pointwise:"
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model that it names, that it can be asked so, and the prompt set."""
@@ -84,7 +84,7 @@ class PromptedRunner:
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
         sampling = getattr(evaluation.settings, method.kind).sampling
         predictions = [prediction_of(method.kind, method.name, i, each, sampling) for i, each in replies.items()]
-        verdicts = 1 if method.kind == "rating" else 2
+        verdicts = 1 if method.kind == "pointwise" else 2
         return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)
 
 

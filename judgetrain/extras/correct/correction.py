@@ -13,7 +13,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sam
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.thinking import NO_ANSWER, answer_of
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.prompted import SingleRatingJudge
+from judgetrain.judges.kinds.prompted import PointwiseJudge
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
@@ -109,7 +109,7 @@ class Corrector:
     engine: Engine
     prompts: PromptSet
     sampling: SamplingConfig
-    rater: SingleRatingJudge | None = None
+    rater: PointwiseJudge | None = None
     single: bool = False
 
     def correct(self, comparisons: Sequence[Comparison], seed: int) -> Corrected:
@@ -156,7 +156,7 @@ class Corrector:
 
     @staticmethod
     def _rated(
-        corrections: Sequence[Correction], of: Sequence[Comparison], rater: SingleRatingJudge, seed: int
+        corrections: Sequence[Correction], of: Sequence[Comparison], rater: PointwiseJudge, seed: int
     ) -> list[Correction]:
         """The corrections with a rating of every response, and of every new text."""
         new = [i for i, c in enumerate(corrections) if c.corrected is not None]

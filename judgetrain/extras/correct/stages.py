@@ -49,11 +49,13 @@ def _check(found: CorrectSettings) -> None:
     check_model(found, method, "correct.judge")
     if settings.rater:
         rater = Method.parse(settings.rater)
-        if rater.kind != "rating":
-            raise ConfigError(f"correct.rater={settings.rater!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        if rater.kind != "pointwise":
+            raise ConfigError(
+                f"correct.rater={settings.rater!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
+            )
         check_model(found, rater, "correct.rater")
-        assert found.rating is not None
-        load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
+        assert found.pointwise is not None
+        load_prompt_set(found.pointwise.prompts, "pointwise", "evaluate.pointwise.prompts")
     if settings.engine is not None:
         settings.engine.check("correct.engine")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")

@@ -34,7 +34,8 @@ class CorrelateConfig(LimitsConfig):
     )
     raters: list[str] = key(
         [],
-        "who rates every answer now, asked as evaluate.rating says: rating:external, rating:teacher, rating:DIRECTORY",
+        "who rates every answer now, asked as evaluate.pointwise says: pointwise:external, pointwise:teacher, "
+        "pointwise:DIRECTORY",
         content=beside(method_directory),
     )
     ratings: list[ColumnConfig] = key([], "ratings read from files: people's, GPT-4's, a run's ratings.jsonl")

@@ -45,11 +45,13 @@ def _check(found: CorrelateSettings) -> None:
                 raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
             column.source.check(f"correlate.{key}[{i}].source")
     for method in found.methods:
-        if method.kind != "rating":
-            raise ConfigError(f"correlate.raters: {method.text!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        if method.kind != "pointwise":
+            raise ConfigError(
+                f"correlate.raters: {method.text!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
+            )
         check_model(found, method, "correlate.raters")
-        assert found.rating is not None
-        load_prompt_set(found.rating.prompts, "rating", "evaluate.rating.prompts")
+        assert found.pointwise is not None
+        load_prompt_set(found.pointwise.prompts, "pointwise", "evaluate.pointwise.prompts")
     known = {column.name for column in settings.ratings} | {method.name for method in found.methods}
     if unknown := [name for name in settings.against if name not in known]:
         raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")

@@ -22,7 +22,7 @@ class StudiesConfig(LimitsConfig):
     )
     judge: str = key(
         "",
-        "who says whether a revision is better: base, teacher, external, one_step:external, a directory",
+        "who says whether a revision is better: base, teacher, external, pairwise:external, a directory",
         content=beside(lambda method, owner: method_directory(method) if method else None),
     )
     verdicts: str = key(

@@ -25,7 +25,7 @@ class StressConfig(LimitsConfig):
 
     methods: list[str] = key(
         ["dpo", "longer"],
-        "the proxies: judges as in verdicts.judge (dpo, dpo@3, ./my-judge, one_step:external), scorer:NAME, longer, "
+        "the proxies: judges as in verdicts.judge (dpo, dpo@3, ./my-judge, pairwise:external), scorer:NAME, longer, "
         "random",
         content=beside(method_directory),
     )

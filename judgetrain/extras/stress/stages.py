@@ -55,7 +55,7 @@ def _check(found: StressSettings) -> None:
     if settings.gold == TRUTH and settings.source.type != "world":
         raise ConfigError(
             "stress.gold=truth: only the generated world (stress.source.type=world) knows the truth; name a method "
-            "that is much better than the proxies, as in stress.gold=one_step:external"
+            "that is much better than the proxies, as in stress.gold=pairwise:external"
         )
     if not settings.methods:
         raise ConfigError("stress.methods is empty: name a judge, scorer:NAME or longer")

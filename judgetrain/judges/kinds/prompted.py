@@ -1,4 +1,4 @@
-"""Judges that one prompt asks for a verdict: pairwise in one step or by one letter, or pointwise by rating each
+"""Judges that one prompt asks for a verdict: pairwise with a reason or by one letter, or pointwise by rating each
 response (branching paper, section 5.1)."""
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ class PromptedJudge(Judge):
         self.engine.close()
 
 
-class OneStepJudge(PromptedJudge):
+class PairwiseJudge(PromptedJudge):
     """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``, or as the
     prompt set says under ``reads``), once in each order."""
 
-    dialect = "one_step"
+    dialect = "pairwise"
 
     def read(self) -> Read:
         """By the marks, or as the prompt set says."""
         return self.prompts.reads.verdict if self.prompts.reads else read_verdict
 
 
-class AtOnceJudge(PromptedJudge):
+class SingleTokenJudge(PromptedJudge):
     """The pairwise judge that gives no reason: one letter, A or B, once in each order, which costs a token or two.
 
     The margin is the mean log-odds of A over B in both orders, nats, so that a preference for a place cancels in it. It
@@ -97,7 +97,7 @@ class AtOnceJudge(PromptedJudge):
     something else ``no_letter``.
     """
 
-    dialect = "at_once"
+    dialect = "single_token"
     sampled = SamplingConfig(temperature=0.0, max_new_tokens=2)
     letters = ("A", "B")
 
@@ -106,14 +106,14 @@ class AtOnceJudge(PromptedJudge):
         return read_letter
 
 
-class SingleRatingJudge(PromptedJudge):
+class PointwiseJudge(PromptedJudge):
     """The pointwise judge: rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
 
     It sees no order: each response is rated once, both verdicts are the same, and its consistency of 100% (less what
     cannot be read) says nothing. A verdict costs both ratings.
     """
 
-    dialect = "rating"
+    dialect = "pointwise"
 
     def read(self) -> Read:
         """By the mark, or as the prompt set says, on the prompt set's scale."""
@@ -149,9 +149,9 @@ class SingleRatingJudge(PromptedJudge):
 
 
 PROMPTED: dict[str, type[PromptedJudge]] = {
-    judge.dialect: judge for judge in (OneStepJudge, AtOnceJudge, SingleRatingJudge)
+    judge.dialect: judge for judge in (PairwiseJudge, SingleTokenJudge, PointwiseJudge)
 }
-"""The judges with a single prompt, by the prefix of their methods' names (``one_step:base``)."""
+"""The judges with a single prompt, by the prefix of their methods' names (``pairwise:base``)."""
 
 
 def pairwise_questions(comparison: Comparison) -> list[Question]:
@@ -188,16 +188,16 @@ def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
 def prediction_of(
     dialect: str, method: str, comparison_id: str, replies: Sequence[Reply], sampling: SamplingConfig
 ) -> Prediction:
-    """The prediction of a ``one_step``, ``at_once`` or ``rating`` judge from its replies on one comparison, so sampled.
+    """The prediction of a judge that is asked once (``dialect``), from its replies on one comparison, so sampled.
 
     ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale, that of letters
-    in nats; one step gives none.
+    in nats; ``pairwise`` gives none.
     """
     margin: float | None = None
     by_order: dict[str, float | None] = {}
     first: Verdict | None
     second: Verdict | None
-    if dialect != "rating":
+    if dialect != "pointwise":
         first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ORDERS)
         share = 0.5  # a verdict takes the replies of one order
         by_order = {r.shown: r.margin for r in replies}
@@ -223,5 +223,5 @@ def prediction_of(
         failures=dict(failures_of(replies)),
         reasons=tuple(map(_reason, replies)),
         asked=sampling.shown,
-        plan=None if dialect == "rating" else "independent",
+        plan=None if dialect == "pointwise" else "independent",
     )

@@ -26,9 +26,9 @@ SLOTS: dict[Step, frozenset[str]] = {
     "guideline": _DIALOGUE | {"criterion"},
     "judgment": _BOTH | {"criterion", "guideline"},
     "score": _DIALOGUE | {"criterion", "guideline", "response"},
-    "one_step": _BOTH,
-    "at_once": _BOTH,
-    "rating": _DIALOGUE | {"response", "lowest", "highest"},
+    "pairwise": _BOTH,
+    "single_token": _BOTH,
+    "pointwise": _DIALOGUE | {"response", "lowest", "highest"},
     "preference": _BOTH | {"criterion", "guideline", "judgment_x", "judgment_y"},
     "correction": _DIALOGUE | {"response", "judgment"},
 }
@@ -37,12 +37,12 @@ of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` 
 MAY = frozenset({"reference_block"})
 """What it may contain besides: the set's ``reference`` fragment, or nothing where there is no reference to show."""
 
-Dialect = Literal["branching", "one_step", "at_once", "rating", "preference", "correction"]
+Dialect = Literal["branching", "pairwise", "single_token", "pointwise", "preference", "correction"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
     "branching": ("criteria", "guideline", "judgment"),
-    "one_step": ("one_step",),
-    "at_once": ("at_once",),
-    "rating": ("rating",),
+    "pairwise": ("pairwise",),
+    "single_token": ("single_token",),
+    "pointwise": ("pointwise",),
     "preference": ("preference",),
     "correction": ("correction",),
 }
@@ -72,9 +72,9 @@ class PromptSet:
     source: str
     """The YAML text as read, saved with every judge."""
     scale: tuple[int, int] | None = None
-    """Lowest and highest rating, for sets with a step ``rating``."""
+    """Lowest and highest rating, for sets with a step ``pointwise``."""
     reads: Reads | None = None
-    """How replies to a step ``one_step`` or ``rating`` are read, for models that have a form of their own."""
+    """How replies to a step ``pairwise`` or ``pointwise`` are read, for models that have a form of their own."""
     frames: Mapping[str, str] = field(default_factory=lambda: dict(FRAMES))
     """The forms of judgments of two responses (``judgment``) and of one (``score``) as regular expressions: enforced by
     constrained decoding, and what judgments are read by (:class:`~judgetrain.judges.prompting.frames.Frame`)."""
@@ -230,11 +230,11 @@ def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:
 
 
 def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tuple[int, int] | None:
-    if "rating" not in steps:
+    if "pointwise" not in steps:
         return None
     scale = raw.get("scale")
     if not (isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale)):
-        raise ConfigError(f"{path}: step 'rating' needs scale: [lowest, highest], two whole numbers as in [1, 10]")
+        raise ConfigError(f"{path}: step 'pointwise' needs scale: [lowest, highest], two whole numbers as in [1, 10]")
     low, high = scale
     if low >= high:
         raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
@@ -247,12 +247,12 @@ def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Read
         return None
     given = raw["reads"]
     if not isinstance(given, dict) or set(given) - {"pattern", "verdicts"} or not isinstance(given.get("pattern"), str):
-        raise ConfigError(f"{path}: reads: expected a pattern, and verdicts where the step is one_step")
+        raise ConfigError(f"{path}: reads: expected a pattern, and verdicts where the step is pairwise")
     verdicts = given.get("verdicts") or {}
     if not isinstance(verdicts, dict) or not set(verdicts.values()) <= {"A", "B", "tie"}:
         raise ConfigError(f"{path}: reads: verdicts: expected what the pattern's group holds -> A, B or tie")
-    if bool(verdicts) != ("one_step" in steps):
-        raise ConfigError(f"{path}: reads: verdicts belong to a step one_step, a pattern alone to a step rating")
+    if bool(verdicts) != ("pairwise" in steps):
+        raise ConfigError(f"{path}: reads: verdicts belong to a step pairwise, a pattern alone to a step pointwise")
     try:
         pattern = re.compile(given["pattern"], re.IGNORECASE | re.MULTILINE)
     except re.error as error:

@@ -37,7 +37,7 @@ class Reading(Generic[T]):
 
 
 def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
-    """The verdict of a one-step comparison, on the responses as shown: ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
+    """The verdict of a pairwise comparison, on the responses as shown: ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
 
     Case, bold, escaped brackets and ``[[tie]]`` are accepted. ``failure`` is ``no_verdict`` (no mark at all),
     ``mentioned`` (a mark, but not as the end of the reply), ``ambiguous`` (several on the last line), ``quoted`` (the

@@ -296,7 +296,7 @@ def test_an_external_rater_rates_every_response_and_every_new_one(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rate(request: Request, occurrence: int) -> str:
-        if request.step == "rating":
+        if request.step == "pointwise":
             return f"[[{1 + score(request.slots['response'])}]]"
         return by_length(request, occurrence)
 
@@ -308,7 +308,7 @@ def test_an_external_rater_rates_every_response_and_every_new_one(
         path=write_rows(tmp_path / "single.jsonl", single),
         fields={"response_a": "response", "response_b": "response"},
     )
-    config.correct.rater = "rating:external"
+    config.correct.rater = "pointwise:external"
     config.evaluate.external = OpenAIEngineConfig(model="strong")
     table = run(config, tmp_path).notes["refinement"]
     before = [1 + score(c.response_a) for c in COMPARISONS]
@@ -320,6 +320,6 @@ def test_an_external_rater_rates_every_response_and_every_new_one(
     assert (table["rated"], table["rated_after"]) == pytest.approx(
         (sum(before) / len(before), sum(after) / len(after)), abs=1e-6
     )
-    config.correct.rater = "one_step:external"
-    with pytest.raises(ConfigError, match=r"correct\.rater='one_step:external'"):
+    config.correct.rater = "pairwise:external"
+    with pytest.raises(ConfigError, match=r"correct\.rater='pairwise:external'"):
         check(config, "correct")

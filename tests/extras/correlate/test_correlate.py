@@ -99,7 +99,7 @@ def test_what_it_refuses(stored: Config, tmp_path: Path) -> None:
     assert "name a file of ratings, or who rates" in refused(Config(), "correlate")
     stored.correlate.against = ["gpt-5"]
     assert "'gpt-5' is no rater; there are gpt-4" in refused(stored, "correlate")
-    stored.correlate.against, stored.correlate.raters = [], ["rating:external"]
+    stored.correlate.against, stored.correlate.raters = [], ["pointwise:external"]
     assert "leave one out" in refused(stored, "correlate")
     stored.correlate.raters = []
     stored.correlate.scores[0].model = "another"
@@ -143,7 +143,7 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
     ours = {i: {"softmax_ent": 1.0 + n, "probdiff": -0.1 * n} for n, i in enumerate(ids)}
     theirs = ours | {"mt:1": {"softmax_ent": "too_long", "probdiff": "too_long"}}
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "org/ours", ours)}
-    config = Config(correlate=CorrelateConfig(raters=["rating:external"], models={"org/ours": "ours"}))
+    config = Config(correlate=CorrelateConfig(raters=["pointwise:external"], models={"org/ours": "ours"}))
     config.correlate.runs = [str(selfeval(tmp_path / "more" / "theirs", "theirs", theirs).parent / "*")]
     monkeypatch.setattr(stage, "DELTA", -0.25)
     config.output_dir = str(tmp_path)
@@ -164,7 +164,7 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
         found = run(config, inputs, tmp_path / "out")
     assert contexts == {i: i == "mt:81" for i in ids}, "a last answer stands in its conversation"
     rows = {(r["model"], r["score"]): r for r in found}
-    assert {r["rating"] for r in found} == {"rating:external"} and set(rows) == {
+    assert {r["rating"] for r in found} == {"pointwise:external"} and set(rows) == {
         (m, s) for m in ("ours", "theirs") for s in ("softmax_ent", "probdiff")
     }
     assert [rows["ours", s]["n"] for s in ("softmax_ent", "probdiff")] == [5, 5]
@@ -174,8 +174,8 @@ def test_own_answers_are_rated_by_a_server_and_correlated(tmp_path: Path, monkey
     assert len(written) == 9 and {"rater", "benchmark", "model", "id", "turn", "response", "value"} == set(written[0])
     means = json.loads((tmp_path / "out" / "correlations.json").read_text())["means"]
     of = {(m["category"], m["model"]): m for m in means}
-    assert of["all", "ours"]["ratings"]["rating:external"] == np.mean([9, 8, 7, 6, 5])
-    assert of["math", "ours"]["ratings"]["rating:external"] == np.mean([9, 8])
+    assert of["all", "ours"]["ratings"]["pointwise:external"] == np.mean([9, 8, 7, 6, 5])
+    assert of["math", "ours"]["ratings"]["pointwise:external"] == np.mean([9, 8])
     assert (of["all", "ours"]["confidence"], of["math", "ours"]["confidence"]) == (3 / 5, 1)
 
 
@@ -232,7 +232,7 @@ def test_raters_of_this_machine_are_asked_wherever_shards_are_processed(
         d.id: {"softmax_ent": float(i), "probdiff": -0.1 * i} for i, d in enumerate(dialogues)
     }
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "ours", scores)}
-    config = Config(correlate=CorrelateConfig(raters=["rating:external"]))
+    config = Config(correlate=CorrelateConfig(raters=["pointwise:external"]))
     config.evaluate.external = TransformersEngineConfig(model=ModelConfig(path="world"))
 
     def rate(request: Request, _: int) -> str:

@@ -75,7 +75,7 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
 
 
 def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:
-    judge = ("verdicts.judge=one_step:external", "evaluate.external={type: world, error_rate: 0.0}")
+    judge = ("verdicts.judge=pairwise:external", "evaluate.external={type: world, error_rate: 0.0}")
     directory = ranked(tmp_path, answers, *judge)
     found = board(directory)
     assert [s["system"] for s in found["systems"]] == [f"writer {skill}" for skill in SKILLS[::-1]]

@@ -186,7 +186,7 @@ def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[s
 def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, inputs = prepared
     config.studies.prompts = config.studies.spread_prompts = 0
-    config.studies.judge, config.output_dir = "one_step:external", str(tmp_path)
+    config.studies.judge, config.output_dir = "pairwise:external", str(tmp_path)
     with serving() as server:
         server.reply = lambda text: "[[B]]"
         config.evaluate.external = OpenAIEngineConfig(
@@ -286,7 +286,7 @@ def test_answers_are_judged_against_each_other_beside_confidence_by_group(
     selfeval(tmp_path / "all" / "strange", "strange", {f"else:{i}": 0.1 for i in range(5)})
     config.studies.against = [str(tmp_path / "all" / "*")]
     config.studies.official = {"Arena": {"own model": 1.0, "other model": 2.0}}
-    config.studies.duels = "one_step:external"
+    config.studies.duels = "pairwise:external"
     with serving() as server:
 
         def better(text: str) -> str:

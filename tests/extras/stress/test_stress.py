@@ -160,19 +160,23 @@ def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
     """Another proxy and another gold standard write no response again and ask no judge again."""
     small = [WRITER, "stress.prompts=8", "stress.samples=6"]  # of fewer nothing is said in words
     how = ["teacher.engine={type: world, error_rate: 0.0}", "evaluate.external={type: world, error_rate: 0.0}"]
-    first = stressed(tmp_path, *small, *how, "stress.methods=[teacher@2,one_step:external]")
+    first = stressed(tmp_path, *small, *how, "stress.methods=[teacher@2,pairwise:external]")
     names = [line["proxy"] for line in found(first)["summary"]]
-    assert names == ["teacher@2", "one_step:external"]
+    assert names == ["teacher@2", "pairwise:external"]
     referee = found(first)["summary"][1]
     assert referee["last_gold"] > referee["writer"] and "rises" in referee["verdict"] and referee["unread"] == 0
     asked = []
     monkeypatch.setattr(Models, "judge", lambda models, method, branches: asked.append(method) or pytest.fail("asked"))
     with pytest.raises(BaseException, match="asked"):
         stressed(tmp_path, *small, *how, "stress.methods=[teacher@1]")
-    more = ["stress.methods=[longer,teacher@2]", "stress.gold=one_step:external", "evaluate.rating.sampling.top_p=0.5"]
+    more = [
+        "stress.methods=[longer,teacher@2]",
+        "stress.gold=pairwise:external",
+        "evaluate.pointwise.sampling.top_p=0.5",
+    ]
     second = stressed(tmp_path, *small, *how, *more)
     assert [line["proxy"] for line in found(second)["summary"]] == ["longer", "teacher@2"]
-    assert found(second)["gold"] == "one_step:external" and len(asked) == 1
+    assert found(second)["gold"] == "pairwise:external" and len(asked) == 1
     third = stressed(tmp_path, *small, *how, "stress.methods=[longer]", "stress.gold=teacher@2")
     assert found(third)["gold"] == "teacher@2" and len(asked) == 1, "whoever was a proxy may be the gold standard"
     rows = [[path.read_bytes() for path in sorted(place.glob("responses-*.jsonl"))] for place in (first, second)]
@@ -196,7 +200,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         ([WRITER, "stress.methods=[first]"], "stress.methods='first': it gives no score"),
         ([WRITER, "stress.methods=[]"], "stress.methods is empty"),
         ([WRITER, "stress.methods=[longer,longer]"], "'longer' is named twice"),
-        ([WRITER, "stress.methods=[one_step:a/mine,one_step:b/mine]"], "'one_step:mine' is named twice"),
+        ([WRITER, "stress.methods=[pairwise:a/mine,pairwise:b/mine]"], "'pairwise:mine' is named twice"),
         ([WRITER, "stress.methods=[scorer:decensem_exp]"], "scores a model on a prompt"),
         ([WRITER, "stress.source={type: jsonl}", "stress.methods=[longer]"], "stress.source.path is empty"),
     ],
@@ -212,4 +216,4 @@ def test_prompts_of_a_file_need_a_gold_standard(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only the generated world"):
         stressed(tmp_path, *mine, "stress.methods=[longer]")
     with pytest.raises(DataError, match="on 0 of 2 prompts"):  # the world's writer does not know them: nothing is said
-        stressed(tmp_path, *mine, "stress.methods=[longer]", "stress.gold=one_step:external")
+        stressed(tmp_path, *mine, "stress.methods=[longer]", "stress.gold=pairwise:external")

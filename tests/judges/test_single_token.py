@@ -14,7 +14,7 @@ from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
-from judgetrain.judges import AtOnceJudge, Comparison, load_judge
+from judgetrain.judges import Comparison, SingleTokenJudge, load_judge
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -29,11 +29,12 @@ def log_odds(compared: Comparison) -> tuple[float, float]:
     """Of the comparison's A over its B after each order's prompt, from the whole distribution of the next token."""
     model, tokenizer = load_model(BASE), load_tokenizer(BASE)
     letters = [
-        [i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip() == letter] for letter in AtOnceJudge.letters
+        [i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip() == letter]
+        for letter in SingleTokenJudge.letters
     ]
     found = []
     for question in pairwise_questions(compared):
-        messages = list(load_prompt_set("at_once", "at_once").render("at_once", question.slots))
+        messages = list(load_prompt_set("single_token", "single_token").render("single_token", question.slots))
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
         with torch.no_grad():
             chances = model(input_ids=ids["input_ids"]).logits[0, -1].double().softmax(-1)
@@ -43,7 +44,7 @@ def log_odds(compared: Comparison) -> tuple[float, float]:
 
 
 def test_log_odds_are_the_models_and_the_letter_is_the_likelier_one() -> None:
-    judge = load_judge("at_once:world", engine=TransformersEngineConfig(model=BASE))
+    judge = load_judge("single_token:world", engine=TransformersEngineConfig(model=BASE))
     compared = [comparison(i, a=f"the answer gives an example of it {i}", b="it is kind") for i in range(4)]
     predictions = judge.compare_all(compared)
     judge.close()
@@ -81,7 +82,7 @@ def says(request: Request, occurrence: int) -> str:
 def test_a_preference_for_the_first_place_cancels_in_the_margin() -> None:
     items = [comparison(i) for i in range(60)]
     unread = 0
-    for item, prediction in zip(items, AtOnceJudge(Lettered(says)).compare_all(items), strict=True):
+    for item, prediction in zip(items, SingleTokenJudge(Lettered(says)).compare_all(items), strict=True):
         difference = worth(item.response_a) - worth(item.response_b)
         lost = [number(item.response_a, item.response_b) % 11 == 0, number(item.response_b, item.response_a) % 11 == 0]
         if any(lost):
@@ -95,15 +96,17 @@ def test_a_preference_for_the_first_place_cancels_in_the_margin() -> None:
 
 
 def test_a_letter_without_probabilities_is_no_verdict() -> None:
-    (found,) = AtOnceJudge(ScriptedEngine(lambda request, occurrence: "A")).compare_all([comparison(0)])
+    (found,) = SingleTokenJudge(ScriptedEngine(lambda request, occurrence: "A")).compare_all([comparison(0)])
     assert (found.verdict, found.margin, found.failures) == ("unreadable", None, {"no_probabilities": 2})
 
 
 def test_it_is_loaded_by_its_name_and_evaluated_as_a_method(tmp_path: Path) -> None:
-    assert Method.parse("at_once:dpo").kind == "at_once" and Method.parse("at_once:dpo").names_model
-    judge = load_judge("at_once:external", engine=TransformersEngineConfig(model=BASE))
-    assert isinstance(judge, AtOnceJudge) and judge.sampling.max_new_tokens == 2
+    assert Method.parse("single_token:dpo").kind == "single_token" and Method.parse("single_token:dpo").names_model
+    judge = load_judge("single_token:external", engine=TransformersEngineConfig(model=BASE))
+    assert isinstance(judge, SingleTokenJudge) and judge.sampling.max_new_tokens == 2
     judge.close()
-    config = composed(f"output_dir={tmp_path}", "recipe=debug", "stage=evaluate", "evaluate.methods=[at_once:external]")
+    config = composed(
+        f"output_dir={tmp_path}", "recipe=debug", "stage=evaluate", "evaluate.methods=[single_token:external]"
+    )
     with pytest.raises(ConfigError, match=r"evaluate\.external\.type=world: gives no probabilities of tokens, which"):
         Pipeline(config).check("evaluate")
