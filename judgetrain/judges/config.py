@@ -18,6 +18,7 @@ from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
+    from judgetrain.judges.fitted import Fitted
     from judgetrain.scorers.config import ScorerConfig
 
 SETTINGS = "judge.json"
@@ -35,9 +36,10 @@ TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "bo
 GIVEN = ("only", "first")
 """What a given rubric is: all that is judged by, or the head of a list that the judge goes on with."""
 
-Aggregation = Literal["vote", "mean", "clear"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores, or
-that which the first to see a clear difference prefers (``judges/kinds/aggregation.py``)."""
+Aggregation = Literal["vote", "mean", "clear", "fitted"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores, that
+which the first to see a clear difference prefers (``judges/kinds/aggregation.py``), or that which fitted weights make
+the likelier one (``judges/fitted.py``)."""
 
 
 @dataclass
@@ -120,8 +122,15 @@ class JudgeConfig(ReadingConfig):
         "vote",
         "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores; "
         "clear, the side of the first branch, in the order of the list, that sees a difference, where after the first "
-        "only differences of more than half of the scale count, so that late criteria make no ties into verdicts",
+        "only differences of more than half of the scale count, so that late criteria make no ties into verdicts; "
+        "fitted, the likelier side by the weights of judge.fitted",
         choices=get_args(Aggregation),
+    )
+    fitted: str | None = key(
+        None,
+        "fitted.json of stage calibrate: how much each criterion counts",
+        content=in_place(lambda path, owner: path),
+        active_if=lambda c: c.aggregation == "fitted",
     )
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
@@ -186,6 +195,7 @@ class JudgeOptions:
         branches: k, at most ``steps.criteria``.
         steps: how many criteria are asked for, and the sampling of each step; greedy by default.
         aggregation: how branches become a verdict.
+        fitted: the weights of aggregation ``fitted``.
         early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
             same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
@@ -209,6 +219,7 @@ class JudgeOptions:
     branches: int = 1
     steps: StepsConfig = field(default_factory=lambda: JudgeConfig().asking(StepsConfig.criteria))
     aggregation: Aggregation = "vote"
+    fitted: Fitted | None = None
     early_stop: bool = False
     plan: str = "shared"
     reads: Reads = "two"
@@ -224,6 +235,8 @@ class JudgeOptions:
         if self.aggregation not in get_args(Aggregation):
             allowed = ", ".join(get_args(Aggregation))
             raise ConfigError(f"aggregation={self.aggregation!r}: allowed are {allowed}")
+        if (self.aggregation == "fitted") != (self.fitted is not None):
+            raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
         for name, choices in WAYS.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(choices)}")
@@ -232,6 +245,11 @@ class JudgeOptions:
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
         own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop")}
+        aggregation = more.get("aggregation", judge.aggregation)
+        if aggregation == "fitted":
+            from judgetrain.judges.fitted import Fitted
+
+            own |= {"fitted": Fitted.load(judge.fitted or ""), "early_stop": False}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod

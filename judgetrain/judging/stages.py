@@ -139,3 +139,19 @@ def _check_here(settings: JudgeSettings) -> None:
 
 
 JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=_check, check_here=_check_here)
+
+
+def _check_calibrate(settings: JudgeSettings) -> None:
+    _check(settings)
+    if settings.method.kind != BRANCHING:
+        raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
+
+
+CALIBRATE = Stage(
+    name="calibrate",
+    settings=JudgeSettings,
+    code="judgetrain.judging.calibrate:run",
+    artifact="evaluation",
+    check=_check_calibrate,
+    check_here=_check_here,
+)

@@ -21,12 +21,15 @@ CLEAR = (HIGHEST - LOWEST) / 2
 judge that sees no difference in what matters most and looks on finds one sooner or later, also between equals; what it
 names late may not matter, so that a small difference there says little."""
 
+MEANS = ("mean", "fitted")
+"""What an order by itself says is the mean's side where fitted weights decide between both."""
+
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 
 
 def most(criterion: CriterionNode, place: int, aggregation: Aggregation) -> float:
     """The most that a criterion at a place (from 0) of the list adds to the balance with one branch."""
-    if aggregation == "mean":
+    if aggregation in MEANS:
         return (HIGHEST - LOWEST) * _weight(criterion)
     return 1.0 if aggregation == "vote" else DISCOUNT**place
 
@@ -48,7 +51,7 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
             votes += [0.0] if guideline.failure else [_vote(j, place, aggregation) for j in judged]
         if votes and aggregation == "clear":
             votes = [_VOTES[verdict_of(math.fsum(votes))] * most(criterion, place, aggregation)]
-        found += [vote * _weight(criterion) for vote in votes] if aggregation == "mean" else votes
+        found += [vote * _weight(criterion) for vote in votes] if aggregation in MEANS else votes
     return found
 
 
@@ -57,7 +60,7 @@ def _weight(criterion: CriterionNode) -> float:
 
 
 def _vote(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
-    if aggregation == "mean":
+    if aggregation in MEANS:
         return judgment.margin or 0.0
     if aggregation == "clear" and place and abs(judgment.margin or 0.0) <= CLEAR:
         return 0.0

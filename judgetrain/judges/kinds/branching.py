@@ -13,6 +13,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, verdict_of
 from judgetrain.judges.config import JudgeOptions, check_branches
+from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped, used
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
@@ -202,6 +203,9 @@ def predict(
         score_a=score_of(criteria, "A"),
         score_b=score_of(criteria, "B"),
     )
+    if options.fitted:
+        logit = options.fitted.logit(margins_of(*found)) if prediction.consistent is not None else None
+        return replace(prediction, margin=logit, summed=options.fitted.verdict(logit))
     return summed(prediction) if options.verdict == "summed" else prediction
 
 

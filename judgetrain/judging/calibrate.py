@@ -1,0 +1,83 @@
+"""Stage ``calibrate``: fits how much each criterion counts in a judge's verdicts, on comparisons with known labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.answers import spending
+from judgetrain.errors import DataError
+from judgetrain.judges.factory import Models
+from judgetrain.judges.fitted import FILE, Fitted, fit, margins_of
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.early_stop import used
+from judgetrain.judges.trees.schema import shard_of
+from judgetrain.judging.items import read_items
+from judgetrain.judging.stage import judge_of
+from judgetrain.judging.stages import JudgeSettings
+from judgetrain.schema import Comparison
+
+
+def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``fitted.json``, for ``judge.aggregation=fitted judge.fitted=FILE``; shards ``margins`` keep what was said.
+
+    Raises:
+        DataError: too few rows have labels, or could be read.
+    """
+    config = settings.verdicts
+    items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"calibrate: {told}"))
+    labelled = [item.comparison for item in items if item.failure is None and item.comparison.label]
+    if not labelled:
+        raise DataError(f"none of the {len(items)} rows of verdicts.source has a label; name its column with fields")
+    branches = settings.method.most or 1
+    with (
+        spending(settings.asked_engines, config, "verdicts", out) as budget,
+        judge_of(Models(settings, inputs, out, budget), settings) as judge,
+    ):
+
+        def process(index: int, found: Sequence[Comparison]) -> ShardResult:
+            asked = judge()
+            assert isinstance(asked, BranchingJudge)
+            trees, others = asked.ask(found, settings.seed, numbers=[c.number for c in found])
+            rows = [
+                {
+                    "id": tree.comparison.id,
+                    "prompt": f"{tree.comparison.dialogue.context}\n{tree.comparison.dialogue.query}",
+                    "label": tree.comparison.label,
+                    "margins": margins_of(used(tree, branches), *([used(other, branches)] if other else [])),
+                }
+                for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True)
+            ]
+            whole = shard_of([*trees, *others])
+            return ShardResult(
+                rows, len(rows), prompt_tokens=whole.prompt_tokens, generated_tokens=whole.generated_tokens
+            )
+
+        out.sharded("margins", labelled, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
+    rows = list(read_rows(out.directory, "margins"))
+    found = fit([r["margins"] for r in rows], [r["label"] for r in rows], [r["prompt"] for r in rows])
+    found.save(out.directory)
+    out.tell(told(found, settings.method.name))
+    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FILE}")
+
+
+def told(found: Fitted, judge: str) -> Iterator[Any]:
+    """The table at the stage's end."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"Criteria of {judge}, n = {found.n}", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left"
+    )
+    for name in ("criterion", "weight"):
+        table.add_column(name, justify="left" if name == "criterion" else "right")
+    for name, weight in sorted(found.weights.items(), key=lambda item: -item[1]):
+        table.add_row(name, f"{weight:.2f}")
+    yield table
+    parts = (("mean", found.before), ("fitted, held out", found.after))
+    for name, each in parts:
+        yield f"{name}: agreement {100 * each['agreement']:.1f}%, calibration error {each['ece']:.3f}"
