@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from pkgutil import resolve_name
@@ -101,6 +101,8 @@ class Stage(Generic[S]):
         code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs; by default ``run`` of the
             module ``stage`` beside the ``stages`` that has the settings.
         inputs: the stages that it needs, given its settings; by default those whose judges they name.
+        reads: by the name of an input, the part of it that this stage reads, where it does not read all.
+        parts: by name, the settings that decide a part of the result, given those that decide all of it.
         check: refuses, before anything runs, settings that the stage cannot work with (``ConfigError``).
         format: raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
@@ -118,6 +120,8 @@ class Stage(Generic[S]):
     settings: type[S]
     code: str = ""
     inputs: Callable[[S], Sequence[str]] = attrgetter("judges")
+    reads: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, Callable[[S], S]] = field(default_factory=dict)
     check: Callable[[S], None] = _no_check
     format: int = 1
     trains: bool = False

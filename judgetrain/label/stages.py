@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
@@ -34,6 +34,9 @@ TWO_JUDGMENTS = (
 
 CORRECTION = "correction"
 """The prompt set by which examples of correction are taught; stage correct asks by it too, unless told otherwise."""
+
+OF_PAIRS = ("levels", "min_evidence", "balance", "max_pairs_per_level")
+"""What decides preference pairs, and no label nor SFT example."""
 
 OF_QUERIES = ("decontaminate",)
 """What says whether a dialogue holds a benchmark's query."""
@@ -89,6 +92,18 @@ class LabelSettings(StageSettings):
     judgments: int = at("tree.judgments", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
+
+
+def _of_examples(settings: LabelSettings) -> LabelSettings:
+    """What decides labels and SFT examples: a critic that prefers critiques (table 9) makes pairs alone."""
+    label, default = settings.label, LabelConfig()
+    pairs = {name: getattr(default, name) for name in OF_PAIRS}
+    if label.source == "external":
+        from judgetrain.label.external import load_external_prompts
+
+        if load_external_prompts(label.external)[1] == "preference":
+            pairs["source"] = "ensemble"
+    return replace(settings, label=replace(label, **pairs))
 
 
 def check_teacher(settings: TeacherSettings) -> None:
@@ -199,6 +214,7 @@ LABEL = Stage(
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
     inputs=lambda settings: ("tree", *(_grower(settings.grower) if settings.label.signals else ())),
+    parts={"examples": _of_examples},
     check=_check_label,
     estimate="judgetrain.label.estimate:external",
 )

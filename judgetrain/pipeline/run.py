@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.executors.base import check_executor
 from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
-from judgetrain.artifacts.fingerprint import ContentHashes, by_key, check_parts, fingerprint, plain
+from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.locks import locked, using
@@ -109,7 +109,6 @@ class Pipeline:
             stage = STAGES[name]
             settings, content, missing = self.settings(name), dict[str, dict[str, str]](), list[str]()
             inputs = {i: self.plan(i) for i in stage.inputs(settings)}
-            upstream = {i: plan.fingerprint for i, plan in inputs.items()}
 
             def hashed(key: str, path: str) -> dict[str, str]:
                 try:
@@ -118,16 +117,27 @@ class Pipeline:
                     missing.append(str(error))
                 return content.get(key, {})
 
-            parts: dict[str, Any] = {"stage": name, "format": stage.format, "upstream": upstream}
             try:
-                parts["settings"] = plain(settings, hashed)
+                mark = self._fingerprint(stage, settings, inputs, hashed)
             except ConfigError as error:
                 missing.append(str(error))
             if missing:
                 raise ConfigError("\n".join(missing))
-            mark = fingerprint(parts)
             self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, inputs)
         return self._plans[name]
+
+    def _fingerprint(
+        self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content
+    ) -> str:
+        """Of an input that the stage reads in part, what decides that part stands for it."""
+        upstream = {i: plan.fingerprint for i, plan in inputs.items()}
+        for i, part in stage.reads.items():
+            plan = inputs[i]
+            decides = plan.stage.parts[part](plan.settings)
+            upstream[i] = self._fingerprint(plan.stage, decides, plan.inputs, self._content)
+        return fingerprint(
+            {"stage": stage.name, "format": stage.format, "upstream": upstream, "settings": plain(settings, content)}
+        )
 
     def _content(self, key: str, path: str) -> dict[str, str]:
         try:

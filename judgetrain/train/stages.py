@@ -180,6 +180,7 @@ SFT = training_stage(
     code="judgetrain.train.stage:run_sft",
     settings=SftSettings,
     inputs=needs("initial", "label"),
+    reads={"label": "examples"},
     check=_check_sft,
 )
 REFERENCE = Stage(

@@ -32,7 +32,7 @@ def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, diale
 
 def test_every_dialect_has_a_packaged_set_and_every_packaged_set_a_dialect() -> None:
     found = {dialect: packaged_sets(dialect) for dialect in DIALECTS}
-    assert found["branching"] == ["compact", "fennec", "multi_step"]
+    assert found["branching"] == ["compact", "fennec", "multi_step", "paper"]
     assert found["pointwise"] == ["auto_j_rating", "auto_j_score", "pointwise", "pointwise_5"]
     assert all(found.values())
     assert {name for names in found.values() for name in names} == {p.stem for p in PACKAGED.glob("*.yaml")}
@@ -98,7 +98,7 @@ def test_a_broken_set_names_file_step_and_slot(
 
 
 def test_an_unknown_set_lists_the_packaged_ones() -> None:
-    with pytest.raises(ConfigError, match=r"prompts=nowhere: .*\(compact, fennec, multi_step\)"):
+    with pytest.raises(ConfigError, match=r"prompts=nowhere: .*\(compact, fennec, multi_step, paper\)"):
         load_prompt_set("nowhere")
     with pytest.raises(ConfigError, match=r"label\.external\.prompts=nowhere: .*\(preference\)"):
         load_prompt_set("nowhere", "preference", "label.external.prompts")

@@ -288,6 +288,11 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert out.notes["external"]["orders"]["compared"] > 20 and out.notes["external"]["labels"] == {}
     shown = engine.requests[0].slots, engine.requests[1].slots
     assert shown[0]["judgment_x"] == shown[1]["judgment_y"] != shown[1]["judgment_x"]
+    _, plain = stage(tmp_path, "plain", trees=TREES)
+    ensemble = replace(label, source="ensemble", levels=["criteria"], max_pairs_per_level=1)
+    label_stage.run(replace(LabelSettings.of(config), label=ensemble), {"tree": trees}, plain)
+    first, second = ({path.name: path.read_bytes() for path in each.directory.glob("sft-*")} for each in (out, plain))
+    assert first == second, "stage sft is not made again for other pairs"
     against = [c for c, _ in made if leaves[c][1].verdict not in (verdicts[leaves[c][0].id], "tie")]
     assert against, "the external judge and the branches disagree on some"
 

@@ -188,6 +188,15 @@ def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, re
     assert changed == downstream(composed(*where, change), readers)
 
 
+def test_what_decides_pairs_alone_leaves_the_sft_judge_where_it_is(home: str) -> None:
+    """Its examples are the same, and so are those who start from it."""
+    before = marked("recipe=debug", home)
+    for change in ("max_pairs_per_level=1", "min_evidence=0.6", "balance=[]", "levels=[criteria,guideline]"):
+        after = marked("recipe=debug", home, f"label.{change}")
+        same = {name for name in STAGES if before[name] == after[name]}
+        assert "sft" in same and same.isdisjoint({"label", "reference", "dpo", "evaluate"})
+
+
 SCORER_PROMPTS = Path(scorer_prompts.__file__).parent / "prompt_sets" / "default.yaml"
 FILES: list[tuple[str, Path, list[str], set[str]]] = [
     ("prompts", prompt_file("compact"), [], {"teacher", "initial", "tree", "label"}),

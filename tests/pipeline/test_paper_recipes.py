@@ -10,8 +10,11 @@ from openai.types.shared import chat_model
 
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
+from judgetrain.extras.probdiff_studies import stage as studies
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.options import recipes
+from judgetrain.scorers import ensembles, probdiff
 from judgetrain.train.checks import check_shared
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import check_stage, composed, configured
@@ -66,6 +69,22 @@ def test_transfer_takes_written_evaluations_and_grows_over_auto_js_own_pairs() -
     assert config.cluster.sample >= 2000, "every dialogue is kept"
 
 
+def test_the_numbers_of_probdiff_and_of_the_glass_box_scores() -> None:
+    """ProbDiff 3.1, 4.1, 4.2, table 7 and appendix D; glass-box 4 (ten passes)."""
+    assert (probdiff.DELTA, probdiff.SWEEP) == (-0.05, (0.0, -0.05, -0.1))
+    assert (studies.TIMES, studies.SAMPLES, studies.SAMPLING.temperature) == (3, 100, 0.7)
+    assert ensembles.PASSES == 10
+    mt_bench = {"writing": 0.7, "roleplay": 0.7, "extraction": 0.0, "math": 0.0, "coding": 0.0, "reasoning": 0.0}
+    mt_bench |= {"stem": 0.1, "humanities": 0.1}
+    for name in ("selfeval", *(f"tables/probdiff_{what}" for what in ("leaderboard", "tuned", "hypothesis"))):
+        config = recipe(name)
+        assert (config.selfeval.sampling.temperature, config.scorer.revision_temperature) == (0.7, 0.1), name
+        assert (config.selfeval.temperatures, config.selfeval.sampling.top_p) == (mt_bench, 1.0), name
+    align = recipe("tables/probdiff_align")
+    assert (align.selfeval.sampling.temperature, align.scorer.revision_temperature) == (0.1, 0.1)
+    assert recipe("tables/probdiff_hypothesis").studies.spread_prompts == 10
+
+
 def test_table_6() -> None:
     """Dialogues of the Initial judge, SFT and DPO: 3k 2k 2k, 3k 1k 1k (of their own), and 3k of the same."""
     ood, transfer, same = (recipe(name, "data_dir=DIR") for name in ("paper_ood", "paper_transfer", "paper_id"))
@@ -93,12 +112,28 @@ def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
     check_stage("label", gpt4)
 
 
-def test_every_row_of_a_table_is_asked_alike() -> None:
-    for name in ("tables/table1", "tables/table2", "tables/table4"):
-        config = recipe(name, "data_dir=DIR")
-        judge, ask = config.judge, config.evaluate.pairwise.sampling
-        tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
-        assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0), name
+JUDGED = [*SETTINGS, "paper_ood_gpt4", *(f"tables/{name}" for name in ("table1", "table2", "table3", "table4"))]
+
+
+@pytest.mark.parametrize("name", [*JUDGED, "tables/scenarios", "sweeps/data_scale"])
+def test_every_row_of_a_table_is_asked_alike_and_in_the_papers_form(name: str) -> None:
+    """Tables 1 and 10: two responses in both orders, scores as written, votes; a reply is asked for once."""
+    config = recipe(name, "data_dir=DIR")
+    judge, tree, ask = config.judge, config.tree, config.evaluate.pairwise.sampling
+    tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
+    assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0)
+    assert (judge.reads, judge.readout, judge.reference) == (tree.reads, tree.readout, tree.reference)
+    assert (judge.reads, judge.readout, judge.reference) == ("two", "parsed", False)
+    assert (judge.retries, judge.aggregation, judge.early_stop) == (0, "vote", False)
+    assert (config.prompts, config.evaluate.pairwise.prompts) == ("paper", "pairwise")
+
+
+def test_criteria_and_guidelines_are_written_of_the_query_alone() -> None:
+    """Table 10: the dialogue's context is shown to judgments; the words are those of multi_step."""
+    paper, ours = load_prompt_set("paper"), load_prompt_set("multi_step")
+    for step in ("criteria", "guideline"):
+        assert paper.steps[step]["user"] == ours.steps[step]["user"].replace("{context_block}", "")
+    assert paper.steps["judgment"] == ours.steps["judgment"]
 
 
 def test_the_scale_study_on_the_quickstart_grows_as_many_trees_in_every_job() -> None:
@@ -109,7 +144,7 @@ def test_the_scale_study_on_the_quickstart_grows_as_many_trees_in_every_job() ->
         assert min(config.cluster.sample - number, config.tree.max_comparisons or 10_000) == 300
 
 
-@pytest.mark.parametrize("name", [*SETTINGS, "tables/table4", "pairs"])
+@pytest.mark.parametrize("name", [*SETTINGS, "pairs"])
 def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
     config = recipe(name, "data_dir=DIR")
     assert config.dialogues.decontaminate == config.evaluate.benchmarks != []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,19 @@ def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch)
     assert [c.strip() for c in cells["stored:auto-j", "–"].strip("|").split("|")[2:]] == expected
 
 
+def marks_of(data: Path, recipe: str, stages: Iterable[str]) -> dict[str, str]:
+    """The fingerprints of stages of a recipe."""
+    pipe = Pipeline(pipeline.configured(f"recipe={recipe}", f"data_dir={data}", f"output_dir={data / 'out'}"))
+    return {name: pipe.plan(name).fingerprint for name in stages}
+
+
+def test_the_judge_whose_pairs_gpt4_labels_starts_from_the_same_sft_judge(data: Path) -> None:
+    """Preferences between critiques make pairs alone: no SFT example changes, and the SFT judge is found."""
+    stages = list(Pipeline(pipeline.configured("recipe=paper_ood", f"data_dir={data}")).needed("dpo"))
+    ours, gpt4 = marks_of(data, "paper_ood", stages), marks_of(data, "paper_ood_gpt4", stages)
+    assert [name for name in stages if ours[name] != gpt4[name]] == ["label", "reference", "dpo"]
+
+
 def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path) -> None:
     whole: Any = composed("recipe=tables/table4", hydra=True)
     assert dict(whole.hydra.sweeper.params) == {"teacher.comparisons": "1000,2000,3000"}
@@ -115,6 +129,8 @@ def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path) -> None:
         for k in (1000, 2000)
     ]
     assert [n for n in needed if marks[0][n] == marks[1][n]] == ["dialogues", "cluster", "responses"], "made once"
+    ood = marks_of(data, "paper_ood", needed)
+    assert all(marks_of(data, "tables/table4", needed)[n] == ood[n] for n in needed[:-1]), "3k is table 1's Initial"
     assert (config.evaluate.methods, config.evaluate.branches) == (["initial"], [10])
     for name in ("dialogues", "teacher", "evaluate"):
         check_stage(name, config)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from judgetrain.artifacts.stages import value_at
 from judgetrain.pipeline.compose import GROUPS
 from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.options import groups, recipes
@@ -113,6 +114,31 @@ def test_values_are_allowed() -> None:
                 value = getattr(value, part)
             assert value == override.value(), override.input_line
         left = [token for token in left if token not in now.values()]
+
+
+ON_THE_COMMAND_LINE = {
+    "dialogues.near_dedup=false", "train.dpo.keep_best=false", "scorer.revision_prompt=simple",
+    "selfeval.methods=[decensem_exp,decensem_var]", "selfeval.methods=[softmax_ent+illustration]", "label.holdout=0",
+    "evaluate.rating.prompts=auto_j_score",
+    # Jobs of a sweep.
+    "scorer.revision_temperature=0.7", "scorer.revision_temperature=null",
+}  # fmt: skip
+"""Of the paper's ways those that no recipe of their rows sets."""
+
+
+def test_recipes_set_what_the_page_says_of_them() -> None:
+    """Whatever defaults become: of each row's values, one recipe of that row has it when it is resolved."""
+    unset, resolved = set[str](), cache(configured)
+    for row in ROWS:
+        configs = [resolved(f"recipe={name}", "data_dir=DIR") for name in TOKEN.findall(row.recipe)]
+        for token in (token for token in TOKEN.findall(row.way) if "=" in token):
+            (override,) = OverridesParser.create().parse_overrides([token])
+            found, wanted = [value_at(config, override.key_or_group) for config in configs], override.value()
+            if isinstance(wanted, list) and wanted:  # scores, of which a recipe may compute others too
+                found = [[name for name in wanted if name in value] for value in found]
+            if wanted not in found:
+                unset.add(token)
+    assert unset == ON_THE_COMMAND_LINE
 
 
 def test_recipes_that_are_named_exist() -> None:

@@ -22,8 +22,8 @@ from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 _DIALOGUE = frozenset({"query", "context_block"})
 _BOTH = _DIALOGUE | {"response_a", "response_b"}
 SLOTS: dict[Step, frozenset[str]] = {
-    "criteria": _DIALOGUE | {"count"},
-    "guideline": _DIALOGUE | {"criterion"},
+    "criteria": frozenset({"query", "count"}),
+    "guideline": frozenset({"query", "criterion"}),
     "judgment": _BOTH | {"criterion", "guideline"},
     "score": _DIALOGUE | {"criterion", "guideline", "response"},
     "pairwise": _BOTH,
@@ -34,8 +34,9 @@ SLOTS: dict[Step, frozenset[str]] = {
 }
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
 of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
-MAY = frozenset({"reference_block"})
-"""What it may contain besides: the set's ``reference`` fragment, or nothing where there is no reference to show."""
+MAY = frozenset({"context_block", "reference_block"})
+"""What it may contain besides: the earlier turns, and the set's ``reference`` fragment, or nothing where there is no
+reference to show."""
 
 Dialect = Literal["branching", "pairwise", "single_token", "pointwise", "preference", "correction"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
