@@ -147,7 +147,6 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         path=str(grower(stage.grower, inputs)),
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
-        trust_remote_code=base.trust_remote_code,
         gpus=settings.gpus,
     )
     trees = inputs["tree"]

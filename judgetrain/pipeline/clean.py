@@ -19,7 +19,7 @@ from judgetrain.pipeline.sweeps import JOB
 
 
 def clean(pipeline: Pipeline) -> None:
-    """Print what nothing refers to; with ``clean.yes`` remove it.
+    """Print what nothing refers to; with ``yes`` remove it.
 
     Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, what
     other processes make or need at the moment, and everything that these were made from. Links to elsewhere are left
@@ -37,8 +37,8 @@ def clean(pipeline: Pipeline) -> None:
             state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
             changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
             console.line(f"{directory}: {state}, {_size(directory)}, changed {changed}")
-        if not pipeline.config.clean.yes:
-            console.line(f"clean: {len(found)} artifacts would be removed; add clean.yes=true to remove them")
+        if not pipeline.config.yes:
+            console.line(f"clean: {len(found)} artifacts would be removed; add yes=true to remove them")
             return
         removed = [directory for directory in found if _remove(directory)]
         console.line(f"clean: {len(removed)} of {len(found)} artifacts removed")

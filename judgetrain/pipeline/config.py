@@ -18,13 +18,6 @@ C = TypeVar("C")
 
 
 @dataclass
-class CleanConfig:
-    """stage=clean: artifacts that nothing refers to."""
-
-    yes: bool = key(False, "remove what is listed; without it nothing is removed", in_fingerprint=False)
-
-
-@dataclass
 class ReportConfig:
     """stage=report: one report of several evaluations."""
 
@@ -76,7 +69,7 @@ class RunConfig:
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
-    clean: CleanConfig = key(CleanConfig, "stage=clean")
+    yes: bool = key(False, "stage=clean: remove what is listed; without it nothing is removed", in_fingerprint=False)
     hub: str | None = key(
         None,
         "OWNER/NAME on the Hugging Face Hub that the judge is pushed to: by a stage that trains when made, by "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.keys import in_place, key
@@ -24,7 +25,8 @@ class ScorerConfig:
         "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file",
         content=in_place(lambda name, owner: str(prompt_file(name))),
     )
-    shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+    shard_size: ClassVar[int] = 64
+    """Items finished together; the unit of resume."""
 
     @property
     def gpus(self) -> int:

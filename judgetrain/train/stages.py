@@ -85,7 +85,7 @@ class SftSettings(JudgeSettings):
 class ReferenceSettings(TrainingSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
-    base: ModelConfig = at("train.base", only=("dtype", "attn_implementation", "trust_remote_code"))
+    base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     adapters: bool = at("train.dpo.lora.enabled")
     pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)

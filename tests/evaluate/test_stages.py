@@ -50,7 +50,7 @@ def test_a_branching_judge_of_revisions_has_branches() -> None:
 def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     config = configured("recipe=quickstart", "train.base.path=gpt2", "train.dpo.beta=0.7", "train.dpo.max_length=99")
     said = by_key(ReferenceSettings.of(config))
-    assert said["train.base"] == {"dtype": "auto", "attn_implementation": None, "trust_remote_code": False}
+    assert said["train.base"] == {"dtype": "auto", "attn_implementation": None}
     assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
     assert said["train.dpo.lora.enabled"] is False
     shown = by_key(EvaluateSettings.of(config))

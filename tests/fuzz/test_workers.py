@@ -15,6 +15,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.scorers.config import ScorerConfig
 from tests.builders.debug_run import finish, lasting, start
 from tests.builders.executors import Elsewhere
 from tests.builders.pipeline import configured
@@ -40,10 +41,7 @@ STAGES = {
         "stress.methods=[dpo@1,dpo@2,pairwise:dpo,scorer:sentprob,random]",
     ),
     "correct": ("dialogues.world.eval_comparisons=8",),
-    "selfeval": (
-        *("scorer.model.path=world", "scorer.shard_size=2"),
-        *("selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),
-    ),
+    "selfeval": (*("scorer.model.path=world", "selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),),
 }
 """Stages that go by shards, and what has them do so in little time."""
 
@@ -63,6 +61,7 @@ def test_a_stage_is_the_same_wherever_its_shards_are_processed(
 ) -> None:
     """Whatever ``process`` needs goes through pickle; shards come in another order."""
     monkeypatch.setattr("judgetrain.extras.correct.stage.SHARD", 2)
+    monkeypatch.setattr(ScorerConfig, "shard_size", 2)
     here = made(stage, finished, tmp_path / "here", STAGES[stage])
     executor = Elsewhere()
 

@@ -113,7 +113,6 @@ def configured(tmp_path: Path, methods: list[str]) -> Config:
     config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50), robustness=UNATTACKED)
     config.dialogues.world.eval_comparisons = 8
     config.train.base = ModelConfig(path="world")
-    config.scorer.shard_size = 3
     return config
 
 

@@ -13,7 +13,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import ModelConfig
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.pipeline.clean import clean, leftovers
-from judgetrain.pipeline.config import CleanConfig, Config
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
 from tests.builders.evaluate import manifest
@@ -23,7 +23,7 @@ from tests.builders.evaluate import manifest
 def pipeline(tmp_path: Path) -> Pipeline:
     source = SourceConfig(name="world", type="world")
     evaluate = EvaluateConfig([BenchmarkConfig("world", source)], ["random"])
-    config = Config(output_dir=str(tmp_path), evaluate=evaluate, clean=CleanConfig())
+    config = Config(output_dir=str(tmp_path), evaluate=evaluate)
     config.train.base = ModelConfig(path="world")
     root = tmp_path / "artifacts"
     manifest(root, "tree", "t1", {})
@@ -61,10 +61,10 @@ def test_the_present_settings_and_sweeps_keep_what_they_use(pipeline: Pipeline, 
 def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     clean(pipeline)
     printed = capsys.readouterr().out
-    assert "2 artifacts would be removed; add clean.yes=true" in printed
+    assert "2 artifacts would be removed; add yes=true" in printed
     assert "sft/half: unfinished, 0 B" in printed and "dpo/other: finished" in printed
     assert (pipeline.root / "dpo" / "other" / "manifest.json").is_file()
-    pipeline.config.clean.yes = True
+    pipeline.config.yes = True
     clean(pipeline)
     assert "2 of 2 artifacts removed" in capsys.readouterr().out
     left = {f"{p.parent.parent.name}/{p.parent.name}" for p in pipeline.root.glob("*/*/manifest.json")}
@@ -75,7 +75,7 @@ def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.Capt
 
 
 def test_what_another_process_is_making_is_left_alone(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.config.clean.yes = True
+    pipeline.config.yes = True
     held = pipeline.root / "dpo" / "other"
     with FileLock(held / ".lock", thread_local=False):
         clean(pipeline)
@@ -85,7 +85,7 @@ def test_what_another_process_is_making_is_left_alone(pipeline: Pipeline, capsys
 
 def test_what_other_processes_need_is_left_alone(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     """Inputs of what is being made, and whatever a living process has said that it will read."""
-    pipeline.config.clean.yes = True
+    pipeline.config.yes = True
     root, home = pipeline.root, Path(pipeline.config.output_dir)
     manifest(root, "label", "l1", {})
     manifest(root, "sft", "s1", {"label": "l1"})
@@ -117,7 +117,7 @@ def test_a_run_says_what_it_needs_until_it_ends(pipeline: Pipeline, monkeypatch:
 
 
 def test_links_to_elsewhere_are_not_followed(pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.config.clean.yes = True
+    pipeline.config.yes = True
     mine = manifest(tmp_path / "elsewhere", "dpo", "mine", {})
     (pipeline.root / "dpo" / "link").symlink_to(mine)
     (pipeline.root / "teacher").symlink_to(tmp_path / "elsewhere" / "dpo")

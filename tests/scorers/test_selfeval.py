@@ -41,7 +41,7 @@ def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
     config = Config(selfeval=SelfEvalConfig(methods=METHODS))
     config.train.base = ModelConfig(path="world")
     config.selfeval.sampling.max_new_tokens = 10
-    config.scorer.max_new_tokens, config.scorer.shard_size = 10, 3
+    config.scorer.max_new_tokens = 10
     return config, {"dialogues": tmp_path / "dialogues"}, dialogues
 
 
