@@ -54,7 +54,7 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
     assert said["train.dpo.lora.enabled"] is False
     shown = by_key(EvaluateSettings.of(config))
-    assert shown["judge"]["tie"] == 0.0 and shown["tree.criteria"] == 10
+    assert shown["judge"]["retries"] == 1 and shown["tree.criteria"] == 10
 
 
 def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independent_plans() -> None:
