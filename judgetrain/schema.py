@@ -85,6 +85,11 @@ class Dialogue:
         return self.messages[-1].content
 
     @property
+    def asked(self) -> tuple[str, ...]:
+        """All that the user said, an entry a turn."""
+        return tuple(m.content for m in self.messages if m.role == "user")
+
+    @property
     def context(self) -> str:
         """All messages before the query as ``Role: text`` lines; empty for a single-turn dialogue."""
         return "\n".join(f"{m.role.capitalize()}: {m.content}" for m in self.messages[:-1])
@@ -150,6 +155,12 @@ class Comparison:
         A judge's random numbers for it follow from this, so that it is judged alike alone and among others.
         """
         return int(self.content[:10], 16)
+
+    @property
+    def forfeit(self) -> Verdict | None:
+        """The verdict where a response holds no text: it loses, whoever judges, and two such are a tie. Else None."""
+        a, b = bool(self.response_a.strip()), bool(self.response_b.strip())
+        return None if a and b else "A" if a else "B" if b else "tie"
 
     @property
     def longer(self) -> Verdict:

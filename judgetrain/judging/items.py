@@ -56,7 +56,7 @@ def read_items(
         found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]
     else:
         found = _of_source(config.source, say)
-    return [_checked(item) for item in _told_apart(found)]
+    return list(_told_apart(found))
 
 
 def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]:
@@ -132,12 +132,3 @@ def _told_apart(items: list[Item]) -> Iterator[Item]:
         number = seen[name]
         own, group = f"{name}#{number}" if number > 1 else name, item.group
         yield Item(replace(item.comparison, id=own), item.failure, group and replace(group, id=own))
-
-
-def _checked(item: Item) -> Item:
-    """The item, with the reason why it cannot be judged where a response holds nothing."""
-    if item.failure is None and item.group is None:
-        for side in ("response_a", "response_b"):
-            if not getattr(item.comparison, side).strip():
-                return replace(item, failure=f"empty_response: {side} holds no text")
-    return item

@@ -50,6 +50,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.log(
             f"judge: {len(items)} comparisons of the generated world; a file of your own is verdicts.source.path=FILE"
         )
+    if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
+        out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         _check_rows(items, settings, models)
@@ -78,7 +80,8 @@ def shard_of(
     """
 
     def process(index: int, items: Sequence[Item]) -> ShardResult:
-        shown = [item.comparison for item in items if item.failure is None and item.group is None]
+        whole = [item.comparison for item in items if item.failure is None and item.group is None]
+        shown = [comparison for comparison in whole if comparison.forfeit is None]
         groups = [item.group for item in items if item.failure is None and item.group is not None]
         found = iter(judge().compare_all(shown, settings.seed) if shown else ())
         by_group = iter(judge().score_all(groups, settings.seed) if groups else ())
@@ -92,7 +95,12 @@ def shard_of(
                 for score in scores:
                     cost.update(asdict(score.cost))
                 continue
-            prediction: Prediction | None = next(found) if item.failure is None else None
+            name, won = item.comparison.id, item.comparison.forfeit
+            prediction: Prediction | None = None
+            if item.failure is None and won:
+                prediction = Prediction(comparison_id=name, method=method.name, verdict_ab=won, verdict_ba=won)
+            elif item.failure is None:
+                prediction = next(found)
             rows.append(row_of(item.comparison, prediction, method.name, item.failure))
             cost.update(asdict(prediction.whole_cost) if prediction else {})
         spent = {name: round(number) for name, number in cost.items()}

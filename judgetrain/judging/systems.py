@@ -6,20 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.prompts import IDS, first_of
 from judgetrain.data.rows import DEFAULT_FIELDS, RowError
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue, Message, messages_of
 
 KEY = "verdicts.systems"
-IDS = ("uid", "question_id")
 RESPONSES = ("output", "response", "answer", "completion")
 MODELS = ("generator", "model_id", "model", "model_name")
 GROUPS = ("dataset", "category")
@@ -143,11 +143,11 @@ def _read(path: Path, answers: _Answers) -> None:
 
 def _answer(row: Mapping[str, Any], file: str) -> Answer:
     """What a row holds."""
-    system, prompt, group = str(_first(row, MODELS) or file), str(_first(row, IDS) or ""), _first(row, GROUPS)
+    named, prompt, group = first_of(row, MODELS), first_of(row, IDS), first_of(row, GROUPS)
     if isinstance(row.get("messages"), list):
         messages, text = _spoken(row["messages"])
     else:
-        query, said = (_first(row, columns) for columns in (DEFAULT_FIELDS["query"], RESPONSES))
+        query, said = (first_of(row, columns) for columns in (DEFAULT_FIELDS["query"], RESPONSES))
         for name, value, columns in (("prompts", query, DEFAULT_FIELDS["query"]), ("answers", said, RESPONSES)):
             if value is None and not any(column in row for column in columns):
                 found = ", ".join(map(str, row))
@@ -158,7 +158,8 @@ def _answer(row: Mapping[str, Any], file: str) -> Answer:
             query = f"{query}\n\n{row['input']}"
         messages, text = (Message("user", query),), said
     group = None if group is None else str(group)
-    return Answer(system=system, prompt=prompt or _text(messages), messages=messages, text=text, group=group)
+    system, prompt = file if named is None else str(named), _text(messages) if prompt is None else str(prompt)
+    return Answer(system=system, prompt=prompt, messages=messages, text=text, group=group)
 
 
 def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
@@ -173,10 +174,6 @@ def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
         return messages_of(said[:-1]), said[-1]["content"]
     except DataError as error:
         raise RowError("wrong_message", str(error)) from error
-
-
-def _first(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
-    return next((row[name] for name in columns if row.get(name) is not None), None)
 
 
 def _text(messages: Sequence[Message]) -> str:

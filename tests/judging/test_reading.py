@@ -78,9 +78,9 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
         file.write("{broken\n[1]\n" + json.dumps(good) + "\n")
     found = of(path)
     assert [(item.failure or "").partition(":")[0] for item in found] == [
-        *("", "empty_response", "missing_field", "missing_field", "not_json", "not_an_object", "")
+        *("", "", "missing_field", "missing_field", "not_json", "not_an_object", "")
     ]
-    assert found[1].failure == "empty_response: response_b holds no text"
+    assert [item.comparison.forfeit for item in found[:2]] == [None, "A"], "an empty response loses, and is no failure"
     assert found[4].failure is not None and found[4].failure.startswith("not_json: a.jsonl:5: expected a JSON object")
     assert len({item.comparison.id for item in found}) == len(found)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, WorldConfig
+from judgetrain.data.prompts import Asked, clusters
 from judgetrain.data.rows import majority
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError
@@ -34,9 +36,17 @@ class Benchmark:
     domains: Mapping[str, str] = field(default_factory=dict)
 
     def prompt_of(self, comparison: Comparison) -> str:
-        """What comparisons on one prompt have in common: the prompt that the rows name, else the user's messages."""
-        said = "\n".join(m.content for m in comparison.dialogue.messages if m.role == "user")
-        return self.prompts.get(comparison.id, said)
+        """What comparisons on one prompt have in common: the prompt that the rows name, else what the user said.
+
+        Turns of one conversation are about one prompt.
+        """
+        named = self.prompts.get(comparison.id)
+        return "\n".join(self._clusters[comparison.id]) if named is None else named
+
+    @cached_property
+    def _clusters(self) -> Mapping[str, Asked]:
+        found = clusters([c.dialogue.asked for c in self.comparisons])
+        return {c.id: asked for c, asked in zip(self.comparisons, found, strict=True)}
 
     def part(self, comparisons: list[Comparison], split: str) -> Benchmark:
         """The benchmark with some of its comparisons only."""

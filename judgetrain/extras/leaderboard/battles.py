@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from judgetrain.data.prompts import asked_in, clusters
 from judgetrain.data.rows import RowError
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
@@ -26,18 +26,17 @@ WINNERS: dict[str, Outcome] = {
 }
 """How outcomes are written in published rows, in lower case where there are no capitals."""
 
-PROMPTS = ("dialogue_id", "question_id", "prompt", "instruction", "query", "question")
-"""Columns that say which prompt a row is about, where it has no messages."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Battle:
     """One comparison of two systems, whose names are empty where the row could not be read.
 
-    ``lengths``: both responses' characters, where the row has them.
+    ``prompt``: what rows on one prompt have in common; ``named``: the row says so, else it counts as a prompt of its
+    own. ``lengths``: both responses' characters, where the row has them.
     """
 
-    prompt: str
+    prompt: tuple[str, ...]
+    named: bool = True
     group: str | None = None
     system_a: str
     system_b: str
@@ -55,17 +54,19 @@ class Battle:
         return None if self.outcome in ("missing", "unreadable") else SHARES.get(self.outcome, 0.5)
 
 
-def read_battles(files: Sequence[str | Path]) -> Iterator[Battle]:
-    """The comparisons of files, globs, and directories of stage judge, in order.
+def read_battles(files: Sequence[str | Path], column: str | None = None) -> list[Battle]:
+    """The comparisons of files, globs, and directories of stage judge, in order; ``column``: of the prompt.
 
     Raises:
         ConfigError: no such file.
         DataError: a row that is no comparison of two systems; names its place.
     """
-    return read_verdicts(files, "leaderboard.files", battle_of)
+    found = list(read_verdicts(files, "leaderboard.files", partial(battle_of, column=column)))
+    prompts = clusters([battle.prompt for battle in found])
+    return [replace(battle, prompt=prompt) for battle, prompt in zip(found, prompts, strict=True)]
 
 
-def battle_of(row: Any, place: str) -> Battle:
+def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
     """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``.
 
     Raises:
@@ -79,8 +80,10 @@ def battle_of(row: Any, place: str) -> Battle:
     if a == b and a:
         raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
     x, y = row.get("response_a"), row.get("response_b")
+    prompt = asked_in(row, column)
     return Battle(
-        prompt=_prompt(row) or place,
+        prompt=prompt or (place,),
+        named=prompt is not None,
         system_a=str(a),
         system_b=str(b),
         outcome=_outcome(row),
@@ -104,16 +107,3 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
         raise RowError("no_verdict", f"{name}={value!r}: expected {allowed}")
     return WINNERS.get(text) or WINNERS[text.lower()]
-
-
-def _prompt(row: Mapping[str, Any]) -> str | None:
-    """What tells one prompt from another: rows with equal messages are about one, whatever they are called."""
-    messages = row.get("messages")
-    if isinstance(messages, str):
-        try:
-            messages = json.loads(messages)
-        except ValueError:
-            messages = None
-    if isinstance(messages, list) and messages:
-        return hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:16]
-    return next((str(row[name]) for name in PROMPTS if row.get(name) not in (None, "")), None)

@@ -17,3 +17,8 @@ class LeaderboardConfig:
         "stage judge; empty: the verdicts of stage judge",
         content=beside(lambda path, owner: path),
     )
+    prompt: str | None = key(
+        None,
+        "column that says which prompt a row is about; null: uid, question_id or prompt_id, else what the user said",
+        active_if=lambda c: c.prompt is not None,
+    )

@@ -6,7 +6,7 @@ resampled whole (the cluster bootstrap), and ``evalica`` fits every resample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -103,13 +103,19 @@ class Fit:
 
     ``won``: the wins behind them (:meth:`Games.resampled`). ``sweeps``: where the data bounds no rating. The ratings
     take half of one more prompt to have gone the other way (Haldane, Annals of Human Genetics 20, 1956), and resamples
-    a share between 0 and what Clopper and Pearson (Biometrika 26, 1934) allow: Beta(1, prompts).
+    a share between 0 and what Clopper and Pearson (Biometrika 26, 1934) allow: Beta(1, prompts). So do they where all
+    prompts of a pair came out alike without a sweep, as where all are ties: to either side.
     """
 
     games: Games
     won: Floats
     sweeps: list[Sweep]
     ratings: Floats
+
+    def prompts_of(self, system: int) -> int:
+        """On how many prompts a system was compared with others."""
+        others = [i for i in range(self.games.systems) if i != system]
+        return len(np.unique(self.games.between([system], others)))
 
     @cached_property
     def parts(self) -> list[Ints]:
@@ -125,10 +131,15 @@ class Fit:
 def fit(games: Games, resamples: int, seed: int) -> Fit:
     """The ratings and their resamples; the same for a seed."""
     won, rng = games.resampled(resamples, seed), np.random.default_rng([seed, 1])
-    sweeps = _sweeps(games, won[0])
+    sweeps, even = _sweeps(games, won[0]), list(_alike(games))
     logs = []
     for number, wins in enumerate(won):
         soft = wins.copy()
+        for pair, prompts in even if number else ():
+            better, worse = pair if rng.random() < 0.5 else pair[::-1]
+            turned = rng.beta(1.0, prompts) * soft[worse, better]
+            soft[worse, better] -= turned
+            soft[better, worse] += turned
         for winners, losers, prompts in sweeps:
             share = rng.beta(1.0, prompts) if number else 0.5 / (prompts + 1.0)
             turned = share * wins[np.ix_(winners, losers)]
@@ -163,6 +174,16 @@ def _sweeps(games: Games, wins: Floats) -> list[Sweep]:
     groups = linked(wins, mutual=True)
     pairs = ((x, y) for x in groups for y in groups if x is not y and wins[np.ix_(x, y)].any())
     return [Sweep(x, y, len(np.unique(games.between(x, y)))) for x, y in pairs]
+
+
+def _alike(games: Games) -> Iterator[tuple[tuple[int, int], int]]:
+    """The pairs whose comparisons all have one share that is no sweep, and on how many prompts."""
+    low, high = np.minimum(games.a, games.b), np.maximum(games.a, games.b)
+    share = np.where(games.a == low, games.share, 1.0 - games.share)
+    for i, j in np.unique(np.stack([low, high], axis=1), axis=0).tolist():
+        own = (low == i) & (high == j)
+        if 0.0 < share[own][0] < 1.0 and np.ptp(share[own]) == 0.0:
+            yield (i, j), len(np.unique(games.prompt[own]))
 
 
 def ends(values: Floats) -> Floats:

@@ -15,14 +15,16 @@ from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.extras.leaderboard.battles import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Rating, Standing, leaderboard
+from judgetrain.extras.leaderboard.standings import FEWEST, Leaderboard, Pair, Rate, Rating, Standing, leaderboard
 
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``leaderboard.json``, ``.csv`` and ``.html``, and print the table."""
-    board = leaderboard(list(read_battles(settings.leaderboard.files or [inputs["judge"]])), out.seed)
+    board = leaderboard(
+        read_battles(settings.leaderboard.files or [inputs["judge"]], settings.leaderboard.prompt), out.seed
+    )
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
@@ -62,7 +64,8 @@ def _columns(name: str, found: Rate | Rating | None) -> dict[str, float | None]:
     if found is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
     value = found.share if isinstance(found, Rate) else found.points
-    return {name: value, f"{name}_low": found.interval[0], f"{name}_high": found.interval[1]}
+    low, high = found.interval or (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def console(board: Leaderboard) -> list[Any]:
@@ -85,8 +88,9 @@ def console(board: Leaderboard) -> list[Any]:
 def _rating(s: Standing) -> list[str]:
     if s.rating is None or s.ranks is None:
         return ["–", "–", "–"]
-    (low, high), (best, worst) = s.rating.interval, s.ranks
-    return [f"{s.rating.points:.0f}", f"{low:.0f}..{high:.0f}", str(best) if best == worst else f"{best}-{worst}"]
+    (best, worst), interval = s.ranks, s.rating.interval
+    ends = f"{interval[0]:.0f}..{interval[1]:.0f}" if interval else "–"
+    return [f"{s.rating.points:.0f}", ends, str(best) if best == worst else f"{best}-{worst}"]
 
 
 def remarks(board: Leaderboard) -> list[str]:
@@ -95,6 +99,13 @@ def remarks(board: Leaderboard) -> list[str]:
     said = [f"{board.counted} of {board.comparisons} comparisons on {board.prompts} prompts count ({outcomes})."]
     if board.separability is not None:
         said.append(f"{100 * board.separability:.0f}% of the pairs of systems are told apart.")
+    if few := [s.system for s in board.systems if s.rating and s.rating.interval is None]:
+        said.append(f"Fewer than {FEWEST} prompts, so no interval and no rank is certain: {', '.join(few)}.")
+    if board.unnamed:
+        said.append(
+            f"{board.unnamed} comparisons do not say which prompt they are about, and count as prompts of their own: "
+            "where several are about one, intervals are too narrow. leaderboard.prompt=COLUMN names the column."
+        )
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)
         said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
@@ -123,6 +134,6 @@ def _cells(pair: Pair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
     """The two fields of a pair in the matrix: the row's win rate against the column, and whether it is decided."""
     if pair.rate is None:
         return {}
-    (low, high), rate = pair.rate.interval, pair.rate
-    turned = Rate(share=1.0 - rate.share, interval=(1.0 - high, 1.0 - low), games=rate.games)
+    rate, ends = pair.rate, pair.rate.interval
+    turned = Rate(share=1.0 - rate.share, interval=ends and (1.0 - ends[1], 1.0 - ends[0]), games=rate.games)
     return {(pair.first, pair.second): (rate, pair.decided), (pair.second, pair.first): (turned, pair.decided)}

@@ -27,8 +27,7 @@ def _check_here(settings: LeaderboardSettings) -> None:
     from judgetrain.extras.leaderboard.battles import read_battles
 
     if settings.files:
-        for _ in read_battles(settings.files):
-            pass
+        read_battles(settings.files, settings.leaderboard.prompt)
         return
     items = settings.items()
     judged = [item.comparison for item in items if item.failure is None]

@@ -19,31 +19,34 @@ RESAMPLES = 1000
 APART = 1.0
 """Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
 
+FEWEST = 10
+"""Prompts below which there is no interval and nothing is told apart: a resample of one or two says nothing."""
+
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A share from 0 to 1, and its interval.
+    """A share from 0 to 1, and its interval; None of fewer than :data:`FEWEST` prompts.
 
     ``games``: how many comparisons it is of.
     """
 
     share: float
-    interval: Interval
+    interval: Interval | None
     games: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rating:
-    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval.
+    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval, None as a :class:`Rate`'s.
 
     ``rank``: the place that they give, within a part of the leaderboard.
     """
 
     rank: int
     points: float
-    interval: Interval
+    interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +79,14 @@ class Standing:
 class Pair:
     """Two systems of one part, the better one first: rating points between them, and the first one's win rate.
 
-    ``decided``: the interval of the difference is above :data:`APART`.
+    ``decided``: the interval of the difference is above :data:`APART`; it is None where one of them has none.
     ``rate`` is None where they were never compared.
     """
 
     first: str
     second: str
     difference: float
-    interval: Interval
+    interval: Interval | None
     decided: bool
     rate: Rate | None
 
@@ -92,7 +95,8 @@ class Pair:
 class Leaderboard:
     """Everything that ``leaderboard.json`` holds: ``counted`` of ``comparisons`` are behind the ratings.
 
-    ``separability``: the share of pairs that are decided. ``by_group``: win rates of the systems within each group of
+    ``separability``: the share of pairs that are decided, None where no pair has an interval. ``unnamed``: how many
+    comparisons do not say which prompt they are about. ``by_group``: win rates of the systems within each group of
     prompts.
     """
 
@@ -103,6 +107,7 @@ class Leaderboard:
     comparisons: int
     counted: int
     prompts: int
+    unnamed: int
     judges: list[str]
     parts: list[list[str]]
     by_group: dict[str, dict[str, Rate]]
@@ -126,11 +131,12 @@ def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES
     return Leaderboard(
         systems=_standings(found, names, battles, pairs),
         pairs=pairs,
-        separability=sum(p.decided for p in pairs) / len(pairs) if pairs else None,
+        separability=sum(p.decided for p in pairs) / len(pairs) if any(p.interval for p in pairs) else None,
         outcomes=outcomes,
         comparisons=len(battles),
         counted=len(kept),
         prompts=found.games.prompts,
+        unnamed=sum(not b.named for b in battles),
         judges=sorted({b.judge for b in battles if b.judge}),
         parts=[[names[i] for i in members] for members in found.parts],
         by_group={g: _of_group(g, kept, names, resamples, seed) for g in (groups if len(groups) > 1 else ())},
@@ -139,7 +145,7 @@ def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES
 
 def games_of(kept: Sequence[Battle], names: Sequence[str]) -> Games:
     """Comparisons that count as numbers; systems as ``names`` has them, prompts as they first occur."""
-    place, prompts = {name: i for i, name in enumerate(names)}, dict[str, int]()
+    place, prompts = {name: i for i, name in enumerate(names)}, dict[object, int]()
     return Games(
         np.array([place[b.system_a] for b in kept], dtype=np.intp),
         np.array([place[b.system_b] for b in kept], dtype=np.intp),
@@ -152,8 +158,9 @@ def games_of(kept: Sequence[Battle], names: Sequence[str]) -> Games:
 def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -> Rate | None:
     """The mean of a system's win rates against others, over those it met, with its interval over resamples.
 
-    Where all or nothing was won, the interval reaches as far as Clopper and Pearson's for so many prompts. None
-    without a comparison. ``won``: the wins of the data and, after that, of resamples (:meth:`Games.resampled`).
+    Where all resamples are alike, as where all was won or tied, the interval reaches as far as Clopper and Pearson's
+    for so many prompts. None without a comparison.
+    ``won``: the wins of the data and, after that, of resamples (:meth:`Games.resampled`).
     """
     from scipy.stats import beta
 
@@ -161,12 +168,13 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
     if not met:
         return None
     shares = (won[:, first, met] / (won[:, first, met] + won[:, met, first])).mean(1).clip(0.0, 1.0)
-    share, (low, high) = float(shares[0]), ends(shares[1:])
-    unseen = float(beta.ppf(0.975, 1, len(np.unique(prompts))))
+    share, (low, high), n = float(shares[0]), ends(shares[1:]), len(np.unique(prompts))
     if min(share, 1.0 - share) < 1e-12:
         share = float(round(share))
-        low, high = (1.0 - unseen, 1.0) if share else (0.0, unseen)
-    return Rate(share=share, interval=(float(low), float(high)), games=len(prompts))
+    if high - low < 1e-9:
+        unseen = float(beta.ppf(0.975, 1, n))
+        low, high = share * (1.0 - unseen), share + (1.0 - share) * unseen
+    return Rate(share=share, interval=(float(low), float(high)) if n >= FEWEST else None, games=len(prompts))
 
 
 def _of_group(group: str, kept: Sequence[Battle], names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
@@ -182,12 +190,13 @@ def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
         for i, j in combinations(sorted(members.tolist(), key=lambda m: -found.ratings[0, m]), 2):
             apart = found.ratings[:, i] - found.ratings[:, j]
             low, high = (float(end) for end in ends(apart[1:]))
+            known = min(found.prompts_of(i), found.prompts_of(j)) >= FEWEST
             yield Pair(
                 first=names[i],
                 second=names[j],
                 difference=float(apart[0]),
-                interval=(low, high),
-                decided=low > APART,
+                interval=(low, high) if known else None,
+                decided=known and low > APART,
                 rate=rate_between(found.games, found.won, i, [j]),
             )
 
@@ -204,7 +213,7 @@ def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pair
             Standing(
                 system=name,
                 part=part.get(i),
-                rating=_rating(i, found.ratings, members),
+                rating=_rating(i, found, members),
                 ranks=(1 + worse[name], len(members) - better[name]) if i in part else None,
                 bounded=i in found.bounded,
                 win_rate=rate_between(found.games, found.won, i, [j for j in everyone if j != i]),
@@ -214,14 +223,15 @@ def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pair
     return rows
 
 
-def _rating(system: int, ratings: Floats, members: Any) -> Rating | None:
+def _rating(system: int, found: Fit, members: Any) -> Rating | None:
     """A system's rating, and its rank within its part."""
-    points = ratings[0, system]
+    ratings, points = found.ratings, found.ratings[0, system]
     if np.isnan(points):
         return None
     low, high = ends(ratings[1:, system])
     rank = 1 + int((ratings[0, members] > points).sum())
-    return Rating(rank=rank, points=float(points), interval=(float(low), float(high)))
+    known = found.prompts_of(system) >= FEWEST
+    return Rating(rank=rank, points=float(points), interval=(float(low), float(high)) if known else None)
 
 
 def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:

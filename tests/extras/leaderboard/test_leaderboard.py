@@ -16,13 +16,14 @@ from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard import standings
 from judgetrain.extras.leaderboard.battles import Battle
 from judgetrain.extras.leaderboard.ratings import fit
+from judgetrain.extras.leaderboard.stage import console, csv_of, page, remarks
 from judgetrain.extras.leaderboard.standings import APART, Leaderboard, Standing, games_of
 
 leaderboard = partial(standings.leaderboard, resamples=200)
 
 
 def battle(a: str, b: str, outcome: str, prompt: object = None, **more: object) -> Battle:
-    fields = {"prompt": str(next(NUMBERS) if prompt is None else prompt), **more}
+    fields = {"prompt": (str(next(NUMBERS) if prompt is None else prompt),), **more}
     return Battle(system_a=a, system_b=b, outcome=outcome, **fields)  # type: ignore[arg-type]
 
 
@@ -148,6 +149,36 @@ def test_a_system_that_always_wins_has_a_finite_rating_which_is_said_to_be_bound
         json.dumps(asdict(each), allow_nan=False)
 
 
+@pytest.mark.parametrize("outcome", ["tie", "inconsistent"])
+@pytest.mark.parametrize("prompts", [10, 40])
+def test_where_all_is_alike_the_interval_is_as_wide_as_the_number_allows(outcome: str, prompts: int) -> None:
+    """Of n ties a share of 1 - 0.025 ** (1 / n) may have gone to either side (Clopper and Pearson)."""
+    board = leaderboard([battle(*("xy" if k % 2 else "yx"), outcome) for k in range(prompts)], 0)
+    unseen = 1 - 0.025 ** (1 / prompts)
+    [pair] = board.pairs
+    assert pair.rate and pair.rate.interval == pytest.approx((0.5 - unseen / 2, 0.5 + unseen / 2))
+    assert pair.interval and not pair.decided
+    reach = 400 * math.log10((0.5 + unseen / 2) / (0.5 - unseen / 2))  # with 95% on both sides together, some less
+    assert 0.6 * reach < pair.interval[1] <= 1.2 * reach and -1.2 * reach <= pair.interval[0] < -0.6 * reach
+
+
+@pytest.mark.parametrize("rows", [[1], [1] * 300, [*range(9)] * 4])
+def test_below_ten_prompts_there_is_no_interval_and_nothing_is_told_apart(rows: list[int]) -> None:
+    board = leaderboard([battle("x", "y", "A", prompt) for prompt in rows], 0)
+    [pair] = board.pairs
+    assert (pair.interval, pair.decided, pair.rate and pair.rate.interval, board.separability) == (
+        None,
+        False,
+        None,
+        None,
+    )
+    assert {s.rating and s.rating.interval for s in board.systems} == {None}
+    assert [s.ranks for s in board.systems] == [(1, 2)] * 2
+    assert any(said.startswith("Fewer than 10 prompts") for said in remarks(board))
+    assert "nan" not in csv_of(board)
+    assert page(board, "few") and console(board)
+
+
 def test_systems_that_no_comparison_links_are_ranked_apart() -> None:
     board = leaderboard(battles("a>b*3 b>a*2 b>c*2 c>b x>y*2 y>x"), 0)
     assert board.parts == [["a", "b", "c"], ["x", "y"]]
@@ -186,7 +217,7 @@ def test_intervals_take_prompts_whole() -> None:
     """Each comparison eight times over is no more evidence where the prompt is the same."""
     once = [battle("x", "y", "A" if k % 3 else "B", prompt=k) for k in range(60)]
     again = [b for b in once for _ in range(8)]
-    apart = [replace(b, prompt=f"{k}") for k, b in enumerate(again)]
+    apart = [replace(b, prompt=(f"{k}",)) for k, b in enumerate(again)]
     width = {
         name: board.pairs[0].interval[1] - board.pairs[0].interval[0]
         for name, rows in (("once", once), ("again", again), ("apart", apart))

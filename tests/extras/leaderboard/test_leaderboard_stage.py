@@ -110,13 +110,59 @@ def test_a_row_that_is_no_comparison_is_named_with_its_line(tmp_path: Path, row:
         list(read_battles([place]))
 
 
-def test_rows_are_about_one_prompt_where_their_messages_are_equal() -> None:
+SAID = {"role": "user", "content": "Why?"}
+MORE = [SAID, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ({"messages": [SAID], "dialogue_id": "d1"}, {"messages": [SAID], "dialogue_id": "d2"}, True),
+        ({"messages": [SAID]}, {"messages": [{**SAID, "content": "How?"}]}, False),
+        ({"messages": [SAID]}, {"messages": json.dumps([SAID])}, True),
+        ({"messages": [SAID]}, {"messages": MORE}, True),
+        ({"messages": MORE}, {"messages": [{**SAID, "content": "How?"}, *MORE[1:]]}, False),
+        ({"messages": [SAID]}, {"query": "Why?"}, True),
+        *(
+            ({name: "u1"}, {name: "u1"}, True)
+            for name in ("uid", "question_id", "prompt_id", "instruction", "question")
+        ),
+        ({"uid": "u1", "messages": [SAID]}, {"uid": "u2", "messages": [SAID]}, False),
+        ({"question_id": 0, "messages": [SAID]}, {"question_id": 0, "messages": MORE[2:]}, True),
+        ({"question_id": 0}, {"question_id": 1}, False),
+        ({"question_id": None, "query": "Why?"}, {"question_id": float("nan"), "query": "Why?"}, True),
+        ({"uid": "1"}, {"uid": "12"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_what_a_row_is_about(first: dict[str, Any], second: dict[str, Any], same: bool, tmp_path: Path) -> None:
     base = {"model_a": "x", "model_b": "y", "verdict": "A"}
-    asked = [{"role": "user", "content": "Why?"}]
-    one, two = (battle_of({**base, "messages": asked, "dialogue_id": i}, "p") for i in ("d1", "d2"))
-    other = battle_of({**base, "messages": [{"role": "user", "content": "How?"}], "dialogue_id": "d1"}, "p")
-    assert one.prompt == two.prompt != other.prompt
-    assert battle_of({**base, "question_id": 3}, "p").prompt == "3" and battle_of(base, "p").prompt == "p"
+    rows = read_battles([lines(tmp_path / "b.jsonl", [base | first, base | second])])
+    assert (rows[0].prompt == rows[1].prompt) is same
+    assert {row.named for row in rows} == {bool(first)}
+
+
+def test_a_column_of_prompts_may_be_named_and_none_is_told(tmp_path: Path) -> None:
+    base = {"model_a": "x", "model_b": "y"}
+    rows = [{**base, "winner": "A" if n % 20 < 13 else "B", "item": n % 20} for n in range(600)]
+    files = f"leaderboard.files=[{lines(tmp_path / 'b.jsonl', rows)}]"
+    told, named = (board(ranked(tmp_path, files, *more)) for more in ((), ("leaderboard.prompt=item",)))
+    assert (told["prompts"], told["unnamed"], named["prompts"], named["unnamed"]) == (600, 600, 20, 0)
+    widths = [f["pairs"][0]["interval"][1] - f["pairs"][0]["interval"][0] for f in (told, named)]
+    assert widths[1] > 2 * widths[0]
+
+
+def test_an_empty_answer_loses_and_stands_in_its_own_system_s_record(tmp_path: Path) -> None:
+    """By length quitter wins what it answers, 2 of 10: with an empty answer a loss it is the last."""
+    texts = {"steady": ["middling"] * 10, "quitter": ["the very longest"] * 2 + [" "] * 8, "brief": ["short"] * 10}
+    for name, answers in texts.items():
+        rows = [{"uid": n, "prompt": f"q{n}", "output": text, "model": name} for n, text in enumerate(answers)]
+        lines(tmp_path / f"{name}.jsonl", rows)
+    found = board(ranked(tmp_path, f"verdicts.systems=[{tmp_path}/*.jsonl]", "verdicts.judge=longer"))
+    assert {s["system"]: (s["wins"], s["losses"], s["missing"]) for s in found["systems"]} == {
+        "steady": (18, 2, 0), "brief": (8, 12, 0), "quitter": (4, 16, 0),
+    }  # fmt: skip
+    assert [s["system"] for s in found["systems"]] == ["steady", "brief", "quitter"]
 
 
 def test_a_row_that_stage_judge_could_not_read_is_counted(tmp_path: Path) -> None:
