@@ -35,8 +35,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"layout": "plain"},
     "strict": {"verdict": "strict"},
     "summed": {"verdict": "summed"},
+    "given": {},
+    "shuffled": {},
 }
-"""What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
+"""What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked. ``given`` and
+``shuffled``: by which criteria (:attr:`Method.criteria`)."""
 READ_ONLY = ("strict", "summed")
 """Options that change how answers are read, and nothing that is asked."""
 
@@ -138,6 +141,12 @@ class Method:
         elif name == "model":
             name = Path(os.path.abspath(path)).name
         return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
+
+    @property
+    def criteria(self) -> str:
+        """By which criteria stage evaluate has it judge: its ``own``, those ``given`` with each comparison, or
+        ``shuffled``: those given with another query's, which show what a list is worth."""
+        return next((option for option in self.options if option in ("given", "shuffled")), "own")
 
     @property
     def file_name(self) -> str:

@@ -100,7 +100,9 @@ def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldC
     source = source_of(benchmark)
     if source.type == "world":
         assert world_config is not None
-        comparisons = world.eval_comparisons(world_config, seed)
+        comparisons = [
+            replace(c, rubric=world.true_rubric(c.dialogue.query)) for c in world.eval_comparisons(world_config, seed)
+        ]
         return Benchmark(name=benchmark.name, split="heldout", comparisons=comparisons)
     labelled = None if benchmark.unlabelled else True
     comparisons = list(read_comparisons(source, f"{key}.source", labelled=labelled))

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Literal
 
 from judgetrain.data.config import WorldConfig
+from judgetrain.data.world.annotator import Annotator
 from judgetrain.data.world.language import Language, load_language
 from judgetrain.data.world.writers import write_response
 from judgetrain.errors import ConfigError
+from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 Split = Literal["pretrain", "train", "heldout"]
@@ -99,6 +101,19 @@ def true_verdict(query: str, response_a: str, response_b: str) -> Verdict:
     language = load_language()
     a, b = language.quality(query, response_a), language.quality(query, response_b)
     return "tie" if a == b else "A" if a > b else "B"
+
+
+def true_rubric(query: str) -> Rubric:
+    """The criteria that decide about a query, by the hidden rule: the primary property counts twice."""
+    language = load_language()
+    annotator, kind = Annotator(language, error_rate=0.0), language.kinds[language.kind_of(query)]
+    lines = [language.properties[name].criteria[0] for name in kind.crucial]
+    return Rubric(
+        tuple(
+            Criterion(text=line, weight=weight, guideline=annotator.sound_guideline(line))
+            for line, weight in zip(lines, (2.0, 1.0), strict=True)
+        )
+    )
 
 
 def with_truth(comparison: Comparison) -> Comparison:

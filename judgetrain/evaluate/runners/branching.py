@@ -42,7 +42,8 @@ class BranchingRunner:
         models, branches = evaluation.models, max(method.branches(evaluation.settings.evaluate.branches))
         with loaded_once(lambda: models.judge(method, branches)) as judge:
             for benchmark in evaluation.benchmarks:
-                self._sample(method, judge, benchmark, evaluation)
+                shown = by_criteria(benchmark.comparisons, method.criteria, f"{method.text}: {benchmark.name}")
+                self._sample(method, judge, replace(benchmark, comparisons=shown), evaluation)
         for benchmark in evaluation.benchmarks:
             yield benchmark, list(self._read_off(method, benchmark, evaluation))
 
@@ -101,6 +102,34 @@ class BranchingRunner:
         for branches, predictions in read.items():
             share = tokens[branches] / full if full else 1.0
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
+
+
+def by_criteria(comparisons: Sequence[Comparison], criteria: str, what: str) -> list[Comparison]:
+    """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`).
+
+    Shuffled ones are those of the comparison half a benchmark further on, or of the next one whose criteria differ.
+
+    Raises:
+        ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them.
+    """
+    if criteria == "own":
+        return [replace(c, rubric=None) for c in comparisons]
+    if missing := sum(c.rubric is None for c in comparisons):
+        raise ConfigError(
+            f"evaluate.methods: {what}: {missing} of {len(comparisons)} comparisons bring no criteria (column criteria)"
+        )
+    if criteria == "given":
+        return list(comparisons)
+    found, n = [], len(comparisons)
+    for i, own in enumerate(comparisons):
+        others = (comparisons[(i + n // 2 + step) % n].rubric for step in range(n))
+        other = next((rubric for rubric in others if rubric != own.rubric), None)
+        if other is None:
+            raise ConfigError(
+                f"evaluate.methods: {what}: all comparisons have the same criteria: there is none to swap"
+            )
+        found.append(replace(own, rubric=other))
+    return found
 
 
 def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
