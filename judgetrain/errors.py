@@ -53,15 +53,16 @@ class NothingToLearnError(DataError, TrainingError):
     """No example or pair came out for a judge to be trained on; those before it stand. Names what was lost for what."""
 
 
-def causes(reasons: Mapping[str, int], remedies: Mapping[str, str], otherwise: str) -> str:
-    """How much was lost for each reason, most first, and what helps for the first of them that has a remedy.
+def causes(reasons: Mapping[str, int], hints: Mapping[str, str], otherwise: str) -> str:
+    """How much was lost for each reason, most first, and the hint for the first of them that has one.
 
     Args:
         reasons: how many by reason, as manifests count what is dropped.
-        remedies: what to change, by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too.
-        otherwise: what to look at where no reason has a remedy.
+        hints: what to change, by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too.
+        otherwise: what to look at where no reason has a hint.
     """
     counted = sorted(((reason, n) for reason, n in reasons.items() if n), key=lambda item: -item[1])
-    helping = (remedy for reason, _ in counted for end, remedy in remedies.items() if reason.endswith(end))
-    remedy = next(helping, otherwise)
-    return "; ".join([*([", ".join(f"{n} {reason}" for reason, n in counted)] if counted else []), remedy])
+    helping = (hint for reason, _ in counted for end, hint in hints.items() if reason.endswith(end))
+    return "; ".join(
+        [*([", ".join(f"{n} {reason}" for reason, n in counted)] if counted else []), next(helping, otherwise)]
+    )

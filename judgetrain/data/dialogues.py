@@ -24,7 +24,7 @@ from judgetrain.schema import Comparison, Dialogue
 Item = tuple[Dialogue, Comparison | None]
 REJECTED = "rejected:"
 """Stands before a reason for which a row could not be read, in the counts of a source."""
-REMEDIES = {
+HINTS = {
     "too_long": "raise dialogues.max_query_chars",
     "near_duplicate": "set dialogues.near_dedup=false",
     "duplicate": "the rows repeat one another: look at dialogues.sources[].fields",
@@ -82,7 +82,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         )
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
-        raise DataError(f"no dialogue is left: {causes(dropped, REMEDIES, otherwise)}")
+        raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
 
 
 class Sieve:

@@ -22,7 +22,7 @@ from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
 
 SHARD = 256
-REMEDIES = {
+HINTS = {
     "no_responses": "the sources bring no responses: name models that answer in responses.models, or the columns of "
     "the responses in dialogues.sources[].fields",
     "empty_response": "responses are empty: look at the models' answers in responses-*.jsonl (prompts that do not fit "
@@ -52,7 +52,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         dropped["too_long"] += len(comparisons) - len(short)
         comparisons = short
     if not comparisons:
-        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, REMEDIES, '')}")
+        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, HINTS, '')}")
     out.write_rows("comparisons", (c.to_row() for c in comparisons))
     out.note("pairs", {"comparisons": len(comparisons), **dropped})
     if not models:

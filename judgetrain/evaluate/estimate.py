@@ -22,7 +22,7 @@ from judgetrain.judges.settings import EXTERNAL
 
 
 class _Silent(Console):
-    """Says nothing: whatever a rehearsal comes to is no result."""
+    """Says nothing: what an estimate comes to is no result."""
 
     def __init__(self) -> None:
         self.terminal = False
@@ -33,7 +33,7 @@ class _Silent(Console):
 
 def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
     """The lines of a dry run of stage evaluate; its judges are not made for it."""
-    found = dict(rehearsed(settings))
+    found = dict(estimated(settings))
     yield f"evaluate: dry run for {', '.join(found)}, expected"
     total = Costs()
     for costs in found.values():
@@ -42,7 +42,7 @@ def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]
     yield from described(total, settings.evaluate, "evaluate")
 
 
-def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
+def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """The methods that ask a model that is paid for, each with its costs by step.
 
     Their runners go through all benchmarks with a :class:`~judgetrain.engines.cost_estimate.CostProbe` in the model's
@@ -56,17 +56,17 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         engine = _engine(method, settings)
         if engine is None or not engine.paid:
             continue
-        rehearsal = CostProbe(name=engine.model_name)
-        changes: dict[str, Any] = {method.target: rehearsal}
+        probe = CostProbe(name=engine.model_name)
+        changes: dict[str, Any] = {method.target: probe}
         acted = replace(settings, **changes)
-        if acted.judge is not None:  # a rehearsal's replies cannot be read, and are no reason to ask again
+        if acted.judge is not None:  # a probe's replies cannot be read, and are no reason to ask again
             acted = replace(acted, judge=acted.judge.changed(retries=0))
-        with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
+        with tempfile.TemporaryDirectory(prefix="judgetrain-estimate-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
             asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
-        yield f"{method.text} ({engine.model_name})", rehearsal.costs
+        yield f"{method.text} ({engine.model_name})", probe.costs
 
 
 def _engine(method: Method, settings: EvaluateSettings) -> EngineConfig | None:

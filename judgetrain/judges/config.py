@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
-WAYS = {"plan": ("shared", "independent"), "layout": ("shown", "plain"), "verdict": ("strict", "summed")}
+WAYS = {"plan": ("shared", "independent"), "strip_markdown": (False, True), "verdict": ("strict", "summed")}
 """Options of a judge that no key sets: they stand behind its name (``dpo+independent``), or are arguments in Python."""
 BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
 """What a judge in Python is given besides these settings, for messages."""
@@ -205,7 +205,7 @@ class JudgeOptions:
         rubric: the criteria of comparisons that bring none; None: the judge's own.
         retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
             no number of ``branches`` changes: by another list, with what was greedy sampled.
-        layout: ``plain`` sets the responses' headings and lists as running text before they are judged
+        strip_markdown: sets the responses' headings and lists as running text before they are judged
             (``prompting/strip_markdown.py``); trees and predictions are of the comparisons as they were given.
         verdict: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin
             over the branches of both, in which a preference for a position cancels.
@@ -225,7 +225,7 @@ class JudgeOptions:
     reads: Reads = "two"
     rubric: Rubric | None = None
     retries: int = 0
-    layout: str = "shown"
+    strip_markdown: bool = False
     verdict: str = "strict"
     once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
@@ -239,7 +239,7 @@ class JudgeOptions:
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
         for name, choices in WAYS.items():
             if getattr(self, name) not in choices:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(choices)}")
+                raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(map(str, choices))}")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
@@ -271,7 +271,7 @@ class JudgeOptions:
         """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
         reads = "one response" if self.reads == "one" else ""
         given = "given criteria" if self.rubric else ""
-        layout, rule = self.layout.replace("shown", ""), self.verdict.replace("strict", "")
+        layout, rule = "plain" if self.strip_markdown else "", self.verdict.replace("strict", "")
         return ", ".join(filter(None, [self.steps.shown, reads, given, layout, rule]))
 
 

@@ -246,9 +246,9 @@ def load_judge(
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
         progress: show the libraries' bars while a model is loaded.
-        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan``, ``layout``
-            and ``verdict``, of one that is asked
-            once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
+        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan``,
+            ``strip_markdown`` and ``verdict``, of one that is asked once those of a sampling (``max_new_tokens=256``),
+            of a scorer those of ``scorer.*``.
 
     Raises:
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.

@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two": {"reads": "two"},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
-    "plain": {"layout": "plain"},
+    "plain": {"strip_markdown": True},
     "strict": {"verdict": "strict"},
     "summed": {"verdict": "summed"},
     "given": {},

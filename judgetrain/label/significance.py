@@ -35,20 +35,20 @@ class Outcomes(NamedTuple):
         return (self.right - self.wrong) / max(1, sum(self))
 
 
-def once(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
+def independent(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
     """The judgments that are evidence of their own: those of response B by itself say what their siblings of A say."""
     return [j for j in judgments if j.order != "B"]
 
 
 def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
     """Judgments by a label A or B: ties are neither right nor wrong."""
-    found = Counter(j.verdict for j in once(judgments))
+    found = Counter(j.verdict for j in independent(judgments))
     return Outcomes(found[label], found["B" if label == "A" else "A"], found["tie"] + found[None])
 
 
 def against_consensus(judgments: Iterable[JudgmentNode], consensus: Verdict) -> Outcomes:
     """Judgments by the verdict that their criterion's judgments agree on: any other one is wrong."""
-    found = Counter(j.verdict for j in once(judgments))
+    found = Counter(j.verdict for j in independent(judgments))
     return Outcomes(found[consensus], found.total() - found[consensus] - found[None], found[None])
 
 
@@ -85,7 +85,7 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     """
     from scipy.stats import beta
 
-    told = once(judgments)
+    told = independent(judgments)
     orders = dict.fromkeys([*(ORDERS if any(j.order in ORDERS for j in told) else ()), *(j.order for j in told)])
     counts = [Counter(j.verdict for j in told if j.order == order and j.verdict) for order in orders]
     total = sum(counts, Counter())

@@ -41,7 +41,7 @@ WITHOUT_FILES = {"stage=status", "stage=clean"}
 """What writes nothing, and what removes: a directory that was named by mistake is not made."""
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-_complaints: list[BaseException] = []
+_errors: list[BaseException] = []
 """The expected errors of this command's jobs."""
 
 
@@ -119,7 +119,7 @@ def job(composed: DictConfig) -> Any:
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
-        _complain(error)
+        _tell(error)
         return None
     return _result(outcome)
 
@@ -142,7 +142,7 @@ def _sweep_job(composed: DictConfig) -> Any:
         expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
         if _show_traceback or not expected:
             traceback.print_exc()
-        _complain(error)
+        _tell(error)
         message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
         failed = {"state": "failed", "error": message, "seconds": time.monotonic() - started}
         write_job(directory, overrides, aim | failed)
@@ -173,13 +173,13 @@ def guarded(work: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # A parent's W&B process would keep the run of a killed stage open, and refuse to resume it.
     os.environ.pop("WANDB_SERVICE", None)
-    _complaints.clear()
+    _errors.clear()
     try:
         work()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
-        _complain(error)
+        _tell(error)
     except Exception as error:
         if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
             print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
@@ -203,7 +203,7 @@ def guarded(work: Callable[[], None]) -> int:
     finally:
         fine = summarise(Console())
         os.environ["HYDRA_FULL_ERROR"] = before
-    return EXIT_ERROR if _complaints or not fine else 0
+    return EXIT_ERROR if _errors or not fine else 0
 
 
 def _helper_overrides(given: list[str]) -> list[str]:
@@ -213,6 +213,6 @@ def _helper_overrides(given: list[str]) -> list[str]:
     return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
 
 
-def _complain(error: BaseException) -> None:
-    _complaints.append(error)
+def _tell(error: BaseException) -> None:
+    _errors.append(error)
     print(f"judgetrain: {sentence(error)}", file=sys.stderr)

@@ -32,7 +32,7 @@ _NOTHING = (
     "the model answers with nothing: is it instruction-tuned, has it a chat template, do "
     f"the prompts fit its context? {SEE[0].upper()}{SEE[1:]}"
 )
-REMEDIES = {
+HINTS = {
     "too_long": "prompt and answer exceed the model's context: lower selfeval.sampling.max_new_tokens",
     "empty_response": _NOTHING,
     "no_revision": _NOTHING,
@@ -59,7 +59,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     answers = _answers(dialogues, responses, settings, out)
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
-        raise DataError(f"no answer could be scored: {causes(reasons, REMEDIES, SEE)}")
+        raise DataError(f"no answer could be scored: {causes(reasons, HINTS, SEE)}")
     rows = table(answers, settings.selfeval.methods)
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)

@@ -14,7 +14,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.estimate import rehearsed
+from judgetrain.evaluate.estimate import estimated
 from judgetrain.evaluate.settings import EvaluateSettings
 from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig
@@ -153,7 +153,7 @@ def test_corrections_are_paid_for_once_and_within_limits(
 
 def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: FaultyServer, config: Config) -> None:
     config.judge.guideline_tokens = 14  # half of it is what the server's guidelines have
-    found = dict(rehearsed(EvaluateSettings.of(config)))
+    found = dict(estimated(EvaluateSettings.of(config)))
     assert server.bodies == []
     assert list(found) == ["pairwise:external (m)", "external (m)"]
     made = {step: cost.calls for costs in found.values() for step, cost in costs.items()}
@@ -162,7 +162,7 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
     assert sum(made.values()) == CALLS == len(server.billed)
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
     assert sum(c.prompt for costs in found.values() for c in costs.values()) == pytest.approx(characters / 4, rel=0.2)
-    assert not list(Path(config.output_dir).rglob("*rehearsal*"))
+    assert not list(Path(config.output_dir).rglob("*estimate*"))
 
 
 def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(

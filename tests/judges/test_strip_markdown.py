@@ -74,7 +74,7 @@ def test_any_text_keeps_its_letters_and_is_plain_after_once(text: str) -> None:
 
 
 def test_the_worlds_list_is_the_response_again() -> None:
-    """So that a judge which is asked with ``layout=plain`` cannot say anything else of it."""
+    """So that a judge which is asked with ``strip_markdown`` cannot say anything else of it."""
     markdown = next(a for a in load_attacks("world") if a.name == "markdown")
     for each in eval_comparisons(WorldConfig(eval_comparisons=20), 3):
         attacked = markdown.into(each)
@@ -84,14 +84,17 @@ def test_the_worlds_list_is_the_response_again() -> None:
 
 def test_a_judge_is_shown_the_plain_response_and_its_tree_is_of_the_one_given() -> None:
     listed = replace(comparison(0), response_a="- one\n- two", response_b="three")
-    for layout, shown in (("plain", "one two"), ("shown", "- one\n- two")):
+    for plain, shown in ((True, "one two"), (False, "- one\n- two")):
         engine = ScriptedEngine(by_length)
         judge = BranchingJudge(
-            engine, load_prompt_set("compact"), JudgeOptions(steps=StepsConfig(criteria=3), layout=layout)
+            engine, load_prompt_set("compact"), JudgeOptions(steps=StepsConfig(criteria=3), strip_markdown=plain)
         )
         [tree] = judge.sample([listed], 0)
         assert {r.slots["response_a"] for r in engine.requests if r.step == "judgment"} == {shown, "three"}
         assert tree.comparison == listed
         [found] = judge.predictions([tree], 1)
-        assert (found.asked or "").endswith("plain") == (layout == "plain")
-    assert JudgeOptions.of(JudgeConfig(reads="one"), 3, layout="plain").shown == "greedy, expected, one response, plain"
+        assert (found.asked or "").endswith("plain") == plain
+    assert (
+        JudgeOptions.of(JudgeConfig(reads="one"), 3, strip_markdown=True).shown
+        == "greedy, expected, one response, plain"
+    )

@@ -1,1 +1,1 @@
-"""How judges stand up to attacks: the battery, what it found, and its tables."""
+"""How judges stand up to attacks: the suite of attacks, what it found, and its tables."""

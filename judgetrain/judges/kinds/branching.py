@@ -114,7 +114,7 @@ class BranchingJudge(Judge):
         steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
         how = self.engine, self.prompts
         shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
-        if options.layout == "plain":
+        if options.strip_markdown:
             shown = [
                 replace(c, response_a=strip_markdown(c.response_a), response_b=strip_markdown(c.response_b))
                 for c in shown

@@ -27,7 +27,7 @@ def by_name(name: str, wording: str = "english") -> Attack:
 
 
 @pytest.mark.parametrize("wording", sorted(ALL))
-def test_a_wording_has_every_attack_that_the_battery_is_to_have(wording: str) -> None:
+def test_a_wording_has_every_attack_of_the_suite(wording: str) -> None:
     of_kind = {kind: [a.name for a in ALL[wording] if a.kind == kind] for kind in KINDS}
     assert of_kind["edit"] == EDITS.split(", ")
     assert of_kind["empty"] == EMPTY.split(", ")
