@@ -33,6 +33,13 @@ DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 ADAPTERS = "adapter_config.json"
 """The file by which PEFT knows a directory of adapters."""
 
+CLOCK = (
+    "{%- macro strftime_now(format) -%}{{ format | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July')"
+    " | replace('%m', '07') | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') }}{%- endmacro %}"
+)
+"""Put before a chat template that writes today's date: a judge is asked as it was trained, on any day. Judges are saved
+with it."""
+
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     """Where a model is: ``(directory or Hub id, GGUF file name or None)``.
@@ -82,7 +89,19 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     if not tokenizer.chat_template:
         _warn_once(f"{config.path} has no chat template: using judgetrain/engines/{DEFAULT_CHAT_TEMPLATE.name}")
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
+    template = tokenizer.chat_template
+    if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
+        tokenizer.chat_template = CLOCK + template
     return tokenizer
+
+
+def adapted(config: ModelConfig) -> ModelConfig | None:
+    """The base, at its revision, that a directory of adapters says it is for; None where the path holds none."""
+    path, gguf_file = resolve_path(config)
+    if gguf_file or not (Path(path) / ADAPTERS).is_file():
+        return None
+    said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
+    return replace(config, path=said["base_model_name_or_path"], revision=said.get("revision"))
 
 
 def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
@@ -120,12 +139,10 @@ def flat_ids(found: Iterable[Any]) -> frozenset[int]:
     return frozenset(token for each in lists for token in each if token is not None)
 
 
-def load_model(
-    config: ModelConfig, device: str | torch.device | None = None, *, adapters: str | None = None
-) -> PreTrainedModel:
+def load_model(config: ModelConfig, device: str | torch.device | None = None) -> PreTrainedModel:
     """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write.
 
-    GGUF is unpacked; adapters, those of the path or those given, are merged into their base.
+    GGUF is unpacked; adapters are merged into their base, which may be adapters of another.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
@@ -139,9 +156,8 @@ def load_model(
 
     path, gguf_file = resolve_path(config)
     split = config.gpus > 1 and str(device).startswith("cuda")
-    if adapters is None and not gguf_file and (Path(path) / ADAPTERS).is_file():
-        base = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        return load_model(replace(config, path=base), device, adapters=path)
+    if (base := adapted(config)) is not None:
+        return _merged(load_model(base, device), config, path)
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
     if config.attn_implementation is not None:
         options["attn_implementation"] = config.attn_implementation
@@ -156,13 +172,23 @@ def load_model(
     model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
     if gguf_file:
         _forget_quantiser(model)
-    if adapters is not None:
-        from peft import PeftModel
-
-        with _explained(config, adapters):
-            model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
     model = model.train(False)
     return model if device is None or split else model.to(device)  # type: ignore[arg-type]
+
+
+def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrainedModel:
+    """The base with the adapters of a directory merged into it; resized where they bring embeddings of more tokens."""
+    from peft import PeftModel
+    from safetensors import safe_open
+
+    with _explained(config, path):
+        name = next(name for name, module in base.named_modules() if module is base.get_input_embeddings())
+        if (file := Path(path) / "adapter_model.safetensors").is_file():
+            with safe_open(file, "pt") as tensors:
+                if (own := f"base_model.model.{name}.weight") in tensors.keys():  # noqa: SIM118
+                    base.resize_token_embeddings(tensors.get_slice(own).get_shape()[0], mean_resizing=False)
+        merged: PreTrainedModel = PeftModel.from_pretrained(base, path).merge_and_unload()
+        return merged.requires_grad_(True).train(False)
 
 
 def _split(config: ModelConfig) -> dict[str, Any]:
@@ -196,6 +222,13 @@ def resolve_dtype(name: str) -> torch.dtype:
         name = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
     dtype: torch.dtype = getattr(torch, name)
     return dtype
+
+
+def own_context(config: ModelConfig) -> int:
+    """The most tokens that a model's own configuration allows, read before its weights are; of GGUF files any."""
+    base = adapted(config) or config
+    path, gguf_file = resolve_path(base)
+    return 1 << 30 if gguf_file else context_length(load_config(base, path))
 
 
 def context_length(config: PretrainedConfig, limit: int | None = None) -> int:

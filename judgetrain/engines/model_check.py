@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.engines.config import ModelConfig, looks_local
-from judgetrain.engines.loading import ADAPTERS, load_config, load_tokenizer, resolve_path
+from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
 
@@ -119,24 +119,22 @@ def _check(config: ModelConfig) -> None:
             if file.read(4) != b"GGUF":
                 raise EngineError(f"{directory / gguf} is no GGUF file")
         return
+    if (base := adapted(config)) is not None:
+        _check(base)
+        return
     if directory.is_dir():
-        _check_directory(config, directory)
-        if (directory / ADAPTERS).is_file():
-            return
+        _check_directory(directory)
     else:
         names = check_on_hub(path, config.revision, "config.json")
         if names is not None and not any(name.endswith(WEIGHTS) for name in names):
             raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
-    _check_kind(config, path)
-    render([{"role": "user", "content": "?"}], load_tokenizer(config))
+    tokenizer = load_tokenizer(config)
+    _check_kind(config, path, max(tokenizer.get_vocab().values()))
+    render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
 
 
-def _check_directory(config: ModelConfig, directory: Path) -> None:
-    """The files of weights; of adapters those of their base."""
-    if (directory / ADAPTERS).is_file():
-        base = json.loads((directory / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        _check(replace(config, path=base, revision=None))
-        return
+def _check_directory(directory: Path) -> None:
+    """The files of weights."""
     files = {path.name for path in directory.iterdir()}
     if INDEX in files:
         parts = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
@@ -146,11 +144,22 @@ def _check_directory(config: ModelConfig, directory: Path) -> None:
         raise EngineError(f"the directory holds no weights ({', '.join(WEIGHTS)})")
 
 
-def _check_kind(config: ModelConfig, path: str) -> None:
-    """That it is a causal language model."""
+def _check_kind(config: ModelConfig, path: str, last: int) -> None:
+    """That it is a causal language model which the decoder can run, with embeddings up to the token id ``last``."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     found = load_config(config, path)
     own = getattr(found, "auto_map", None) or {}
-    if type(found) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own:
+    if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        if "past_key_values" not in inspect.signature(MODEL_FOR_CAUSAL_LM_MAPPING[type(found)].forward).parameters:
+            raise EngineError(
+                f"a model of type {found.model_type!r} carries its state in its own way and takes no past_key_values: "
+                "it would forget what it has read after every token; take another base"
+            )
+    elif "AutoModelForCausalLM" not in own:
         raise EngineError(f"a model of type {found.model_type!r} is no causal language model")
+    if last >= (rows := getattr(found.get_text_config(), "vocab_size", None) or last + 1):
+        raise EngineError(
+            f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}: take the tokenizer that "
+            "belongs to the model, or resize the model's embeddings and save both"
+        )

@@ -160,37 +160,40 @@ def neutralise_known(text: str) -> str:
     return _broken(text, [first for first, second in starts if second == first + 1])  # else it is broken already
 
 
-def accepted_messages(
+def accepted(
     messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
-) -> list[dict[str, str]]:
-    """The messages as the chat template takes them, neutralised.
+) -> tuple[list[dict[str, str]], str]:
+    """The messages as the chat template takes them, neutralised, and the prompt's text: every message stands in it.
 
-    A template that knows no system role gets the system text before the first user turn.
+    A template that knows no system role, or drops its text, gets it before the first user turn.
 
     Raises:
-        EngineError: the chat template refuses the messages; its reason is given.
+        EngineError: the chat template refuses the messages, or does not write one of them.
     """
     from jinja2 import TemplateError
 
     chat = neutralise_messages(messages, tokenizer)
     try:
-        tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        text = str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        lost = next((m["role"] for m in chat if m["content"].strip() not in text), None)
+        if lost is None:
+            return chat, text
+        why: str | TemplateError = f"the {lost} message is not in what it writes"
     except TemplateError as error:
-        if chat[0]["role"] != "system" or len(chat) < 2:
-            raise EngineError(f"the chat template refuses the messages: {error}") from error
-        merged = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
-        return accepted_messages([merged, *chat[2:]], tokenizer)
-    return chat
+        why = error
+    if chat[0]["role"] != "system" or len(chat) < 2:
+        raise EngineError(f"the chat template refuses the messages: {why}")
+    merged = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
+    return accepted([merged, *chat[2:]], tokenizer)
 
 
 def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
-    """The prompt text of :func:`accepted_messages`, ending where the assistant's answer begins.
+    """The prompt text of :func:`accepted`, ending where the assistant's answer begins.
 
     Raises:
-        EngineError: as :func:`accepted_messages`.
+        EngineError: as :func:`accepted`.
     """
-    chat = accepted_messages(messages, tokenizer)
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    return accepted(messages, tokenizer)[1]
 
 
 def encode(

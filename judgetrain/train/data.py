@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.prompting import accepted_messages, neutralise_messages
+from judgetrain.engines.prompting import accepted, neutralise_messages
 from judgetrain.errors import TrainingError
 from judgetrain.train.rendering import Renderer
 
@@ -122,7 +122,7 @@ def fitting(
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:
     """A row's prompt and sides as they are trained: no text is a control token."""
     clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
-    return {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
+    return {"prompt": accepted(row["prompt"], tokenizer)[0], **clean}
 
 
 def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:

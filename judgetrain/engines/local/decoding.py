@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicCache
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
 from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows
+from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -137,7 +138,29 @@ class BatchDecoder:
             options["logits_to_keep"] = 1
         output = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -1]
+        if not torch.isfinite(logits.amax()):
+            raise EngineError(
+                f"logits of the model are not finite in {str(logits.dtype).removeprefix('torch.')}: set its dtype to "
+                "bfloat16 or float32; where it is in one of them already, its weights are damaged"
+            )
         return logits
+
+    @torch.inference_mode()
+    def departure(self, rows: Sequence[Row], steps: int) -> float:
+        """How far decoding together, with a cache, is from a plain pass over each text, nats: the largest difference
+        in the log-probabilities of the five likeliest tokens, over the first greedy steps."""
+        running, _ = self._start(rows, lambda *_: False, 0)
+        texts, worst = [list(row.prompt) for row in rows], 0.0
+        for _ in range(steps):
+            for text, token in zip(texts, running.tokens.tolist(), strict=True):
+                text.append(token)
+            decoded = self._step(running).float().log_softmax(-1)
+            for text, row in zip(texts, decoded, strict=True):
+                ids = torch.tensor([text], device=self.device)
+                plain = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
+                worst = max(worst, float((plain - row)[plain.topk(5).indices].abs().max()))
+            running.tokens = decoded.argmax(-1)
+        return worst
 
 
 def _drop_closed(running: _Running) -> None:

@@ -16,13 +16,19 @@ from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder
 from judgetrain.engines.local.stopping import StopWatch
-from judgetrain.engines.prompting import encode
+from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+
+PROBES, STEPS = ("?", "Which of the two responses is the better one, and why?"), 3
+"""Prompts of unlike length, and how many tokens are decoded after them, by which a loaded model is checked."""
+DEPARTURE = {True: 0.05, False: 1.0}
+"""Nats that decoding may be from a plain pass, in float32 and in half precision, where rounding may choose another
+expert; a cache that is not read is several away."""
 
 PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Prompt tokens read at once: as many as keep a CPU's caches warm, or a GPU busy without filling its memory."""
@@ -57,7 +63,25 @@ class TransformersEngine:
         self._ends = flat_ids(each.eos_token_id for each in settings)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
-        self._decoder = BatchDecoder(self.model, int(self.tokenizer.pad_token_id), prefill)
+        pad = int(self.tokenizer.pad_token_id)  # masked, so any that has an embedding
+        self._decoder = BatchDecoder(self.model, pad if pad < self._vocabulary else 0, prefill)
+        if model is None:
+            self._check_decoding()
+
+    def _check_decoding(self) -> None:
+        """Check that texts which are decoded together, with a cache, are those of plain passes over each."""
+        texts = (render([{"role": "user", "content": text}], self.tokenizer) for text in PROBES)
+        prompts = [token_ids(self.tokenizer, text) for text in texts]
+        if max(map(len, prompts)) + STEPS >= self.max_context:
+            return
+        asked = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
+        apart = self._decoder.departure([self._row(ids, asked, i, i) for i, ids in enumerate(prompts)], STEPS)
+        if apart > (allowed := DEPARTURE[self.model.dtype is torch.float32]):
+            raise EngineError(
+                f"{self.name}: what the {self.model.config.model_type} model says step by step is {apart:.3g} nats "
+                f"from what it says of the whole text (at most {allowed:g}): it cannot be decoded here; take another "
+                "model, another attn_implementation, or engine.type=vllm"
+            )
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order. Does not touch torch's random state.

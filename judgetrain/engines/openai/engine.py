@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
-from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig, own_host
 from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
@@ -37,6 +38,9 @@ OTHERS = 0.2
 """Seconds until an answer that another process is asking for is looked for again."""
 UNLIKELY = 12
 """Characters of a key that no answer holds by chance: ``EMPTY`` is a word of answers."""
+NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sent to servers of one's own (vLLM, SGLang, llama.cpp), which otherwise take them from the model's files; left out
+for a server that refuses one of them by name."""
 
 
 Outcome = Completion | Failure
@@ -73,6 +77,7 @@ class OpenAIEngine:
         self._config, self._answers, self._budget, self._clock = config, answers, budget, Clock()
         self._tls = httpx2.create_ssl_context()  # made once: reading the certificates takes longer than a request
         self._limit_key = "max_tokens"
+        self._says_all = own_host(urlsplit(config.base_url).hostname or "")
         self._told: set[str] = set()
         self._answered = self._in_row = self._refused = 0
         self._served = False
@@ -172,9 +177,9 @@ class OpenAIEngine:
 
     async def _once(self, client: openai.AsyncOpenAI, asked: Pending) -> Outcome:
         """What becomes of a request that the client carries, with its own retries."""
-        request, limit_key = asked.request, self._limit_key
+        request, limit_key, says_all = asked.request, self._limit_key, self._says_all
         create: Any = client.chat.completions.with_raw_response.create
-        body = chat_body(self._config.model, request, asked.content["seed"], limit_key)
+        body = chat_body(self._config.model, request, asked.content["seed"], limit_key, says_all)
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
@@ -185,9 +190,9 @@ class OpenAIEngine:
             unreachable = isinstance(error.__cause__, httpx2.ConnectError)
             return Failure(reason=f"cannot reach {self._address}: {lost}", unreachable=unreachable)
         except openai.APIStatusError as error:
-            return self._refusal(error.status_code, error.response.text, asked, limit_key)
+            return self._refusal(error.status_code, error.response.text, asked, limit_key, says_all)
         if answer.status_code != 200:
-            return self._refusal(answer.status_code, answer.text, asked, limit_key)
+            return self._refusal(answer.status_code, answer.text, asked, limit_key, says_all)
         completion = None
         try:  # JSON is UTF-8 whatever charset the header names
             completion = read_completion(json.loads(answer.content), request)
@@ -199,10 +204,10 @@ class OpenAIEngine:
         text = redact(completion.text, self._key) if len(self._key) >= UNLIKELY else completion.text
         return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
 
-    def _refusal(self, status: int, text: str, asked: Pending, limit_key: str) -> Outcome:
+    def _refusal(self, status: int, text: str, asked: Pending, limit_key: str, says_all: bool) -> Outcome:
         """What a status other than success means: a request to give up or to ask again, or the end of the run.
 
-        ``limit_key``: the name under which the request had its limit.
+        ``limit_key``: the name under which the request had its limit; ``says_all``: whether it had :data:`NEUTRAL`.
 
         Raises:
             EngineError: no other request could fare better: the key, the model or the account is refused.
@@ -224,8 +229,11 @@ class OpenAIEngine:
         newer_name = status == 400 and "max_completion_tokens" in lowered and limit_key == "max_tokens"
         if newer_name:
             self._limit_key = "max_completion_tokens"
+        unknown = status in (400, 422) and says_all and any(name in lowered for name in NEUTRAL)
+        if unknown:
+            self._says_all = False
         passing = status >= 500 or status in (408, 409, 429)
-        return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name)
+        return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name or unknown)
 
     def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
         """A client for one event loop; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS.
@@ -253,10 +261,11 @@ class OpenAIEngine:
         return os.environ.get(self._config.api_key_env, "").strip()
 
 
-def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[str, Any]:
+def chat_body(model: str, request: Request, seed: int, limit_key: str, says_all: bool = False) -> dict[str, Any]:
     """The parameters of a request for a chat completion; ``limit_key``: the server's name of the length limit.
 
-    What is not OpenAI's own stands in ``extra_body``: vLLM's server takes it; others may answer 400.
+    What is not OpenAI's own stands in ``extra_body``: vLLM's server takes it; others may answer 400. ``says_all``: the
+    parameters of :data:`NEUTRAL` too, in place of what the model's generation_config.json has.
     """
     sampling = request.sampling
     body: dict[str, Any] = {
@@ -271,7 +280,7 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[s
         body["stop"] = list(sampling.stop)
     if sampling.candidates:
         body |= {"logprobs": True, "top_logprobs": LOGPROBS}
-    extra: dict[str, Any] = {"top_k": sampling.top_k} if sampling.top_k else {}
+    extra = dict[str, Any](NEUTRAL if says_all else {}) | ({"top_k": sampling.top_k} if sampling.top_k else {})
     if sampling.pattern:
         extra |= {"structured_outputs": {"regex": sampling.pattern}}
     return body | ({"extra_body": extra} if extra else {})
