@@ -29,7 +29,6 @@ class Entry:
         does: one line for the help.
         code: ``module:NAME`` of the stage, or ``module:function`` of a command, which is given the pipeline.
         order: where it stands in lists; stages after those that they need.
-        makes: of a command, that it makes stages, and gives a directory.
         result: of a stage, that it is what a user asked for and no step on the way to a judge: ``stage=clean`` keeps
             what it made, whatever the present settings are.
         judge: of a stage, that it makes a judge, which methods may name.
@@ -39,7 +38,6 @@ class Entry:
     does: str
     code: str
     order: int = 0
-    makes: bool = False
     result: bool = False
     judge: bool = False
 

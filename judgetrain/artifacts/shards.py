@@ -121,16 +121,6 @@ def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
         yield from _rows(path)
 
 
-def read_files(pattern: str) -> Iterator[dict[str, Any]]:
-    """The rows of the JSON-lines files that a path or glob names, in the order of their names.
-
-    Raises:
-        DataError: a malformed line (named with its number).
-    """
-    for name in sorted(glob.glob(str(Path(pattern).expanduser()))):
-        yield from _rows(Path(name))
-
-
 @dataclass(frozen=True)
 class Rows(Collection[dict[str, Any]]):
     """What :func:`read_rows` gives, read anew whenever it is gone through; the artifact must be finished."""

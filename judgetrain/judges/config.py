@@ -305,15 +305,4 @@ class TreeConfig(StepsConfig):
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
-    comparisons: str | None = key(
-        None,
-        "file or glob of comparisons to grow trees over (JSON lines, as stage responses writes them); None: those that "
-        "the teacher left",
-        content=in_place(lambda path, owner: path),
-    )
-    judge: str | None = key(
-        None,
-        "directory of a trained judge that grows the trees; None: the Initial judge",
-        content=in_place(lambda path, owner: path),
-    )
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)

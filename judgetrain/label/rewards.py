@@ -21,7 +21,6 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
-from judgetrain.label.grow import grower
 from judgetrain.label.labels import Label
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
@@ -144,7 +143,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     if settings is None or base is None:
         return Rewards()
     judge = ModelConfig(
-        path=str(grower(stage.grower, inputs)),
+        path=str(inputs["initial"] / "model"),
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
         gpus=settings.gpus,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
@@ -12,7 +10,7 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TREE_READS, TreeConfig
-from judgetrain.judges.prompting.prompts import FILE, check_reads, load_prompt_set, prompt_path
+from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
@@ -88,7 +86,6 @@ class LabelSettings(StageSettings):
     )
     base: ModelConfig | None = at("train.base", in_fingerprint=False, active_if=lambda settings: settings.label.signals)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
-    grower: str | None = at("tree.judge", in_fingerprint=False)
     judgments: int = at("tree.judgments", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
@@ -137,19 +134,10 @@ def _check_evaluations(settings: TeacherSettings) -> None:
 
 
 def _check_tree(settings: TreeSettings) -> None:
-    check_grown(settings.tree, settings.engine, settings.prompts)
-
-
-def check_grown(tree: TreeConfig, engine: EngineConfig, prompts: str) -> None:
-    """Check the prompts and whoever samples trees.
-
-    Raises:
-        ConfigError: names the key and the remedy.
-    """
-    check_reads(load_prompt_set(prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
-    check_asking(engine, "tree.constrained=true" if tree.constrained else "")
-    if tree.judge and not (Path(tree.judge) / FILE).is_file():
-        raise ConfigError(f"tree.judge={tree.judge!r}: it holds no {FILE}, so that it is no trained judge")
+    """Check the prompts and whoever samples trees."""
+    tree = settings.tree
+    check_reads(load_prompt_set(settings.prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
+    check_asking(settings.engine, "tree.constrained=true" if tree.constrained else "")
 
 
 def _check_label(settings: LabelSettings) -> None:
@@ -185,11 +173,6 @@ def _check_label(settings: LabelSettings) -> None:
         revision_prompt(settings.scorer.prompts, settings.scorer.revision_prompt)
 
 
-def _grower(given: str | None) -> Sequence[str]:
-    """The stage whose judge grows the trees, where none is given."""
-    return () if given else ("initial",)
-
-
 TEACHER = Stage(
     name="teacher",
     settings=TeacherSettings,
@@ -205,7 +188,7 @@ TREE = Stage(
     name="tree",
     settings=TreeSettings,
     code="judgetrain.label.grow:run",
-    inputs=lambda settings: ("teacher", *_grower(settings.tree.judge)),
+    inputs=needs("teacher", "initial"),
     check=_check_tree,
 )
 
@@ -213,7 +196,7 @@ LABEL = Stage(
     name="label",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
-    inputs=lambda settings: ("tree", *(_grower(settings.grower) if settings.label.signals else ())),
+    inputs=lambda settings: ("tree", "initial") if settings.label.signals else ("tree",),
     parts={"examples": _of_examples},
     check=_check_label,
     estimate="judgetrain.label.estimate:external",

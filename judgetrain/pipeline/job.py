@@ -70,7 +70,7 @@ def _run(config: Config) -> Outcome | None:
     command = rooms.commands().get(config.stage)
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
-    if command and not command.makes:
+    if command:
         resolve_name(command.code)(Pipeline(config))
         return None
     if config.objective is not None:
@@ -86,7 +86,7 @@ def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline.cards import check_hub, fill_cards, push_last
 
     check_hub(config)
-    directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)
+    directory = pipeline.run(config.stage)
     judges = fill_cards(pipeline)
     objective = None
     if config.objective is not None:
@@ -94,10 +94,10 @@ def _run(config: Config) -> Outcome | None:
 
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
-    if not command and (finished := STAGES[config.stage].finished):
+    if finished := STAGES[config.stage].finished:
         resolve_name(finished)(directory)
     push_last(pipeline, judges)
-    reused = [] if command else [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
+    reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
 
 

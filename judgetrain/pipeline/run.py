@@ -87,12 +87,6 @@ class Pipeline:
         self._settings: dict[str, StageSettings] = {}
         self.made: list[str] = []
 
-    def of(self, config: Config) -> Pipeline:
-        """A pipeline for another configuration, which adds to what this one has made."""
-        other = Pipeline(config, self.console)
-        other.made = self.made
-        return other
-
     def settings(self, name: str) -> StageSettings:
         """What a stage reads of the configuration."""
         if name not in self._settings:

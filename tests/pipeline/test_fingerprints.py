@@ -77,8 +77,6 @@ OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "rubric=first")
-GROWN = {"holdout_comparisons", "tree"}
-"""The stages that grow complete trees."""
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
     ([], "engine.name=mine", set()),
@@ -92,36 +90,24 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (
         ["engine={type: openai, model: m}"],
         "engine.keep_errors=true",
-        {*GROWN, "round_check", "evaluate", "correct", "judge", "stress"},
+        {"tree", "evaluate", "correct", "judge", "stress"},
     ),
     # How a judge is asked is no part of its weights.
-    ([], "tree.judgments=3", GROWN),
-    ([], "tree.guidelines=3", GROWN),
+    ([], "tree.judgments=3", {"tree"}),
+    ([], "tree.guidelines=3", {"tree"}),
     *(
-        (
-            [],
-            f"judge.{key}",
-            {"round_check", "evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])},
-        )
+        ([], f"judge.{key}", {"evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])})
         for key in JUDGE
     ),
-    (
-        ["studies.judge=base"],
-        "judge.temperature=0.5",
-        {"round_check", "evaluate", "correct", "judge", "stress", "studies"},
-    ),
-    (
-        ["evaluate.methods=[random]", "verdicts.judge=random"],
-        "judge.temperature=0.5",
-        {"round_check", "correct", "stress"},
-    ),
+    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "stress", "studies"}),
+    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct", "stress"}),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.write_guidelines=false", GROWN),
-    ([], "tree.readout=expected", GROWN),
-    ([], "tree.constrained=true", GROWN),
-    ([], "tree.criteria_sampling.temperature=0.5", GROWN),
-    ([], "tree.guideline_sampling.top_p=0.5", GROWN),
-    ([], "tree.judgment_sampling.max_new_tokens=50", GROWN),
+    ([], "tree.write_guidelines=false", {"tree"}),
+    ([], "tree.readout=expected", {"tree"}),
+    ([], "tree.constrained=true", {"tree"}),
+    ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
+    ([], "tree.guideline_sampling.top_p=0.5", {"tree"}),
+    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree"}),
     # What has no use beside the other settings.
     ([], "train.initial.eval_steps=7", set()),
     ([], "train.sft.eval_steps=7", set()),
@@ -140,7 +126,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([f"scenarios.queries.path={VOCABULARY}"], "scenarios.queries.format=turns", {"scenarios"}),
     ([], "label.external.sampling.top_p=0.5", set()),
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
-    ([], "label.rule=paper", {"label", "holdout_comparisons"}),
+    ([], "label.rule=paper", {"label"}),
     (["label.source=given"], "label.rule=paper", {"label"}),
     ([], SIGNALS, {"label"}),
     ([], "scorer.revision_prompt=simple", {"selfeval", "studies"}),
@@ -159,7 +145,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "judge.aggregation=mean", {"round_check", "evaluate", "correct", "stress"}),
+    (["verdicts.judge=random"], "judge.aggregation=mean", {"evaluate", "correct", "stress"}),
     (["verdicts.judge=pairwise:external"], "evaluate.pairwise.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
@@ -185,6 +171,7 @@ def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, re
     where = ("recipe=debug", home, *given)
     before, after = marked(*where), marked(*where, change)
     changed = {name for name in STAGES if before[name] != after[name]}
+    readers = readers | ({"calibrate"} if "judge" in readers else set())  # which asks as stage judge does
     assert changed == downstream(composed(*where, change), readers)
 
 

@@ -32,8 +32,7 @@ def own_labels(
 
     The start is asked greedily, with :data:`LABEL_BRANCHES`; what many branches say, one learns to say. No label
     of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
-    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Where the trees' comparisons
-    are given, they are those. Kept in shards.
+    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Kept in shards.
     """
     from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.extras.rl.rollouts import Labelled, sampled_at
@@ -76,12 +75,11 @@ def own_labels(
 def _comparisons(
     inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
 ) -> list[Comparison]:
-    whole = "responses" in inputs
-    place = (inputs["responses"], "comparisons") if whole else (inputs["tree"], "trees")
+    place = inputs["responses"], "comparisons"
     number = count_rows(*place)
     every = most is None or most >= number
     drawn = set() if every else set(random.Random(derive_seed(seed, "own labels")).sample(range(number), most or 0))
-    rows = ((i, row if whole else row["comparison"]) for i, row in enumerate(read_rows(*place)))
+    rows = enumerate(read_rows(*place))
     return [Comparison.from_row(row) for i, row in rows if every or i in drawn or always(row["id"])]
 
 

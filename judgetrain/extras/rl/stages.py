@@ -19,7 +19,6 @@ class RlSettings(JudgeSettings):
     train: RlConfig = at("rl")
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
-    comparisons: str | None = at("tree.comparisons", in_fingerprint=False)
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
@@ -55,8 +54,7 @@ def _inputs(settings: RlSettings) -> Sequence[str]:
     start = settings.train.start
     if settings.train.labels == "label":
         return (start, "label", "tree")
-    # Comparisons that are given are those of the trees, and none of the others is to be trained on.
-    return (start, *(("tree",) if settings.comparisons else ("responses", "teacher")))
+    return start, "responses", "teacher"
 
 
 RL = training_stage(

@@ -351,7 +351,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
 
 
-def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_were_given(tmp_path: Path) -> None:
+def test_so_many_comparisons_are_labelled_as_are_asked_for(tmp_path: Path) -> None:
     few = [*RL, "rl.labels=start", "rl.max_comparisons=7"]
     pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "rl.keep_best=false"))
     pipeline.run("rl")
@@ -361,9 +361,6 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_or_those_that_trees_w
     everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     assert len(rows) == 7 and rows == [each for each in everyone if each in rows] != everyone[:7]
     assert json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]["in"] == 7
-    given = pipeline.plan("responses").directory / "comparisons.jsonl"
-    plan = Pipeline(composed(tmp_path, *few, f"tree.comparisons={given}")).plan("rl")
-    assert "tree" in plan.inputs and "responses" not in plan.inputs
 
 
 def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Rounds of training: whether another may follow, and which was the best."""
