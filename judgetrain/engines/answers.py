@@ -197,6 +197,12 @@ class Budget:
     def _tokens(self) -> int:
         return sum(self._counts[name] for name in ("prompt_tokens", "generated_tokens", "unknown_tokens"))
 
+    def waits(self, request: Request) -> bool:
+        """Whether a request has to wait for what others hold: they may take less than that."""
+        held, limit = prompt_tokens(request) + request.sampling.max_new_tokens, self._max_tokens
+        others = self._counts["held"]
+        return limit is not None and others > 0 and self._tokens + held <= limit < self._tokens + others + held
+
     def send(self, request: Request) -> int:
         """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle`.
 

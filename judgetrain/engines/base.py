@@ -106,6 +106,8 @@ class Completion:
     choices: tuple[Choice, ...] = ()
     estimated: bool = False
     """Whether token counts are estimates, since the server reported none that can be."""
+    model: str = field(default="", compare=False)
+    """The name of the model that answered, where the server says it."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
@@ -125,22 +127,24 @@ def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
 
 
 def choices_of(
-    tokens: Iterable[tuple[str, Sequence[tuple[str, float]]]], candidates: Sequence[str], text: str
+    tokens: Iterable[tuple[bytes, Sequence[tuple[str, float]]]], candidates: Sequence[str], text: str
 ) -> tuple[Choice, ...]:
     """A choice wherever one of the candidates was generated, from the log-probabilities that servers report.
 
-    ``tokens``: each generated token with the likeliest tokens at its position and their log-probabilities (nats).
-    Candidates that are not among those have probability 0. Positions after the end of ``text`` (a stop string was
-    cut off) and those whose token does not stand in it are left out.
+    ``tokens``: each generated token's bytes with the likeliest tokens at its position and their log-probabilities
+    (nats). Candidates that are not among those have probability 0. The text is looked for from the end of all that was
+    generated, before which a model may have thought; positions outside it are left out.
     """
-    found: list[Choice] = []
-    upto = 0
-    for token, ranked in tokens:
-        start, upto = upto, upto + len(token)
-        written = token.strip()
-        at = start + token.find(written)
-        if written not in candidates or text[at : at + len(written)] != written:
+    every, found, known = [*tokens], list[Choice](), text.encode("utf-8", "replace")
+    begins = max(0, b"".join(token for token, _ in every).rfind(known))
+    end, shown, at = 0, 0, 0
+    for token, ranked in every:
+        start, end = end - begins, end + len(token)
+        written = token.strip().decode("utf-8", "replace")
+        start += len(token) - len(token.lstrip())
+        if written not in candidates or start < 0 or known[start : start + len(written)] != written.encode():
             continue
+        at, shown = at + len(known[shown:start].decode("utf-8", "replace")), start
         mass = [math.fsum(math.exp(p) for t, p in ranked if t.strip() == candidate) for candidate in candidates]
         if (total := math.fsum(mass)) > 0:
             found.append(Choice(at, tuple(round(m / total, 6) for m in mass)))

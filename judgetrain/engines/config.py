@@ -269,7 +269,9 @@ class OpenAIEngineConfig(EngineConfig):
 
     type: str = "openai"
     model: str = key("", "the model's name at the server")
-    base_url: str = key("http://localhost:8000/v1", "endpoint", in_fingerprint=False)
+    base_url: str = key(
+        "http://localhost:8000/v1", "endpoint", content=lambda url, owner: server_address(url, "base_url")[0]
+    )
     api_key_env: str = key(
         "OPENAI_API_KEY",
         "environment variable that holds the key; never the key itself; empty: no key is sent",

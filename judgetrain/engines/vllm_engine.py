@@ -168,7 +168,7 @@ def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:
     if not (candidates and output.logprobs):
         return ()
     tokens = (
-        (at[i].decoded_token, [(t.decoded_token, t.logprob) for t in at.values()])
+        (at[i].decoded_token.encode(), [(t.decoded_token, t.logprob) for t in at.values()])
         for at, i in zip(output.logprobs, output.token_ids, strict=True)
     )
     return choices_of(tokens, candidates, output.text)

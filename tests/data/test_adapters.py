@@ -140,7 +140,7 @@ def test_rewardbench_draws_the_side_and_the_label_follows_it(tmp_path: Path) -> 
     for c in found.comparisons:
         good, model = (c.response_a, c.model_a) if c.label == "A" else (c.response_b, c.model_b)
         assert (good, model) == ("good", "gpt-4")
-    assert found.domains == {"hep-rust": "Reasoning", "donotanswer": "Safety"}
+    assert found.domains == {"hep-rust": "Reasoning, code", "donotanswer": "Safety"}
     assert load(tmp_path, "rewardbench") == found, "the side is the same in every run"
     assert not found.prompts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -137,15 +138,33 @@ RANKED = [(" 4", math.log(0.5)), ("5", math.log(0.2)), ("4", math.log(0.1)), ("f
 
 
 def test_spellings_of_a_candidate_add_up_and_probabilities_are_relative_to_the_candidates() -> None:
-    tokens = [("Score:", []), (" 4", RANKED), ("\n", [])]
+    tokens = [(b"Score:", []), (b" 4", RANKED), (b"\n", [])]
     [choice] = choices_of(tokens, DIGITS, "Score: 4\n")
     assert choice.at == 7
     assert choice.probabilities == pytest.approx((0, 0, 0, 0.6 / 0.8, 0.2 / 0.8))
 
 
 def test_what_was_cut_off_or_was_no_candidate_gives_none() -> None:
-    tokens = [("Score: ", []), ("7", [("7", 0.0)]), ("###", []), ("4", RANKED)]
+    tokens = [(b"Score: ", []), (b"7", [("7", 0.0)]), (b"###", []), (b"4", RANKED)]
     assert list(choices_of(tokens, DIGITS, "Score: 7")) == []
-    assert list(choices_of([("4", [("seven", 0.0)])], DIGITS, "4")) == []
-    assert list(choices_of([("4", RANKED)], (), "4")) == []
-    assert list(choices_of([("4", [("4", 0.0)])], DIGITS, "4")) == [Choice(0, (0, 0, 0, 1.0, 0))]
+    assert list(choices_of([(b"4", [("seven", 0.0)])], DIGITS, "4")) == []
+    assert list(choices_of([(b"4", RANKED)], (), "4")) == []
+    assert list(choices_of([(b"4", [("4", 0.0)])], DIGITS, "4")) == [Choice(0, (0, 0, 0, 1.0, 0))]
+
+
+HIDDEN = [(b"Score: ", []), (b"2", [("2", 0.0)]), (b"? no</think>", [])]
+SPELLED = {
+    "plain": ([(b"Good. Score: ", [])], "Good. Score: 4"),
+    "a character split over tokens": ([(b"\xf0\x9f\x98", []), (b"\x8a Score: ", [])], "\U0001f60a Score: 4"),
+    "reasoning that the text lacks": ([*HIDDEN, (b"Good. Score: ", [])], "Good. Score: 4"),
+    "both": ([*HIDDEN, (b"\xf0\x9f\x98", []), (b"\x8a Score: ", [])], "\U0001f60a Score: 4"),
+    "reasoning that begins as the text does": ([*HIDDEN, (b"Score: ", [])], "Score: 4"),
+}
+
+
+@pytest.mark.parametrize(("before", "text"), SPELLED.values(), ids=SPELLED)
+@pytest.mark.parametrize("cut", [[], [(b"END", []), (b" 5", [("5", 0.0)])]], ids=["whole", "cut at a stop string"])
+def test_a_candidate_s_place_is_found_by_bytes_from_the_end(before: list[Any], text: str, cut: list[Any]) -> None:
+    [choice] = choices_of([*before, (b"4", RANKED), *cut], DIGITS, text)
+    assert text[choice.at] == "4"
+    assert choice.probabilities == pytest.approx((0, 0, 0, 0.6 / 0.8, 0.2 / 0.8))

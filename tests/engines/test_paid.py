@@ -18,6 +18,7 @@ from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
+from judgetrain.engines.openai.reading import read_completion
 from judgetrain.engines.openai.refusals import SAID, is_empty_account, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
@@ -186,6 +187,44 @@ def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer, monkeyp
     assert time.monotonic() - started_at < 10
     assert (done.finish_reason, done.error) == ("error", "no answer within 0.5 s")
     assert server.tries["q"] == 1
+
+
+@pytest.mark.parametrize(
+    ("usage", "generated"),
+    [
+        ({"completion_tokens": 9, "total_tokens": 109}, 9),
+        ({"completion_tokens": 9, "total_tokens": 1109, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1009),
+        ({"completion_tokens": 1009, "total_tokens": 1109, "completion_tokens_details": {"reasoning_tokens": 9}}, 1009),
+        ({"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1000),
+        ({"total_tokens": 1109}, 1009),
+        ({"completion_tokens": 9, "total_tokens": 5}, 9),
+        ({"completion_tokens": 9, "total_tokens": True, "completion_tokens_details": "x"}, 9),
+    ],
+)
+def test_what_a_server_charges_is_the_most_that_its_fields_imply(usage: dict[str, Any], generated: int) -> None:
+    found = read_completion(json.loads(reply(content="A", usage={"prompt_tokens": 100, **usage})), ask("q"))
+    assert (found.prompt_tokens, found.generated_tokens, found.estimated) == (100, generated, False)
+
+
+def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Path) -> None:
+    """Each request may take 40 tokens and more, and takes 10: eight at once hold more than the limit."""
+    with pytest.raises(EngineError, match=r"stage\.max_tokens=400"):
+        paid(server, tmp_path, number=64, max_tokens=400, concurrency=8)
+    assert 400 - 110 < 10 * len(server.billed) <= 400
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [("m", True), ("org/M", True), ("m-2026-03-05", True), ("", True), (None, True), ("other", False), ("lla", False)],
+)
+def test_answers_of_another_model_are_refused(server: FaultyServer, said: str | None, taken: bool) -> None:
+    server.faults["q"] = [json.dumps(json.loads(reply(content="fine")) | {"model": said})] * 3
+    engine = engine_of(server)
+    if taken:
+        assert engine.generate([ask("q")], 1)[0].model == (said or "")
+    else:
+        with pytest.raises(EngineError, match=f"asked for model m, and {said} answered"):
+            engine.generate([ask("q")], 1)
 
 
 def test_the_key_of_a_kept_answer_holds_the_server_but_no_secret(server: FaultyServer, tmp_path: Path) -> None:

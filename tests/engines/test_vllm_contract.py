@@ -114,7 +114,7 @@ def ranked(here: TransformersEngine, request: Request, text: str) -> tuple[Choic
     best, ids = scores.log_softmax(-1).topk(LOGPROBS)
     word = here.tokenizer.decode
     tokens = [
-        (word([token]), [(word([i]), p) for i, p in zip(row, chances, strict=True)])
+        (word([token]).encode(), [(word([i]), p) for i, p in zip(row, chances, strict=True)])
         for token, row, chances in zip(written, ids.tolist(), best.tolist(), strict=True)
     ]
     return choices_of(tokens, request.sampling.candidates, text)

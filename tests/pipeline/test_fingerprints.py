@@ -84,7 +84,8 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "engine.batch_size=3", set()),
     ([], "teacher.engine.error_rate=0.3", {"teacher"}),
     ([OPENAI], "teacher.engine.concurrency=5", set()),
-    ([OPENAI], "teacher.engine.base_url=http://there/v1", set()),
+    ([OPENAI], "teacher.engine.base_url=http://there/v1", {"teacher"}),
+    ([OPENAI], "teacher.engine.base_url=HTTPS://api.openai.com:443/v1/", set()),
     ([OPENAI], "teacher.engine.keep_errors=true", {"teacher"}),
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
     (

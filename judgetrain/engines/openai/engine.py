@@ -21,7 +21,7 @@ from judgetrain.engines.config import OpenAIEngineConfig, own_host
 from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
-from judgetrain.engines.openai.reading import read_completion
+from judgetrain.engines.openai.reading import is_other_model, read_completion
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
@@ -201,6 +201,11 @@ class OpenAIEngine:
         finally:
             if self._budget:
                 self._budget.settle(asked.held, completion, charged=True)
+        if is_other_model(completion.model, self._config.model):
+            raise EngineError(
+                f"{self._address} was asked for model {self._config.model}, and {completion.model} answered: its "
+                f"answers are not kept; set model={completion.model} if that is the one to ask"
+            )
         text = redact(completion.text, self._key) if len(self._key) >= UNLIKELY else completion.text
         return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
 

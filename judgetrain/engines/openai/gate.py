@@ -31,6 +31,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds that the gate stays closed where the server does not say for how long: the first time, and at most."""
 TIMEOUT = 600.0
 """Seconds from sending a request to the last byte of its answer: the client's own limit; reasoning takes minutes."""
+SOON = 0.02
+"""Seconds until a request looks again whether the budget has room for it."""
 OWN = 8
 """Refusals of one request, with others let through after the first, that are taken for its own fault."""
 
@@ -135,6 +137,10 @@ class GatedClient(httpx2.AsyncClient):
 
         The server may charge for a try that was cut or took too long.
         """
+        while self._budget and self._budget.waits(asked.request) and not self.ended.is_set():
+            await asyncio.sleep(SOON)
+        if self.ended.is_set():
+            raise NotSentError
         asked.held = self._budget.send(asked.request) if self._budget else 0
         charged: bool | None = True
         try:

@@ -71,7 +71,7 @@ class RemoteJudge(Judge):
             try:
                 response = self._client.post(f"{self._url}/v1/judge", json=body)
                 if response.status_code == 200:
-                    return [_prediction(row) for row in response.json()["verdicts"]]
+                    return _predictions(response, [comparison.id for comparison in part], self._url)
                 said = f"status {response.status_code}: {_message(response)}"
                 if response.status_code not in AGAIN:
                     raise EngineError(f"{self._url}/v1/judge: {said}")
@@ -87,6 +87,24 @@ class RemoteJudge(Judge):
 def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
     texts = {name: getattr(comparison, name) for name in ("id", "response_a", "response_b", "model_a", "model_b")}
     return texts | {"messages": [asdict(message) for message in comparison.dialogue.messages], "seed": seed}
+
+
+def _predictions(response: httpx2.Response, ids: Sequence[str], where: str) -> list[Prediction]:
+    """The verdicts of an answer, which are about the comparisons that were sent, in their order.
+
+    Raises:
+        EngineError: they are not.
+    """
+    try:
+        rows = response.json()["verdicts"]
+        found, said = [_prediction(row) for row in rows], [row["id"] for row in rows]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        told = f"the answer holds no verdicts ({type(error).__name__}: {error})"
+        raise EngineError(f"{where}/v1/judge: {told}") from error
+    if said != [*ids]:
+        told = f"{len(ids)} comparisons were sent, and {len(said)} verdicts came that are not about the same, in order"
+        raise EngineError(f"{where}/v1/judge: {told}")
+    return found
 
 
 def _prediction(row: Mapping[str, Any]) -> Prediction:

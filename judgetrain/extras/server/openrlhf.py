@@ -13,6 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from judgetrain.errors import DataError
 from judgetrain.extras.judge_reward.groups import Group, Scalar
 from judgetrain.extras.server.schema import RewardIn
 from judgetrain.schema import Message, Prompt
@@ -27,9 +28,10 @@ _TURNS = (
 )
 """Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content."""
 _ENDS = re.compile(
-    r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|</s>|<eos>|<pad>|\s)++"
+    r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|<\|begin_of_text\|>|</?s>|<[be]os>"
+    r"|<pad>|\s)++"
 )
-"""Runs of end tokens and blanks, each matched once as a whole."""
+"""Runs of tokens that begin, pad and end texts, and of blanks, each matched once as a whole."""
 _ROLES = {"model": "assistant"}
 
 
@@ -48,8 +50,14 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
 
 def response_of(query: str, prompt: str) -> str:
-    """The response in a query: what follows the prompt, without end tokens; all of it where the prompt is not there."""
-    text = query.removeprefix(prompt)
+    """The response in a query: what follows the prompt, without end tokens.
+
+    Raises:
+        DataError: the query is not the prompt, behind padding at most, with a response.
+    """
+    before, _, text = query.partition(prompt) if prompt else ("", "", query)
+    if len(before) == len(query) != 0 or (before and not _ENDS.fullmatch(before)):
+        raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")
     for run in _ENDS.finditer(text):
         if run.end() == len(text) and run[0].strip():
             return text[: run.start()]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -19,6 +20,7 @@ from judgetrain.errors import EngineError
 from judgetrain.extras.judge_reward.groups import MODES
 from judgetrain.extras.server import config, service
 from judgetrain.extras.server.app import create_app
+from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
 from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.extras.server.service import Service
@@ -203,6 +205,34 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
     short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
     assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
+
+
+START = "<|im_start|>user\nName a prime.<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [("", 200), ("<|endoftext|>" * 5, 200), ("<s>", 200), ("<pad> <pad><bos>", 200), ("What? ", 422), (None, 422)],
+)
+def test_a_query_without_its_prompt_is_refused(client: TestClient, before: str | None, status: int) -> None:
+    """Padding before the prompt is none of the response, which would be the longer one by it."""
+    queries = [("" if before is None else before + START) + "7<|im_end|>", START + "Seven is one.<|im_end|>"]
+    answer = client.post("/get_reward", json={"query": queries, "prompts": [START] * 2})
+    assert answer.status_code == status
+    assert answer.json()["rewards"] == [0.0, 1.0] if status == 200 else "begin with its prompt" in answer.text
+
+
+@pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])
+def test_a_client_takes_no_verdicts_on_other_comparisons(change: str, client: TestClient) -> None:
+    asked = [Comparison.of(f"q{i}", "a" * i, "aa") for i in range(4)]
+    body = {"comparisons": [{**ROW, "id": c.id} for c in asked]}
+    right = client.post("/v1/judge", json=body).json()["verdicts"]
+    wrong = {"fewer": right[:3], "more": [*right, right[0]], "shuffled": right[::-1], "none": [], "no verdicts": [{}]}
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"verdicts": wrong[change]}))
+    with RemoteJudge("http://127.0.0.1:1") as judge:
+        judge._client = httpx2.Client(transport=answer)
+        with pytest.raises(EngineError, match="4 comparisons were sent|holds no verdicts"):
+            judge.compare_all(asked)
 
 
 def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
