@@ -30,7 +30,7 @@ BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
-READOUTS = ("parsed", "expected")
+SCORED = ("parsed", "expected")
 TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "both": (*ORDERS, *RESPONSES)}
 """What the judgments of trees are shown."""
 GIVEN = ("only", "first")
@@ -46,10 +46,10 @@ the likelier one (``judges/fitted.py``)."""
 class ReadingConfig:
     """How judgments are written and read, in trees and by a judge alike."""
 
-    readout: str = key(
+    score: str = key(
         "parsed",
         "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
-        choices=READOUTS,
+        choices=SCORED,
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     reference: bool = key(
@@ -77,10 +77,10 @@ class StepsConfig(ReadingConfig):
 
     @property
     def shown(self) -> str:
-        """In a word: ``greedy`` or the temperature, by step where they differ; and a readout that is special."""
+        """In a word: ``greedy`` or the temperature, by step where they differ; how scores are read, if not parsed."""
         steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
         parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
-        parts += [self.readout] if self.readout != "parsed" else []
+        parts += [self.score] if self.score != "parsed" else []
         return ", ".join([*parts, "constrained"] if self.constrained else parts)
 
     @property
@@ -101,11 +101,11 @@ class JudgeConfig(ReadingConfig):
         "of its own and a verdict follows from two scores",
         choices=get_args(Reads),
     )
-    readout: str = key(
+    score: str = key(
         "auto",
         "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities; "
         "auto, expected where judgments read one response",
-        choices=("auto", *READOUTS),
+        choices=("auto", *SCORED),
     )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
@@ -144,7 +144,7 @@ class JudgeConfig(ReadingConfig):
         }
         how = {name: getattr(self, name) for name in ("constrained", "reference", "rubric", "write_guidelines")}
         auto = "expected" if self.reads == "one" else "parsed"
-        return StepsConfig(criteria=criteria, readout=auto if self.readout == "auto" else self.readout, **how, **steps)
+        return StepsConfig(criteria=criteria, score=auto if self.score == "auto" else self.score, **how, **steps)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.

@@ -124,7 +124,7 @@ class Models:
         judge, external = self.settings.judge, self.external(method.target)
         assert judge is not None
         if external and external.computes:
-            judge = replace(judge, readout="parsed", constrained=False)
+            judge = replace(judge, score="parsed", constrained=False)
         return judge.changed(**method.asking)
 
     def external(self, target: str) -> EngineConfig | None:

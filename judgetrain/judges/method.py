@@ -25,8 +25,8 @@ BRANCHING, BASELINE = "branching", "baseline"
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0},
-    "parsed": {"readout": "parsed"},
-    "expected": {"readout": "expected"},
+    "parsed": {"score": "parsed"},
+    "expected": {"score": "expected"},
     "constrained": {"constrained": True},
     "one": {"reads": "one"},
     "two": {"reads": "two"},

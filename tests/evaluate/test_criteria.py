@@ -52,7 +52,7 @@ def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: st
     found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=100), 3) if c.label != "tie"]
     rows = [Comparison(**{**vars(c), "rubric": true_rubric(c.dialogue.query)}) for c in found]
     engine = WorldEngine(WorldEngineConfig(error_rate=0.0))
-    settings = JudgeConfig(reads=reads, readout="parsed", aggregation="mean")
+    settings = JudgeConfig(reads=reads, score="parsed", aggregation="mean")
     judge = BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions.of(settings, 10))
     agreed = {
         criteria: sum(p.verdict == c.label for p, c in zip(judge.compare_all(shown), found, strict=True)) / len(found)

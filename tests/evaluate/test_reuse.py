@@ -130,12 +130,12 @@ def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Pat
     assert evaluated(changed, inputs, "c")[0] == 0, "another rule asks nobody again"
 
 
-def test_what_computes_its_scores_has_no_readout(world: tuple[Config, dict[str, Path]]) -> None:
+def test_what_computes_its_scores_reads_none(world: tuple[Config, dict[str, Path]]) -> None:
     config, _ = world
     teacher = replace(config.teacher, engine=WorldEngineConfig())
     config = replace(config, teacher=teacher, evaluate=replace(config.evaluate, methods=["teacher"]))
     _, before = evaluated(config, {}, "a")
-    asked = replace(config, judge=replace(config.judge, readout="expected"))
+    asked = replace(config, judge=replace(config.judge, score="expected"))
     _, after = evaluated(asked, {}, "b")
     first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
     assert {row["asked"] for row in first if row["method"] == "teacher"} == {"greedy"}

@@ -262,13 +262,13 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
     assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(7)
 
 
-def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_one_judge_read_in_several_ways(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, inputs = setup
     config.evaluate.methods = ["sft", "sft+expected", "sft+expected+constrained"]
     check(config, "evaluate")
     judges = [loaded(m, config, inputs, tmp_path) for m in config.evaluate.methods]
     assert [j.name for j in judges] == config.evaluate.methods
-    assert [(j.options.steps.readout, j.options.steps.constrained) for j in judges] == [
+    assert [(j.options.steps.score, j.options.steps.constrained) for j in judges] == [
         ("parsed", False),
         ("expected", False),
         ("expected", True),

@@ -85,7 +85,7 @@ def test_too_few_labels_are_refused(n: int) -> None:
 def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
     weights = {"Facts": 0.1, "Tone": 2.0, "Slang": 0.0}
     Fitted(weights=weights, tie=0.0, n=50, ridge=1.0, before={}, after={}).save(tmp_path)
-    settings = JudgeConfig(reads="one", readout="parsed", aggregation="fitted", fitted=str(tmp_path / "fitted.json"))
+    settings = JudgeConfig(reads="one", score="parsed", aggregation="fitted", fitted=str(tmp_path / "fitted.json"))
     options = JudgeOptions.of(settings, 3)
     judge = BranchingJudge(ScriptedEngine(scored), load_prompt_set("compact"), options)
     said = judge("q", "good", "bad", criteria=RUBRIC)

@@ -131,7 +131,7 @@ SCORE = st.integers(1, 5)
 
 
 @given(SCORE, SCORE, PROSE, PROSE)
-def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: str, which: str) -> None:
+def test_a_rendered_judgment_is_read_back_in_every_way(a: int, b: int, why: str, which: str) -> None:
     text = render_judgment(a, b, why, why, which)
     parsed = parse_judgment(text)
     assert parsed.places is not None
@@ -140,8 +140,8 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
         for place, score in zip(parsed.places, (a, b), strict=True)
     )
     completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
-    for readout, constrained in product(("parsed", "expected"), (False, True)):
-        read = read_judgment(completion, StepsConfig(readout=readout, constrained=constrained))
+    for score, constrained in product(("parsed", "expected"), (False, True)):
+        read = read_judgment(completion, StepsConfig(score=score, constrained=constrained))
         assert (read.first, read.second, read.failure) == (a, b, None)
 
 

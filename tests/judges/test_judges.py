@@ -226,7 +226,7 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = JudgeConfig(readout="expected", temperature=0.3, aggregation="clear")
+    settings = JudgeConfig(score="expected", temperature=0.3, aggregation="clear")
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
     assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
@@ -261,7 +261,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are readout"), ({"tie": 5}, "tie")],
+    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are score"), ({"tie": 5}, "tie")],
 )
 def test_a_way_to_ask_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str
@@ -276,7 +276,7 @@ def test_a_way_to_ask_that_cannot_be_is_refused(
         (JudgeConfig(), "greedy"),
         (JudgeConfig(temperature=1.0), "T=1"),
         (JudgeConfig(temperature=0.7), "T=0.7"),
-        (JudgeConfig(readout="expected", constrained=True), "greedy, expected, constrained"),
+        (JudgeConfig(score="expected", constrained=True), "greedy, expected, constrained"),
     ],
 )
 def test_how_a_judge_is_asked_in_a_word(settings: JudgeConfig, shown: str) -> None:

@@ -144,7 +144,7 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
         ({"branches": 5}, "branches=5: allowed are 1 to the 4 criteria"),
         ({"temprature": 1.0}, "temprature: a judge has no such setting.*; did you mean temperature\\?"),
         ({"branch": 3}, "branch: a judge has no such setting.*; did you mean branches\\?"),
-        ({"readout": "x"}, r"judge\.readout='x'"),
+        ({"score": "x"}, r"judge\.score='x'"),
         ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, mean, clear"),
     ]:
         with pytest.raises(ConfigError, match=message):

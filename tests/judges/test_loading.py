@@ -34,8 +34,8 @@ from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy
 
 TREE = TreeConfig(criteria=7, guidelines=5, judgment_sampling=SamplingConfig(0.9))
-JUDGE = JudgeConfig(readout="expected", constrained=True, rubric="first", temperature=0.2, judgment_tokens=99)
-ASKED: dict[str, Any] = {"readout": "expected", "constrained": True, "rubric": "first"}
+JUDGE = JudgeConfig(score="expected", constrained=True, rubric="first", temperature=0.2, judgment_tokens=99)
+ASKED: dict[str, Any] = {"score": "expected", "constrained": True, "rubric": "first"}
 Made = list[tuple[EngineConfig, str | None, str]]
 
 
@@ -134,22 +134,14 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     assert (sampled.criteria_sampling.temperature, sampled.guideline_sampling.temperature) == (1.0, 1.0)
     assert sampled.judgment_sampling == SamplingConfig(1.0, 1.0, 99)
     parsed = found.judge(Method.parse("dpo+parsed"))
-    assert (parsed.options.steps.readout, parsed.options.steps.constrained, parsed.name) == (
-        "parsed",
-        True,
-        "dpo+parsed",
-    )
+    assert (parsed.options.steps.score, parsed.options.steps.constrained, parsed.name) == ("parsed", True, "dpo+parsed")
 
 
 def test_a_judge_by_its_directory_is_asked_like_one_of_the_run(made: Made, tmp_path: Path) -> None:
     directory = trained(tmp_path / "mine", criteria=4)
     method = f"{directory}+constrained"
     judge = models(config_of(method), tmp_path).judge(Method.parse(method))
-    assert (judge.options.steps.criteria, judge.options.steps.readout, judge.name) == (
-        4,
-        "expected",
-        "mine+constrained",
-    )
+    assert (judge.options.steps.criteria, judge.options.steps.score, judge.name) == (4, "expected", "mine+constrained")
     assert made[0][1:] == (str(directory), "mine+constrained")
 
 
@@ -163,14 +155,14 @@ def test_the_base_is_asked_with_the_runs_prompts_and_number_of_criteria(made: Ma
 
 
 @pytest.mark.parametrize(
-    ("target", "readout", "constrained"), [("teacher", "parsed", False), ("external", "expected", True)]
+    ("target", "score", "constrained"), [("teacher", "parsed", False), ("external", "expected", True)]
 )
 def test_engines_that_compute_scores_are_asked_for_parsed_ones(
-    target: str, readout: str, constrained: bool, made: Made, tmp_path: Path
+    target: str, score: str, constrained: bool, made: Made, tmp_path: Path
 ) -> None:
     config = config_of(target)
     judge = models(config, tmp_path).judge(Method.parse(target))
-    assert (judge.options.steps.readout, judge.options.steps.constrained) == (readout, constrained)
+    assert (judge.options.steps.score, judge.options.steps.constrained) == (score, constrained)
     assert (judge.options.steps.criteria, judge.options.steps.rubric) == (7, "first")
     assert made[0][0] == {"teacher": config.teacher.engine, "external": config.evaluate.external}[target]
 

@@ -69,16 +69,16 @@ def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name:
     ("options", "changes"),
     [
         ("", {}),
-        ("+parsed", {"readout": "parsed"}),
-        ("+expected", {"readout": "expected"}),
+        ("+parsed", {"score": "parsed"}),
+        ("+expected", {"score": "expected"}),
         ("+constrained", {"constrained": True}),
-        ("+expected+constrained", {"readout": "expected", "constrained": True}),
-        ("+expected+parsed", {"readout": "parsed"}),
+        ("+expected+constrained", {"score": "expected", "constrained": True}),
+        ("+expected+parsed", {"score": "parsed"}),
         ("+greedy", {"temperature": 0.0}),
         ("+sampled", {"temperature": 1.0}),
         ("+independent", {"plan": "independent"}),
         ("+sampled+shared", {"temperature": 1.0, "plan": "shared"}),
-        ("+sampled+expected", {"temperature": 1.0, "readout": "expected"}),
+        ("+sampled+expected", {"temperature": 1.0, "score": "expected"}),
     ],
 )
 def test_options_change_how_a_judge_is_asked(options: str, changes: dict[str, object]) -> None:

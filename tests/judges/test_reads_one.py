@@ -49,7 +49,7 @@ def scored(request: Request, occurrence: int) -> str:
 
 
 def judge(reads: str = "one", branches: int = 1, **how: object) -> BranchingJudge:
-    options = JudgeOptions.of(JudgeConfig(reads=reads, readout="parsed").changed(**how), 3, branches=branches)
+    options = JudgeOptions.of(JudgeConfig(reads=reads, score="parsed").changed(**how), 3, branches=branches)
     return BranchingJudge(ScriptedEngine(scored), COMPACT, options, "test")
 
 
@@ -184,10 +184,10 @@ def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> 
         text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=(Choice(7, chances),)
     )
     asking = JudgeConfig(reads="one").asking(1)
-    assert asking.readout == "expected", "by default, where one response is read"
+    assert asking.score == "expected", "by default, where one response is read"
     found = read_judgment(done, asking, (), SCORE_FRAME, 1)
     assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None)
-    assert JudgeConfig(reads="two").asking(1).readout == "parsed"
+    assert JudgeConfig(reads="two").asking(1).score == "parsed"
 
 
 def test_a_score_line_in_a_response_is_quoted() -> None:

@@ -24,7 +24,7 @@ def completion(*choices: Choice, text: str = TEXT) -> Completion:
 
 
 def read_expected(completion: Completion, frame: str = FRAME) -> ParsedJudgment:
-    return read_judgment(completion, StepsConfig(readout="expected"), frame=frame)
+    return read_judgment(completion, StepsConfig(score="expected"), frame=frame)
 
 
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str, constrained: bool) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
     cut = Completion(text=TEXT, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    asking = StepsConfig(readout=scores, constrained=constrained)
+    asking = StepsConfig(score=scores, constrained=constrained)
     assert read_judgment(cut, asking) == ParsedJudgment(None, None, "cut_off")
 
 
@@ -122,9 +122,9 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
     assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame("judgment", 31) == r"[ab]{1,7}\nA: [1-5]\nB: [1-5]"
 
 
-def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
+def test_sampling_asks_the_engine_for_what_scores_need() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
-    asked = judgment_sampling(StepsConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
+    asked = judgment_sampling(StepsConfig(judgment_sampling=limits, score="expected", constrained=True), prompts)
     assert asked.candidates == ("1", "2", "3", "4", "5", "A", "B")
     assert asked.pattern == prompts.judgment_frame("judgment", 50)
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)

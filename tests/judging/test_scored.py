@@ -39,7 +39,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
 
 def run(directory: Path, rows: list[dict[str, object]], *overrides: str) -> Path:
     source = f"verdicts.source.path={lines(directory / 'mine.jsonl', rows)}"
-    return judge_stage(directory / "out", source, "judge.readout=parsed", *overrides, judge="base")
+    return judge_stage(directory / "out", source, "judge.score=parsed", *overrides, judge="base")
 
 
 GROUP = {"id": "g", "query": "q", "responses": ["one", "one two three", "one two three"]}

@@ -76,7 +76,7 @@ LISTED = "evaluate.methods=[sft,'pairwise:external','pointwise:external',externa
 OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
-JUDGE = ("temperature=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "rubric=first")
+JUDGE = ("temperature=0.5", "judgment_tokens=50", "score=expected", "constrained=true", "rubric=first")
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
     ([], "engine.name=mine", set()),
@@ -104,7 +104,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct", "stress"}),
     # How trees are sampled is no part of how a judge is asked.
     ([], "tree.write_guidelines=false", {"tree"}),
-    ([], "tree.readout=expected", {"tree"}),
+    ([], "tree.score=expected", {"tree"}),
     ([], "tree.constrained=true", {"tree"}),
     ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
     ([], "tree.guideline_sampling.top_p=0.5", {"tree"}),

@@ -122,8 +122,8 @@ def test_every_row_of_a_table_is_asked_alike_and_in_the_papers_form(name: str) -
     judge, tree, ask = config.judge, config.tree, config.evaluate.pairwise.sampling
     tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
     assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0)
-    assert (judge.reads, judge.readout, judge.reference) == (tree.reads, tree.readout, tree.reference)
-    assert (judge.reads, judge.readout, judge.reference) == ("two", "parsed", False)
+    assert (judge.reads, judge.score, judge.reference) == (tree.reads, tree.score, tree.reference)
+    assert (judge.reads, judge.score, judge.reference) == ("two", "parsed", False)
     assert (judge.retries, judge.aggregation, judge.early_stop) == (0, "vote", False)
     assert (config.prompts, config.evaluate.pairwise.prompts) == ("paper", "pairwise")
 

@@ -93,7 +93,7 @@ def test_processes_count_where_dropout_noise_or_held_out_pairs_make_them_decide(
 
 
 @pytest.mark.parametrize(
-    "change", ["judge.readout=expected", "tree.criteria=3", "judge.temperature=0.5", "judge.rubric=first"]
+    "change", ["judge.score=expected", "tree.criteria=3", "judge.temperature=0.5", "judge.rubric=first"]
 )
 def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     for stage in SETTINGS:
@@ -103,7 +103,7 @@ def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
 
 
 def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
-    for change in ("tree.readout=expected", "tree.judgment_sampling.temperature=0.5", "tree.reference=false"):
+    for change in ("tree.score=expected", "tree.judgment_sampling.temperature=0.5", "tree.reference=false"):
         assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
 
 

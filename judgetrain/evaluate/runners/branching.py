@@ -29,7 +29,7 @@ class BranchingRunner:
     forms = f"{', '.join(TARGETS)}, a judge's directory (./NAME)"
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """The model that it names, that it gives the probabilities which a readout needs, and the branches."""
+        """The model that it names, that it gives the probabilities which expected scores need, and the branches."""
         check_model(settings, method, "evaluate.methods")
         if method.most == 0:
             raise ConfigError(f"evaluate.methods: {method.text!r}: a judge has at least 1 branch")

@@ -109,7 +109,7 @@ def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
         name: SamplingConfig(temperature, 1.0, getattr(asking, name).max_new_tokens)
         for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling")
     }
-    return replace(asking, readout="parsed", constrained=False, **dict[str, Any](limits))
+    return replace(asking, score="parsed", constrained=False, **dict[str, Any](limits))
 
 
 @dataclass(frozen=True)

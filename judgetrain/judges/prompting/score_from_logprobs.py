@@ -28,7 +28,7 @@ def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "jud
     return replace(
         Sampling.of(limits),
         pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
-        candidates=(*SCORES, *SIDES) if asking.readout == "expected" else (),
+        candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
     )
 
 
@@ -37,7 +37,7 @@ def read_judgment(
 ) -> ParsedJudgment:
     """The scores in the order shown, or why there are none.
 
-    With ``readout=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
+    With ``score=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
     position, a real number, so that fewer judgments are ties. A judgment that says who is better before it scores
     ("Comparison: A is better.") has its doubt in that letter, from which its scores follow: they are mixed with the
     same scores exchanged, by the letters' probabilities. Reasons are those of :func:`parse_judgment`; ``cut_off``, a
@@ -48,7 +48,7 @@ def read_judgment(
     if completion.finish_reason != "stop":
         return ParsedJudgment(None, None, "cut_off")
     parsed = parse_judgment(completion.text, material, frame, responses)
-    if parsed.places is None or asking.readout == "parsed":
+    if parsed.places is None or asking.score == "parsed":
         return parsed
     chances = {choice.at: choice.probabilities for choice in completion.choices}
     at_scores = [chances.get(place) for place in parsed.places]
