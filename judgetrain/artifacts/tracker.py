@@ -172,6 +172,7 @@ def tracked(
     options = {
         "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
         "group": os.environ.get("WANDB_RUN_GROUP") or recipe,
+        "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],  # W&B reads them once a process
         "job_type": stage,
         "name": f"{stage}-{fingerprint[:6]}",
         "id": f"{stage}-{fingerprint}",

@@ -86,8 +86,13 @@ class AnswerStore:
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory, self._seed = directory, seed
 
-    def contents(self, model: str, requests: Sequence[Request], server: str = "") -> list[dict[str, Any]]:
-        """The content of each request of one call, its ``seed`` included; ``server``: the address without secrets."""
+    def contents(
+        self, model: str, requests: Sequence[Request], server: str = "", parameters: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """The content of each request of one call, its ``seed`` included.
+
+        ``server``: the address without secrets. ``parameters``: what else each of them sends.
+        """
         seen: Counter[str] = Counter()
         found: list[dict[str, Any]] = []
         for request in requests:
@@ -96,6 +101,7 @@ class AnswerStore:
                 "model": model,
                 "messages": [dict(message) for message in request.messages],
                 "sampling": asdict(request.sampling),
+                **({"parameters": dict(parameters)} if parameters else {}),
             }
             digest = _digest(content)
             again = [request.attempt] if request.attempt else []

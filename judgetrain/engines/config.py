@@ -279,6 +279,12 @@ class OpenAIEngineConfig(EngineConfig):
         in_fingerprint=False,
     )
     concurrency: int = key(8, "requests in flight", low=1, in_fingerprint=False)
+    extra_body: dict[str, Any] = key(
+        {},
+        "further parameters of every request by name, as in {reasoning_effort: low, temperature: null}: null leaves "
+        "one out",
+        active_if=lambda c: bool(c.extra_body),
+    )
     keep_errors: bool = key(
         False,
         "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
@@ -306,6 +312,8 @@ class OpenAIEngineConfig(EngineConfig):
         """Check that the model has a name, and the server an address."""
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
+        if taken := {"model", "messages", "stream"} & set(self.extra_body):
+            raise ConfigError(f"{key}.extra_body.{min(taken)}: is not given here; every request brings its own")
         server_address(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:

@@ -7,7 +7,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -137,7 +138,8 @@ def _sweep_job(composed: DictConfig) -> Any:
             from judgetrain.evaluate.objective import check_search
 
             check_search(config.objective, config.evaluate)
-        outcome = run(config)
+        with _told_to_wandb(settings, config.recipe_name):
+            outcome = run(config)
     except Exception as error:
         expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
         if _show_traceback or not expected:
@@ -150,6 +152,20 @@ def _sweep_job(composed: DictConfig) -> Any:
     result = asdict(outcome) if outcome else {}
     write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
     return _result(outcome)
+
+
+@contextmanager
+def _told_to_wandb(settings: Any, recipe: str) -> Iterator[None]:
+    """Group W&B's runs by the sweep and tag them with its job, where the user's environment says nothing else."""
+    group = "-".join((recipe, *Path(settings.sweep.dir).parts[-2:]))
+    own = {"WANDB_RUN_GROUP": group, "WANDB_TAGS": f"job-{settings.job.num}"}
+    added = own.keys() - os.environ.keys()
+    os.environ.update({name: own[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _result(outcome: Outcome | None) -> Any:

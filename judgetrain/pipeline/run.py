@@ -50,6 +50,15 @@ class Plan:
         """The settings by their configuration keys, as manifests and the tracker have them."""
         return by_key(self.settings)
 
+    @cached_property
+    def lineage(self) -> dict[str, Any]:
+        """The settings of the stage and of all that it is made from: whatever a sweep changed is among them."""
+        found: dict[str, Any] = {}
+        for shown in (*(plan.lineage for plan in self.inputs.values()), self.shown):
+            for key, value in shown.items():
+                found[key] = {**found.get(key, {}), **value} if isinstance(value, dict) else value
+        return found
+
     @property
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of the finished artifact, or None.
@@ -299,7 +308,7 @@ class Pipeline:
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
-            settings=plan.shown | {"upstream": plan.upstream},
+            settings=plan.lineage | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
         )

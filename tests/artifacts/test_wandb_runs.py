@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import types
 from pathlib import Path
@@ -18,6 +19,7 @@ from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourc
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.pipeline import configured
 from tests.builders.wandb_files import read_runs
 
 
@@ -154,6 +156,7 @@ def test_every_stage_is_a_run_with_what_it_used_and_made(tmp_path: Path, monkeyp
         ("an experiment", "dialogues"),
         ("an experiment", "cluster"),
     ]
+    assert second.config["dialogues"]["strict"] is True, "what it is made from was made with"
     assert second.config["cluster"]["n_clusters"] == 2 and second.config["upstream"] == plans[1].upstream
     assert (first.summary["in"], first.summary["out"], first.exit_code, second.exit_code) == (4, 4, 0, 0)
     # One version, whichever run logs it: what the second used is what the first made.
@@ -200,6 +203,16 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
         (False, 2, 0),
     ]
     assert len({run.id for run in runs}) == 4
+    (group,) = {run.group for run in runs}
+    assert re.fullmatch(r"quickstart-\d{4}-\d\d-\d\d-[\d-]+", group)
+    assert [run.tags for run in runs] == [[f"job-{i}"] for i in range(4)]
+
+
+def test_the_run_of_an_evaluation_holds_what_its_judges_were_trained_with() -> None:
+    swept = ("train.dpo.beta=0.3", "train.dpo.learning_rate=0.002", "tree.criteria=4")
+    found = Pipeline(configured("recipe=debug", *swept)).plan("evaluate").lineage
+    assert (found["train.dpo"]["beta"], found["train.dpo"]["learning_rate"]) == (0.3, 0.002)
+    assert (found["tree"]["criteria"], found["seed"]) == (4, configured("recipe=debug").seed)
 
 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

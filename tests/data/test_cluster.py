@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -21,6 +25,7 @@ from judgetrain.data.clustering.encode import Encoder, dtype, encode
 from judgetrain.data.clustering.stage import kmeans, quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
+from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.schema import Dialogue, Message
 from tests.builders.data import run_cluster
@@ -141,6 +146,25 @@ def test_bfloat16_is_what_a_gpu_that_has_it_computes_in(monkeypatch: pytest.Monk
 def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"cluster\.encoder="):
         encode(["a"], 1, ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
+
+
+def test_adapters_load_with_a_tokenizer_and_are_said_to_lack_one(tmp_path: Path) -> None:
+    """As the paper's encoder is published: adapters alone, whose base model has the tokenizer."""
+    base = AutoModelForCausalLM.from_pretrained(WORLD_BASE)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    get_peft_model(base, lora).save_pretrained(tmp_path)
+    config = ClusterConfig(encoder=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"it lacks tokenizer\.json and tokenizer_config\.json; put"):
+        config.check_here("cluster")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(WORLD_BASE / name, tmp_path)
+    config.check_here("cluster")
+    text = "What is a dog?"
+    tokens = AutoTokenizer.from_pretrained(WORLD_BASE)(text, return_tensors="pt")
+    with torch.no_grad():
+        last = base(**tokens, output_hidden_states=True).hidden_states[-1][0, -1]
+    found = Encoder(config)([text])[0]
+    assert float(found @ (last / last.norm()).numpy()) == pytest.approx(1, abs=1e-3)
 
 
 def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:

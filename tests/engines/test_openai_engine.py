@@ -11,7 +11,7 @@ from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
-from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body
+from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body, with_parameters
 from judgetrain.errors import EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, serving
@@ -119,6 +119,13 @@ def test_newer_name_of_the_length_limit(server, engine):
     server.faults["q"] = [(400, {}, "Unsupported parameter: use 'max_completion_tokens'")]
     assert engine.generate([ask("q", max_new_tokens=5)], seed=1)[0].text == "you said q"
     assert "max_tokens" not in server.bodies[-1] and server.bodies[-1]["max_completion_tokens"] == 5
+
+
+def test_further_parameters_are_sent_and_what_is_none_is_left_out():
+    body = chat_body("m", ask("q", top_k=5), 1, "max_tokens")
+    found = with_parameters(body, {"reasoning_effort": "low", "temperature": None, "top_p": 0.5})
+    assert found["extra_body"] == {"top_k": 5, "reasoning_effort": "low", "top_p": 0.5}
+    assert set(body) - set(found) == {"temperature", "top_p"} and with_parameters(body, {}) == body
 
 
 def test_unusable_key_is_not_shown(engine, monkeypatch):

@@ -119,7 +119,7 @@ def test_values_are_allowed() -> None:
 ON_THE_COMMAND_LINE = {
     "dialogues.near_dedup=false", "train.dpo.keep_best=false", "scorer.revision_prompt=simple",
     "selfeval.methods=[decensem_exp,decensem_var]", "selfeval.methods=[softmax_ent+illustration]", "label.holdout=0",
-    "evaluate.rating.prompts=auto_j_score",
+    "evaluate.pointwise.prompts=auto_j_score",
     # Jobs of a sweep.
     "scorer.revision_temperature=0.7", "scorer.revision_temperature=null",
 }  # fmt: skip

@@ -29,8 +29,10 @@ SHARD = 16384
 STATIC = "static:"
 """Stands before a language model whose input embeddings are the encoder."""
 
-MARKS = ("modules.json", "config.json")
-"""Files of which a sentence-transformers model has one at least."""
+MARKS = ("modules.json", "config.json", "adapter_config.json")
+"""Files of which a model that sentence-transformers loads has one at least."""
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+"""What adapters need beside them; the last token's state is then the embedding."""
 
 BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
@@ -45,16 +47,24 @@ def check_encoder(name: str, key: str) -> None:
     if name.startswith(STATIC):
         check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
         return
-    local = Path(name).expanduser()
+    local, files = Path(name).expanduser(), list[str]()
     try:
         if name.startswith(PACKAGE):
             packaged(name.removeprefix(PACKAGE))
         elif not local.exists() and not looks_local(name):
-            check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0])
+            files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
         elif not any((local / mark).is_file() for mark in MARKS):
             raise EngineError(
                 f"no sentence-transformers model lies there ({' or '.join(MARKS)}); give one's directory or Hub id, "
                 "package:NAME or static:MODEL"
+            )
+        else:
+            files = [path.name for path in local.iterdir()]
+        lacking = [name for name in TOKENIZER if name not in files]
+        if MARKS[-1] in files and TOKENIZER[0] in lacking:
+            raise EngineError(
+                f"holds adapters without a tokenizer: it lacks {' and '.join(lacking)}; put those of the base model "
+                f"that {MARKS[-1]} names beside them, in a local directory"
             )
     except EngineError as error:
         told = str(error).replace("give a local directory", "give a local directory, package:NAME or static:world")

@@ -98,7 +98,7 @@ class OpenAIEngine:
 
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         contents: Sequence[Mapping[str, Any]] = (
-            self._answers.contents(self._config.model, requests, self._address)
+            self._answers.contents(self._config.model, requests, self._address, self._config.extra_body)
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
@@ -180,6 +180,7 @@ class OpenAIEngine:
         request, limit_key, says_all = asked.request, self._limit_key, self._says_all
         create: Any = client.chat.completions.with_raw_response.create
         body = chat_body(self._config.model, request, asked.content["seed"], limit_key, says_all)
+        body = with_parameters(body, self._config.extra_body)
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
@@ -289,3 +290,11 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str, says_all:
     if sampling.pattern:
         extra |= {"structured_outputs": {"regex": sampling.pattern}}
     return body | ({"extra_body": extra} if extra else {})
+
+
+def with_parameters(body: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A request's body with ``engine.extra_body``; what is None there is not sent."""
+    more = {name: value for name, value in parameters.items() if value is not None}
+    kept = {name: value for name, value in body.items() if name not in parameters}
+    extra = {**kept.pop("extra_body", {}), **more}
+    return kept | ({"extra_body": extra} if extra else {})

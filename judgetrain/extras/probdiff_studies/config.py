@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.engines.config import LimitsConfig
+from judgetrain.engines.config import AnyEngine, LimitsConfig, engine_key
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, in_place, key
 
@@ -15,6 +15,12 @@ class StudiesConfig(LimitsConfig):
 
     prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
     spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    engine: AnyEngine = engine_key(
+        None,
+        "who answers repeatedly in place of scorer.model, as a model behind an endpoint: texts alone are read of it, "
+        "so that the other studies and stage selfeval are left out",
+        active_if=lambda c: c.engine,
+    )
     against: list[str] = key(
         [],
         "other models: directories of their finished stage selfeval over the same prompts, or globs of them",

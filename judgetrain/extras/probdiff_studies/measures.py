@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import Engine, Request, Sampling
+from judgetrain.engines.base import Completion, Engine, Request, Sampling
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.probdiff import average
 from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
@@ -32,24 +32,28 @@ def repeated_answers(
     *,
     wording: ScorerPrompts | None = None,
     seed: int = 0,
-) -> list[list[str]]:
+) -> tuple[list[list[str]], list[Completion]]:
     """Each prompt's answers, ``[prompts][times]``: the first, then those after being asked for the same once more.
+
+    Beside them all completions, which say what they cost.
 
     An answer that the engine does not give is an empty text, and ends that prompt's repetitions.
     """
     again = (wording or load_scorer_prompts()).again
     chats: list[Messages] = [tuple(prompt) for prompt in prompts]
     answers: list[list[str]] = [[] for _ in prompts]
+    every: list[Completion] = []
     for turn in range(times):
         going = [i for i, done in enumerate(answers) if all(done)]
         written = engine.generate(
             [Request(messages=chats[i], sampling=sampling) for i in going], derive_seed(seed, "again", turn)
         )
+        every += written
         texts = dict(zip(going, (completion.text.strip() for completion in written), strict=True))
         for i, done in enumerate(answers):
             done.append(texts.get(i, ""))
             chats[i] = (*chats[i], {"role": "assistant", "content": done[-1]}, {"role": "user", "content": again})
-    return answers
+    return answers, every
 
 
 def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[dict[str, Any]]:

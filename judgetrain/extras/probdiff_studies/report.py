@@ -31,8 +31,6 @@ def tables(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]]
     duels: Columns = {**_plain("group", "first", "second", "n", "without"), **_shares("win", "tie", "lose")}
     duels |= {"confidence %": _share("confidence"), "its confidence %": _share("other_confidence")}
     conflicts: Columns = {"verdicts of": itemgetter("who"), "conflict %": _share("degree"), "n": itemgetter("n")}
-    repeated: Columns = {"answers": lambda row: f"x - x{row['repetition']}", "n": itemgetter("n")}
-    repeated |= {"similarity %": _share("similarity"), "exact match %": _share("exact_match")}
     every = [
         _ranked(found, official),
         Table.of("Beside official scores", found["official"], beside),
@@ -45,10 +43,17 @@ def tables(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]]
             conflicts | {"no verdict": itemgetter("without")},
         ),
         Table.of("Kappa of annotators", kappas, agreed),
-        Table.of("Repeated answers", found["repetition"], repeated),
+        repeated(found),
         _deviations(found),
     ]
     return [table for table in every if table.cells]
+
+
+def repeated(found: Mapping[str, Any]) -> Table:
+    """The first answers against those after being asked again (table 1)."""
+    columns: Columns = {"answers": lambda row: f"x - x{row['repetition']}", "n": itemgetter("n")}
+    columns |= {"similarity %": _share("similarity"), "exact match %": _share("exact_match")}
+    return Table.of("Repeated answers", found["repetition"], columns)
 
 
 def _plain(*names: str) -> Columns:

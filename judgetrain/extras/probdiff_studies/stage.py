@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
-from judgetrain.engines.base import Sampling
+from judgetrain.engines.answers import answers_of, spending
+from judgetrain.engines.base import Engine, Sampling
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.registry import make_engine
 from judgetrain.evaluate.report.page import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
 from judgetrain.extras.probdiff_studies.duels import judged, won
 from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
-from judgetrain.extras.probdiff_studies.report import charts, tables
+from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages
@@ -41,9 +44,13 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     """Write shards of ``answers``, ``spread`` and ``verdicts``, ``studies.json``, ``report.md`` and ``report.html``.
 
     The model of ``scorer`` answers again and is loaded only if a shard is missing; nothing of stage selfeval is
-    repeated. A study whose number of prompts is 0 is left out.
+    repeated. A study whose number of prompts is 0 is left out. Of ``studies.engine`` texts alone are read, and its
+    repeated answers are all that is studied.
     """
     studied = settings.studies
+    if studied.engine:
+        _closed(studied.engine, settings, inputs, out)
+        return
     own = read_selfeval(inputs["selfeval"])
     models = read_models(inputs["selfeval"], studied.against)
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
@@ -74,6 +81,21 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, official), "studies.json", plots)
 
 
+def _closed(engine: EngineConfig, settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Table 1 of a model that gives no log-probabilities of a text, as GPT-4."""
+    dialogues = {d.id: d for d in map(Dialogue.from_row, read_rows(inputs["dialogues"], "dialogues"))}
+    answers = answers_of(engine, out.home, settings.seed)
+    with (
+        spending([engine], settings.studies, "studies", out) as budget,
+        loaded_once(lambda: make_engine(engine, answers=answers, budget=budget)) as model,
+    ):
+        sample = _sample(dialogues, settings.studies.prompts, settings, "answers")
+        _answers(sample, model, settings, out, spread=budget is None)
+    found = {"repetition": _repetition(settings, out)}
+    out.write_json("studies", found)
+    write_report(out, f"ProbDiff studies: {engine.model_name}", [repeated(found)], "studies.json")
+
+
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
     """A seeded sample, in the order of ``dialogues``."""
     chosen = random.Random(derive_seed(settings.seed, "studies", study)).sample(
@@ -87,21 +109,25 @@ def _messages(dialogue: Dialogue) -> Messages:
     return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
 
 
-def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> None:
+def _answers(
+    dialogues: Sequence[Dialogue],
+    model: Callable[[], Engine | TokenScorer],
+    settings: StudiesSettings,
+    out: StageRun,
+    spread: bool = True,
+) -> None:
     """Every prompt's repeated answers, as ``answers`` shards."""
     wording = load_scorer_prompts(settings.scorer.prompts)
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        ready, seed = scorer(), out.shard_seed(index)
-        before, chats = ready.usage, [_messages(d) for d in items]
-        done = measures.repeated_answers(ready, chats, TIMES, SAMPLING, wording=wording, seed=seed)
-        usage = ready.usage - before
+        chats, seed = [_messages(d) for d in items], out.shard_seed(index)
+        done, written = measures.repeated_answers(model(), chats, TIMES, SAMPLING, wording=wording, seed=seed)
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
         missing = {"no_answer": sum(not all(answers) for answers in done)}
-        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
+        return ShardResult(rows, len(rows), missing, **tokens_of(written))
 
     if dialogues:
-        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
+        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", model, spread=spread)
 
 
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Row]:

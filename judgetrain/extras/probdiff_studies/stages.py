@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from judgetrain.artifacts.stages import Stage, at, needs
+from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
@@ -50,6 +50,9 @@ class StudiesSettings(ModelSettings):
 
 def _check(found: StudiesSettings) -> None:
     settings = found.studies
+    if settings.engine:
+        settings.engine.check("studies.engine")
+        return
     if "probdiff" not in found.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
     check_scorer(found.scorer, found.base)
@@ -79,7 +82,7 @@ def _check_here(found: StudiesSettings) -> None:
 STUDIES = Stage(
     name="studies",
     settings=StudiesSettings,
-    inputs=needs("dialogues", "selfeval"),
+    inputs=lambda settings: ("dialogues",) if settings.studies.engine else ("dialogues", "selfeval"),
     check=_check,
     check_here=_check_here,
 )

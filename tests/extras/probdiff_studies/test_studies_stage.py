@@ -23,6 +23,7 @@ from judgetrain.extras.probdiff_studies.models import read_selfeval
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import check
@@ -202,6 +203,26 @@ def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict
         run(config, inputs, tmp_path / "out")
         assert len(server.billed) == 2 * 3, "both orders of three revisions that change something"
     assert json.loads((tmp_path / "out" / ".notes.json").read_text())["spent"]["requests"] == 6
+
+
+def test_repeated_answers_of_a_model_behind_an_endpoint_take_no_log_probabilities(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    """Table 1 of GPT-3.5 and GPT-4: texts alone are asked for, with what the model wants besides."""
+    config, inputs = prepared
+    more = {"reasoning_effort": "low", "temperature": None}
+    with serving() as server:
+        server.reply = lambda text: f"answer {server.tries.total() % 2}"
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        config.studies.engine = OpenAIEngineConfig(model="m", base_url=url, concurrency=1, extra_body=more)
+        assert list(Pipeline(config).needed("studies")) == ["dialogues", "studies"]
+        found = run(config, {"dialogues": inputs["dialogues"]}, tmp_path / "out")
+    (row,) = found["repetition"]
+    answers = [r["answers"] for r in read_rows(tmp_path / "out", "answers")]
+    assert (row["n"], row["exact_match"]) == (3, np.mean([x == y for x, y in answers]))
+    assert len(server.bodies) == 2 * 3 and {body["reasoning_effort"] for body in server.bodies} == {"low"}
+    assert not any({"temperature", "logprobs"} & set(body) for body in server.bodies)
+    assert "| x - x1 |" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_an_official_score_of_a_source_is_set_beside_the_confidence_over_its_prompts(
