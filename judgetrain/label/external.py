@@ -90,7 +90,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
-            return _shard(items, _ask(items, Asker(engine(), prompts, settings.sampling, ATTEMPTS), dialect, seed))
+            return _shard(items, ask(items, Asker(engine(), prompts, settings.sampling, ATTEMPTS), dialect, seed))
 
         out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
@@ -148,7 +148,7 @@ def _questions(conflict: Conflict) -> list[Question]:
     return [Question("XY", slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
 
 
-def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
+def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
     """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
     step: Step = "pairwise" if dialect == "pairwise" else "preference"
     read: Read = read_preference

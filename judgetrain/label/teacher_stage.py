@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.contamination import named_queries
 from judgetrain.engines.answers import answers_of, spending
+from judgetrain.engines.base import Engine
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
@@ -30,6 +31,9 @@ from judgetrain.label.known import KnownLabels
 from judgetrain.label.labels import HINTS
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison
+
+Writer = Callable[[Sequence[Comparison], Engine, int], list[EvaluationTree]]
+"""Writes the evaluations of comparisons with an engine and a seed."""
 
 
 def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -121,16 +125,12 @@ def divided(
     return (taught, remaining) if taught else (remaining, [])
 
 
-def shape_of(teacher: TeacherConfig, reads: str) -> Shape:
-    """How wide the teacher's trees are; ``reads``: as trees' judgments do."""
-    orders = tuple(order for order in TREE_READS[reads] if order != "BA" or teacher.both_orders)
-    return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
-
-
-def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
+def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: int) -> Writer:
+    """What has an engine write the evaluations of some of the comparisons that the teacher gets."""
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
-    shape = shape_of(teacher, settings.reads)
+    orders = tuple(order for order in TREE_READS[settings.reads] if order != "BA" or teacher.both_orders)
+    shape = Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
     asking = StepsConfig(
         criteria_sampling=teacher.sampling,
         guideline_sampling=teacher.sampling,
@@ -138,12 +138,17 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
         reference=settings.reference,
         rubric=settings.rubric,
     )
-    sample = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
+    sample = sample_criteria(derive_seed(seed, "criteria"), teacher.branches)
     judged = {comparison.id for comparison in comparisons[: teacher.judged]}
 
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
         return sample(comparison, criteria) if comparison.id in judged else []
 
+    return lambda items, engine, seed: grow(items, engine, prompts, shape, asking, seed, choose)
+
+
+def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
+    teacher, write = settings.teacher, writer(settings, comparisons, out.seed)
     answers = answers_of(teacher.engine, out.home, settings.seed)
     with (
         spending([teacher.engine], teacher, "teacher", out) as budget,
@@ -157,8 +162,7 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            trees = grow(items, engine(), prompts, shape, asking, out.shard_seed(index), choose)
-            return shard_of(trees)
+            return shard_of(write(items, engine(), out.shard_seed(index)))
 
         out.sharded(
             "evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=budget is None

@@ -26,6 +26,7 @@ from judgetrain.label import external
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.estimate import estimate_external
+from judgetrain.label.estimate import external as dry_run
 from judgetrain.label.external import (
     Conflict,
     External,
@@ -306,6 +307,9 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     engine = engine_of(monkeypatch, says if prompts == "pairwise" else prefers)
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
     costs = estimate_external(config.external, cases)
+    first, *_, last = dry_run(LabelSettings.of(Config(seed=0, label=config)), lambda: {"tree": trees})
+    assert first == f"label: dry run for {config.external.engine.described}: {len(cases)} comparisons, expected"
+    assert f"{costs[prompts].calls:,} calls" in last  # type: ignore[index]
     label_all(config, trees, out)
     assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}
     characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)

@@ -19,7 +19,6 @@ from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import show_cost
-from tests.builders.label import tree_of
 
 
 def configured(tmp_path: Path) -> Config:
@@ -67,35 +66,13 @@ def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
         show_cost(Pipeline(config))
 
 
-def external(tmp_path: Path) -> Config:
-    config = configured(tmp_path)
-    config.label.external.engine, config.teacher.engine = config.teacher.engine, WorldEngineConfig()
-    config.label.source = "external"
-    return config
-
-
-def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = (tree_of(("AABB",), index=i).to_row() for i in range(3))
-    made = pretended(tmp_path, monkeypatch, "trees", rows)
-    config = external(tmp_path)
-    config.label.external.max_requests = 5
-    assert job.run(config) is None
-    assert made == ["tree"]
-    printed = capsys.readouterr().out
-    assert "label: dry run for gpt-x at http://127.0.0.1:9/v1: 3 comparisons" in printed
-    assert "pairwise: 6 calls" in printed
-    assert "label.external.max_requests=5 does not suffice" in printed
-
-
 def test_the_first_paid_model_is_the_one_that_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
     made = pretended(tmp_path, monkeypatch, "comparisons", rows)
-    config = external(tmp_path)
-    config.teacher.engine = config.label.external.engine
+    config = configured(tmp_path)
+    config.label.external.engine, config.label.source = config.teacher.engine, "external"
     show_cost(Pipeline(config))
     assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
     config.teacher.engine, config.label.source = WorldEngineConfig(), "ensemble"
