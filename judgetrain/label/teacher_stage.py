@@ -30,7 +30,7 @@ from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.known import KnownLabels
 from judgetrain.label.labels import HINTS
 from judgetrain.label.stages import TeacherSettings
-from judgetrain.schema import Comparison
+from judgetrain.schema import Comparison, Order
 
 Writer = Callable[[Sequence[Comparison], Engine, int], list[EvaluationTree]]
 """Writes the evaluations of comparisons with an engine and a seed."""
@@ -125,12 +125,16 @@ def divided(
     return (taught, remaining) if taught else (remaining, [])
 
 
+def orders_of(teacher: TeacherConfig, reads: str) -> tuple[Order, ...]:
+    """What the teacher's judgments are shown; ``reads``: as trees' judgments do."""
+    return tuple(order for order in TREE_READS[reads] if order != "BA" or teacher.both_orders)
+
+
 def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: int) -> Writer:
     """What has an engine write the evaluations of some of the comparisons that the teacher gets."""
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
-    orders = tuple(order for order in TREE_READS[settings.reads] if order != "BA" or teacher.both_orders)
-    shape = Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
+    shape = Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders_of(teacher, settings.reads))
     asking = StepsConfig(
         criteria_sampling=teacher.sampling,
         guideline_sampling=teacher.sampling,

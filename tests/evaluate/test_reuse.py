@@ -185,7 +185,8 @@ def test_replies_and_scores_are_taken_over_too(
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(reply))
     config, inputs = world
     asked = replace(config.evaluate, methods=["base", "pairwise:base", "pointwise:sft", "scorer:sentprob"])
-    config = replace(config, evaluate=asked, scorer=ScorerConfig(shard_size=8))
+    monkeypatch.setattr(ScorerConfig, "shard_size", 8)
+    config = replace(config, evaluate=asked)
     config.train.base = replace(config.train.base, path="world")
     first, directory = evaluated(config, inputs, "a")
     assert first > 2 * 20 * 2
@@ -204,6 +205,3 @@ def test_replies_and_scores_are_taken_over_too(
     prompts.write_text(prompt_file("pairwise").read_text() + "\n# changed\n")
     reworded = replace(asked, methods=["pairwise:base"], pairwise=replace(asked.pairwise, prompts=str(prompts)))
     assert evaluated(replace(config, evaluate=reworded), inputs, "c")[0] == 40
-    fewer = replace(config, evaluate=replace(asked, methods=["scorer:sentprob"]), scorer=ScorerConfig(shard_size=7))
-    _, third = evaluated(fewer, inputs, "d")
-    assert not any(path.samefile(directory / path.name) for path in third.glob("scores-*") if path.name in kept)

@@ -13,7 +13,7 @@ from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.known import KnownLabels
 from judgetrain.label.significance import against_label, consensus
-from judgetrain.label.teacher_stage import shape_of, teaching_examples
+from judgetrain.label.teacher_stage import orders_of, teaching_examples
 from judgetrain.label.training_data import TrainingData
 from judgetrain.schema import ORDERS, RESPONSES, Comparison
 from tests.builders.scripted import ScriptedEngine, criteria, judged
@@ -76,8 +76,8 @@ def test_examples_and_pairs_are_made_for_both_ways_of_reading(orders: tuple[str,
 
 
 def test_a_teacher_writes_both_forms_and_labels_are_scores() -> None:
-    assert shape_of(TeacherConfig(both_orders=False), "both").orders == ("AB", "A", "B")
-    assert shape_of(TeacherConfig(both_orders=True), "one").orders == ("A", "B")
+    assert orders_of(TeacherConfig(both_orders=False), "both") == ("AB", "A", "B")
+    assert orders_of(TeacherConfig(both_orders=True), "one") == ("A", "B")
     shape = Shape(count=2, criteria=1, orders=(*ORDERS, *RESPONSES))
     (taught,) = grow([PAIR], KnownLabels([PAIR]), PROMPTS, shape, StepsConfig(criteria=2), 0)
     scores = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in taught.judgments()}

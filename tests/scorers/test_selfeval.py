@@ -21,7 +21,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import ensembles, probdiff, stage
-from judgetrain.scorers.config import SelfEvalConfig
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
 from judgetrain.scorers.stages import SelfEvalSettings, finished_settings, model_of
@@ -46,8 +46,9 @@ def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
 
 
 @pytest.fixture(autouse=True)
-def two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensembles, "PASSES", 2)
+    monkeypatch.setattr(ScorerConfig, "shard_size", 3)
 
 
 def made(config: Config, inputs: dict[str, Path], directory: Path) -> None:
