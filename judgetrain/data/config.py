@@ -70,7 +70,7 @@ class SourceConfig:
         "{columns} in it is filled in, as query: 'Summarise this. {article}'",
     )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
-    labels: dict[str, str] = key(
+    labels: dict[Any, str] = key(
         {},
         "how the labels of comparisons are written -> A, B or tie; empty: the adapter's, or as A, B, tie",
         active_if=lambda c: c.labels,
@@ -82,6 +82,12 @@ class SourceConfig:
         content=in_place(adapter_file),
         active_if=lambda c: c.adapter,
     )
+
+    def __post_init__(self) -> None:
+        """Write numbers that stand for labels as texts: ``{0: A, 1: B}`` is how a user says it."""
+        for label in [label for label in self.labels if not isinstance(label, str)]:
+            whole = isinstance(label, bool) or label == int(label)
+            self.labels[str(int(label) if whole else label)] = self.labels.pop(label)
 
     @property
     def local(self) -> bool:

@@ -23,7 +23,9 @@ from judgetrain.data.dedup import Seen, normalised
 from judgetrain.data.sources import read, read_comparisons, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.pipeline.compose import recipe_overrides
 from tests.builders.data import run_dialogues, write_lines
+from tests.builders.pipeline import configured
 
 
 def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True, **source: Any) -> StageRun:
@@ -283,6 +285,15 @@ def test_label_conventions(labels: dict[str, str], value: Any, expected: str, tm
     path.write_text(json.dumps({"prompt": "q", "response_1": "x", "response_2": "y", "label": value}) + "\n")
     source = DialogueSourceConfig(name="s", path=str(path), labels=labels)
     assert next(iter(read_comparisons(source, "key"))).label == expected
+
+
+@pytest.mark.parametrize("labels", ["{0: A, 1: B, 2: tie}", "{0.0: A, 1.0: B, 2.0: tie}"])
+def test_labels_that_are_numbers_are_named_on_the_command_line(labels: str, tmp_path: Path) -> None:
+    rows = [{"query": "q", "response_a": "x", "response_b": "y", "label": label} for label in (0, 1.0, "2", True)]
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    config = configured(*recipe_overrides(["recipe=pairs", f"verdicts.source={{path: {path}, labels: {labels}}}"]))
+    found = read_comparisons(config.verdicts.source, "key")
+    assert [comparison.label for comparison in found] == ["A", "B", "tie", "B"]
 
 
 def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
