@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -59,7 +59,12 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any], return_outputs: bool) -> Any:
         metrics = self._metrics["train" if self.model.training else "eval"]
-        loss = super()._compute_loss(model, inputs, return_outputs)
+        with nullcontext() if self.model.training else self._each_pair_once():
+            loss = super()._compute_loss(model, inputs, return_outputs)
+            self._count(inputs, metrics)
+        return loss
+
+    def _count(self, inputs: Mapping[str, Any], metrics: dict[str, list[float]]) -> None:
         lengths = inputs["completion_mask"].sum(dim=1).float().chunk(2)
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())
@@ -69,7 +74,22 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         if not self.model.training:
             pairs = torch.tensor([lengths[0].numel()], device=lengths[0].device)
             self._evaluated.append(int(self.accelerator.gather(pairs).sum()))
-        return loss
+
+    @contextmanager
+    def _each_pair_once(self) -> Iterator[None]:
+        """Leave out of what is gathered the pairs that stand in the last batch again, so that each process has some."""
+        accelerator, gather = self.accelerator, self.accelerator.gather
+
+        def gather_once(tensor: torch.Tensor) -> torch.Tensor:
+            state = accelerator.gradient_state
+            over = state.end_of_dataloader and state.remainder > 0
+            return gather(tensor)[: state.remainder] if over else gather(tensor)
+
+        accelerator.gather = gather_once
+        try:
+            yield
+        finally:
+            del accelerator.gather
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log of the figures since the last one."""
