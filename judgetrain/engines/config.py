@@ -62,6 +62,7 @@ class ModelConfig:
         "None takes the best installed: flash-attn on a GPU in half precision, else sdpa",
         choices=(None, "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"),
     )
+    trust_remote_code: bool = key(False, "run code that the model repository brings")
     gpus: int = key(
         1,
         "GPUs that share out the layers of a model which does not fit on one, where Transformers reads it: "
@@ -240,7 +241,7 @@ class VllmEngineConfig(LocalEngineConfig):
 
     makes = "judgetrain.engines.vllm_engine:VllmEngine"
     OWN: ClassVar[tuple[str, ...]] = (
-        *("model", "tokenizer", "revision", "dtype", "generation_config", "tensor_parallel_size"),
+        *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "generation_config", "tensor_parallel_size"),
     )
     """Arguments of ``vllm.LLM`` that other keys decide."""
 

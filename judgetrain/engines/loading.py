@@ -247,7 +247,7 @@ def _from_pretrained(
         if importlib.util.find_spec("gguf") is None:
             raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
     with _explained(config, path):
-        return load(path, revision=config.revision or "main", **options)
+        return load(path, revision=config.revision or "main", trust_remote_code=config.trust_remote_code, **options)
 
 
 @contextmanager
@@ -276,8 +276,8 @@ def _of_a_file(error: Exception) -> bool:
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     text = " ".join(str(error).split())
-    if "trust_remote_code" in text:
-        return f"{config.path} needs code from its repository, which is never run: give a model that Transformers knows"
+    if "trust_remote_code" in text and not config.trust_remote_code:
+        return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {text}"
     if config.gpus > 1 and "offload" in text:

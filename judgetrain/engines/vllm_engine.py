@@ -126,6 +126,7 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     model = config.model
     given = {
         "revision": model.revision,
+        "trust_remote_code": model.trust_remote_code,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": True,
         # The model's own generation_config would add top_k and the like to what the caller asked for.

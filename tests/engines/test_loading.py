@@ -61,7 +61,7 @@ def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
         "./x": "not a directory",
         "judgetrain-test/none": "cannot reach judgetrain-test/none.*local directory",
         str(tmp_path / "x.gguf"): "pip install gguf",
-        str(tmp_path / "code"): "needs code from its repository, which is never run",
+        str(tmp_path / "code"): "trust_remote_code=true",
         str(tmp_path / "empty"): "cannot load a model from",
     }.items():
         with pytest.raises(EngineError, match=message):

@@ -1,0 +1,105 @@
+"""Reading one response against reading two, own criteria against given ones, and fitted verdicts, over several seeds.
+
+    python -m judgetrain -m stage=dpo tree.reads=both seed=101,102,103,104,105 output_dir=OUT
+    OMP_NUM_THREADS=1 taskset -c 1 python -m tests.benchmarks.reading_one OUT --n 500
+
+Each DPO judge under OUT is asked greedily about held-out comparisons of the world that no part of it has seen: in both
+ways, by its own criteria (one, three and ten of them), by the true ones and by another query's. Weights are fitted on
+100 further comparisons. Prints means over the judges, with the least and the most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons, true_rubric
+from judgetrain.evaluate.runners.branching import by_criteria
+from judgetrain.judges import BranchingJudge, load_judge
+from judgetrain.judges.fitted import calibration_error, fit, margins_of
+from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.early_stop import used
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.schema import Comparison, Verdict
+
+BRANCHES = (1, 3, 10)
+LABELS = 100
+Row = tuple[str, str, int, str]
+"""How many responses are read, by whose criteria, how many of them, and what makes them a verdict."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--n", type=int, default=500)
+    options = parser.parse_args()
+    found: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for directory in sorted(options.home.glob("artifacts/dpo/*/model")):
+        seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
+        rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
+        rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
+        for row, measured in measures(directory, rows[: options.n], rows[options.n :]):
+            for name, value in measured.items():
+                found[row][name].append(value)
+    judges = max(len(each["agreement"]) for each in found.values())
+    print(f"{judges} judges, n = {options.n} comparisons each; mean (least to most)\n")
+    print(print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE"))
+    for (reads, criteria, k, rule), each in found.items():
+        agreed = 100 * np.array(each["agreement"])
+        of_eight = k * (8 if reads == "one" else 56)
+        told = f"{agreed.mean():.1f} ({agreed.min():.1f} to {agreed.max():.1f})"
+        error = f"{np.mean(each['ece']):.3f}" if each["ece"] else ""
+        tokens = f"{np.mean(each['tokens']):.0f}"
+        print(f"{reads:6} {criteria:9} {k:3} {rule:8} {told:>20} {tokens:>8} {of_eight:9} {error:>6}")
+
+
+def measures(directory: Path, rows: list[Comparison], more: list[Comparison]) -> Iterator[tuple[Row, dict[str, float]]]:
+    """Agreement, tokens of a verdict (both orders, or both responses) and calibration, for each way of asking."""
+    for reads in ("two", "one"):
+        judge = load_judge(directory, max(BRANCHES), reads=reads, early_stop=False)
+        assert isinstance(judge, BranchingJudge)
+        for criteria in ("own", "given", "shuffled"):
+            trees, known = (grown(judge, by_criteria(each, criteria, reads)) for each in (rows, more))
+            for k in BRANCHES if criteria == "own" else (len(trees[0].criteria),):
+                for rule in ("vote", "mean", "clear"):
+                    how = replace(judge.options, aggregation=rule)  # type: ignore[arg-type]
+                    predictions = [predict(tree, k, how, "x") for tree in trees]
+                    right = [p.verdict == c.label for p, c in zip(predictions, rows, strict=True)]
+                    tokens = np.mean([p.whole_cost.generated_tokens for p in predictions])
+                    yield (reads, criteria, k, rule), {"agreement": float(np.mean(right)), "tokens": float(tokens)}
+                yield (reads, criteria, k, "fitted"), fitted(trees, rows, known, more, k) | {"tokens": float(tokens)}
+        judge.close()
+
+
+def grown(judge: BranchingJudge, rows: Sequence[Comparison]) -> list[EvaluationTree]:
+    """The judge's trees, a batch of 150 at a time."""
+    parts = [rows[i : i + 150] for i in range(0, len(rows), 150)]
+    return [tree for part in parts for tree in judge.ask(part, 0, numbers=[c.number for c in part])[0]]
+
+
+def fitted(
+    trees: Sequence[EvaluationTree],
+    rows: Sequence[Comparison],
+    known: Sequence[EvaluationTree],
+    more: Sequence[Comparison],
+    k: int,
+) -> dict[str, float]:
+    """Agreement and calibration error of weights that were fitted to other comparisons."""
+    labels: list[Verdict] = [c.label or "tie" for c in more]
+    weights = fit([margins_of(used(tree, k)) for tree in known], labels, [c.dialogue.query for c in more])
+    logits = [weights.logit(margins_of(used(tree, k))) for tree in trees]
+    right = [weights.verdict(x) == c.label for x, c in zip(logits, rows, strict=True)]
+    chances = 1 / (1 + np.exp(-np.array([x or 0.0 for x in logits])))
+    targets = np.array([{"A": 1.0, "B": 0.0}.get(c.label or "", 0.5) for c in rows])
+    return {"agreement": float(np.mean(right)), "ece": calibration_error(chances, targets)}
+
+
+if __name__ == "__main__":
+    main()
