@@ -16,7 +16,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.metrics.statistics import auc_interval, paired_difference
+from judgetrain.evaluate.metrics.statistics import auc_interval, paired_difference, with_intervals
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.base import Prediction
@@ -49,6 +49,21 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
     assert bootstrap_interval(values, 50, 1, prompts) == pytest.approx((0.5 - unseen(30), 0.5 + unseen(30)))
     assert bootstrap_interval([1.0, 0.0], 50, 1, ["x", "x"]) is None, "one prompt tells nothing of others"
     assert bootstrap_interval([1.0, 1.0], 50, 1, ["x", "x"]) == pytest.approx((0.025, 1))
+
+
+@pytest.mark.parametrize(("prompts", "known"), [(9, False), (10, True)])
+def test_below_ten_prompts_resamples_give_no_interval(prompts: int, known: bool) -> None:
+    clusters = [i % prompts for i in range(90)]
+    values, margins = [float(c < 4) for c in clusters], [float(i % 7) for i in range(90)]
+    labels = ["AB"[i % 2] for i in range(90)]
+    differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
+    assert differ and (differ.interval is not None, differ.bootstrap_p is not None) == (known, known)
+    for found in (
+        bootstrap_interval(values, 50, 1, clusters),
+        auc_interval(margins, labels, 50, 1, clusters),
+        with_intervals(margins, values, 50, 1, clusters)["pearson_ci"],
+    ):
+        assert (found is not None) is known
 
 
 @pytest.mark.parametrize("gain", [-1, 0, 1])

@@ -14,6 +14,8 @@ Clusters = Sequence[object] | None
 
 ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 """The percentiles that 95% of the resamples lie between."""
+FEWEST = 10
+"""Clusters (prompts) below which resamples give no interval: they say nothing of what was not asked."""
 BATCH = 4_000_000
 """Values resampled at a time, to bound memory on large benchmarks."""
 
@@ -25,7 +27,7 @@ def bootstrap_interval(
 
     Where the items, or the means of all clusters, are the same, as at 0% and 100%, so is every resample; the interval
     is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None without
-    items, or with a single cluster of several that differ.
+    items, or with fewer than :data:`FEWEST` clusters of items that differ.
 
     Raises:
         ValueError: not one cluster an item.
@@ -53,12 +55,10 @@ def resampled_means(
     array = np.asarray(values, dtype=float)
     if clusters is not None and len(array) != len(clusters):
         raise ValueError(f"{len(array)} values and {len(clusters)} clusters")
-    if len(array) == 0:
-        return None
     index = cluster_index(clusters, len(array))
     sums, counts = np.bincount(index, weights=array), np.bincount(index).astype(float)
     each = sums / counts
-    if len(each) == 1 and np.ptp(array) > 0:
+    if not len(each) or (len(each) < FEWEST and np.ptp(array) > 0):
         return None
     if np.ptp(each) == 0:
         reach, value = unseen(len(each)), float(each[0])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics.intervals import ENDS, Clusters, cluster_index, resampled_means, unseen
+from judgetrain.evaluate.metrics.intervals import ENDS, FEWEST, Clusters, cluster_index, resampled_means, unseen
 from judgetrain.evaluate.metrics.verdicts import auc, correlations
 
 SLOW_RESAMPLES = 200
@@ -19,7 +19,8 @@ SLOW_RESAMPLES = 200
 def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
     """The correlations of two float arrays [n] by name, and their 95% percentile bootstrap intervals as ``..._ci``.
 
-    Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any.
+    Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any, and
+    with fewer than :data:`~judgetrain.evaluate.metrics.intervals.FEWEST` clusters.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     drawn = [correlations(first[rows], second[rows]) for rows in _resampled(clusters, len(first), resamples, seed)]
@@ -69,10 +70,10 @@ def auc_interval(
 
 
 def _resampled(clusters: Clusters, n: int, resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
-    """Items drawn with replacement, whole clusters at a time, for slow statistics; nothing where there is no item."""
+    """Items drawn with replacement, whole clusters at a time, for slow statistics; nothing of too few clusters."""
     rng, index = np.random.default_rng(seed), cluster_index(clusters, n)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    for _ in range(min(resamples, SLOW_RESAMPLES) if len(index) else 0):
+    for _ in range(min(resamples, SLOW_RESAMPLES) if len(members) >= FEWEST else 0):
         yield np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
 
 

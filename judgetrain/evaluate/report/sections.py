@@ -17,7 +17,7 @@ from judgetrain.evaluate.report.table import Columns, Table, number, percent, sh
 Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
 
-EXACT = "; at 0 and 100% Clopper and Pearson's exact one"
+EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
 CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
 
 

@@ -32,13 +32,14 @@ class Item(NamedTuple):
 class Column:
     """Numbers of responses by one rater or score; ``better``: 1 where more of it is better, else -1.
 
-    ``elsewhere``: rows of a file that are about an answer that no run gave.
+    ``elsewhere``: rows of a file that are about an answer that no run gave. ``stand_ins``: items with -1 for none.
     """
 
     name: str
     better: int
     values: dict[Item, float] = field(default_factory=dict)
     elsewhere: int = 0
+    stand_ins: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,11 @@ def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) ->
         column = found.setdefault(config.name, Column(config.name, 1))
         for row in read(config.source, f"{key}[{i}].source", _taker(config, column, answers)):
             column.values.update(row)
+    kept = {config.name for config in configs if config.keep_minus_one}
+    for column in (column for name, column in found.items() if name not in kept):
+        if all(value >= 0 or value == -1 for value in column.values.values()):
+            known = {item: value for item, value in column.values.items() if value != -1}
+            column.stand_ins, column.values = len(column.values) - len(known), known
     return list(found.values())
 
 

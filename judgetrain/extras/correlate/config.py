@@ -21,6 +21,9 @@ class ColumnConfig:
     where: dict[str, str] = key({}, "take only rows whose columns have these values")
     id: str = key("id", "column of the prompt's id, as its source has it")
     value: str = key("value", "column of the number, or of a list of them by turn; null and NaN: there is none")
+    keep_minus_one: bool = key(
+        False, "-1 among numbers of which none is negative is a number; else it stands for none, as FastChat writes it"
+    )
 
 
 @dataclass

@@ -46,6 +46,10 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     scores = scores_of(runs) + read_columns(config.scores, "correlate.scores", answers)
     ratings = read_columns(config.ratings, "correlate.ratings", answers)
     for column in (*scores, *ratings):
+        if column.stand_ins:
+            out.log(
+                f"correlate: {column.stand_ins} values of {column.name} are -1, for none: left out (keep_minus_one)"
+            )
         if column.elsewhere:
             out.log(f"correlate: {column.elsewhere} values of {column.name} are of answers that no run gave: left out")
     ratings += _asked(answers, _dialogues(runs, inputs), settings, inputs, out)

@@ -13,10 +13,13 @@ from typing import Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.evaluate.metrics.intervals import FEWEST
 from judgetrain.extras.leaderboard.battles import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import FEWEST, Leaderboard, Pair, Rate, Rating, Standing, leaderboard
+from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Rating, Standing, leaderboard
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet runs; an apostrophe before it makes it text."""
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
@@ -49,7 +52,7 @@ def _row(s: Standing) -> dict[str, Any]:
     return {
         "part": s.part,
         "rank": s.rating.rank if s.rating else None,
-        "system": s.system,
+        "system": f"'{s.system}" if s.system.startswith(FORMULA) else s.system,
         **_columns("rating", s.rating),
         "best_rank": best,
         "worst_rank": worst,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from judgetrain.errors import DataError
+from judgetrain.evaluate.metrics.intervals import FEWEST
 from judgetrain.extras.leaderboard.battles import Battle
 from judgetrain.extras.leaderboard.ratings import Fit, Floats, Games, ends, fit
 
@@ -18,9 +19,6 @@ RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 APART = 1.0
 """Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
-
-FEWEST = 10
-"""Prompts below which there is no interval and nothing is told apart: a resample of one or two says nothing."""
 
 Interval = tuple[float, float]
 

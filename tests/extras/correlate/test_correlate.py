@@ -31,6 +31,7 @@ from tests.builders.scripted import ScriptedEngine
 
 FUNCTIONS = (stats.pearsonr, stats.kendalltau, stats.spearmanr)
 VALUES = [[-0.1, -0.9], [-0.3, float("nan")], [-0.7, -0.2]]
+# -1 is a number here, as among the glass-box paper's.
 RATED = {(1, 1): 9, (1, 2): 1, (2, 1): 7, (2, 2): 5, (3, 1): -1, (3, 2): 8}
 
 
@@ -51,7 +52,14 @@ def stored(tmp_path: Path) -> Config:
     feature, rating = write_rows(tmp_path / "f.jsonl", features), write_rows(tmp_path / "r.jsonl", [*scores, *other])
     common = {"benchmark": "mt", "id": "question_id"}
     score = ColumnConfig(name="sentprob", source=SourceConfig(path=feature), model="m", value="evaluations", **common)
-    rated = ColumnConfig(name="gpt-4", source=SourceConfig(path=rating), where={"model": "m"}, value="score", **common)
+    rated = ColumnConfig(
+        name="gpt-4",
+        source=SourceConfig(path=rating),
+        where={"model": "m"},
+        value="score",
+        keep_minus_one=True,
+        **common,
+    )
     lower = replace(score, name="turned", source=SourceConfig(path=write_rows(tmp_path / "t.jsonl", turned)))
     return Config(correlate=CorrelateConfig(ratings=[rated], scores=[score, lower]))
 
@@ -67,14 +75,29 @@ def test_every_turn_is_an_item_and_what_has_no_score_is_counted(stored: Config, 
     assert [one[k] for k in ("pearson", "kendall", "spearman")] == pytest.approx(expected)
     assert [turned[k] for k in ("pearson", "kendall", "spearman")] == pytest.approx([-v for v in expected])
     assert turned["same"] is False
-    low, high = one["pearson_ci"]
-    assert low < one["pearson"] <= high
+    assert one["pearson_ci"] is None, "three prompts give no interval"
     assert (none["score"], none["n"], none["pearson"]) == ("softmax_ent", 0, None)
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| m | softmax_ent | 0 | 0 | – | – | – | 0.4000 / 0.5000 / 0.6000 | no data |" in report
     assert "| yes |" in report and "turned ↑" in report
     page = (tmp_path / "out" / "report.html").read_text()
     assert "gpt-4 on mt" in page and "no data" in page
+
+
+@pytest.mark.parametrize(("change", "n"), [({}, 10), ({"keep_minus_one": True}, 12), ({"lowest": -3}, 12)])
+def test_minus_one_stands_for_no_rating_unless_it_may_be_one(change: dict[str, Any], n: int, tmp_path: Path) -> None:
+    """By the ten ratings that there are Pearson's r is 1."""
+    lowest, kept = change.get("lowest", 1), change.get("keep_minus_one", False)
+    rated = [{"id": i, "model": "m", "value": -1 if i >= 10 else lowest if i == 0 else i + 1} for i in range(12)]
+    people = [{"id": i, "model": "m", "value": 10 if i >= 10 else lowest if i == 0 else i + 1} for i in range(12)]
+    files = {name: write_rows(tmp_path / f"{name}.jsonl", rows) for name, rows in (("r", rated), ("p", people))}
+    ours, theirs = (
+        ColumnConfig(name=name, source=SourceConfig(path=path), benchmark="b") for name, path in files.items()
+    )
+    config = Config(correlate=CorrelateConfig(ratings=[replace(ours, keep_minus_one=kept)], scores=[theirs]))
+    [found] = run(config, {}, tmp_path / "out")
+    assert found["n"] == n
+    assert (found["pearson"] == pytest.approx(1)) is (n == 10)
 
 
 def test_raters_are_scores_to_each_other(stored: Config, tmp_path: Path) -> None:

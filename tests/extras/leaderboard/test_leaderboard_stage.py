@@ -74,6 +74,13 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
     assert manifest["counts"] == {"in": 7, "out": 6, "dropped": {"missing": 1}}
 
 
+@pytest.mark.parametrize(("name", "cell"), [("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("a=b", "a=b")])
+def test_a_name_is_no_formula_in_a_spreadsheet(name: str, cell: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "b.jsonl", [{"model_a": name, "model_b": "y", "winner": "A", "uid": 0}])
+    text = (ranked(tmp_path, f"leaderboard.files=[{path}]") / "leaderboard.csv").read_text(encoding="utf-8")
+    assert [row["system"] for row in csv.DictReader(text.splitlines())] == [cell, "y"]
+
+
 def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:
     judge = ("verdicts.judge=pairwise:external", "evaluate.external={type: world, error_rate: 0.0}")
     directory = ranked(tmp_path, answers, *judge)
