@@ -27,7 +27,6 @@ STAGES = {
     "cluster": (),
     "teacher": (),
     "tree": (),
-    "label": ("reward=both",),
     "reference": (),
     "rl": (
         "rl={labels: start, num_generations: 2, max_steps: 1}",
