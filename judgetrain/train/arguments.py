@@ -102,11 +102,7 @@ def peft_config(settings: AdapterConfig) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(
-        r=settings.r,
-        lora_alpha=2 * settings.r,
-        lora_dropout=settings.lora_dropout,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
+        r=settings.r, lora_alpha=2 * settings.r, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
 
 

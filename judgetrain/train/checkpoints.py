@@ -98,6 +98,42 @@ class FiniteFigures(TrainerCallback):  # type: ignore[misc]
                 raise no_number(f"{name} is {value}", args, state.global_step)
 
 
+class AtReference(TrainerCallback):  # type: ignore[misc]
+    """Stops training whose first step, on which no learning rate has acted yet, is not at its reference.
+
+    There DPO's rewards are 0 and its loss is ln 2, and so is the KL of RL. ``beta``: what rewards are multiplied by.
+    """
+
+    def __init__(self, beta: float) -> None:
+        self._beta = beta
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
+        """Look at the first step's figures.
+
+        Raises:
+            TrainingError: the model and its reference differ by more than rounding, nats a token.
+        """
+        numbers = _numbers(event)
+        if state.global_step != 1 or "loss" not in numbers:
+            return
+        sides = {side: numbers[f"lengths/{side}"] for side in ("chosen", "rejected") if f"rewards/{side}" in numbers}
+        apart = [abs(numbers[f"rewards/{side}"]) / self._beta / max(1.0, n) for side, n in sides.items()]
+        if (worst := max(apart or [abs(numbers.get("kl", 0.0))])) > (allowed := rounding(args, event["model"])):
+            raise TrainingError(
+                f"before anything was learned the model is {worst:.3g} nats a token from its reference (at most "
+                f"{allowed:g}), and the loss {numbers['loss']:.4g} (DPO's is ln 2 = {math.log(2):.4f} there): it is "
+                "another model, precision or chat template than the reference was computed with; remove the "
+                "reference's artifact, and the same command computes it again"
+            )
+
+
+def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
+    """Nats a token by which the same weights may differ between two computations: more where any is in bfloat16."""
+    import torch
+
+    return 1e-3 if args.use_cpu and not args.bf16 and model.dtype is torch.float32 else 2e-2
+
+
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     """Marks a checkpoint once every process has written its part of it and found its weights finite.
 

@@ -17,7 +17,7 @@ OWN = frozenset(
         *("greater_is_better", "per_device_eval_batch_size", "gradient_accumulation_steps", "train_sampling_strategy"),
         *("tf32", "use_cpu", "dataloader_pin_memory", "deepspeed", "ddp_find_unused_parameters", "ddp_timeout"),
         *("packing", "padding_free", "completion_only_loss", "loss_weights", "precompute_ref_log_probs", "ld_alpha"),
-        *("shuffle_dataset", "remove_unused_columns"),
+        *("shuffle_dataset", "remove_unused_columns", "disable_dropout"),
         *("num_generations_eval", "reward_weights", "max_completion_length", "num_iterations", "temperature"),
     )
 )

@@ -30,6 +30,8 @@ Tokens = Mapping[str, "array[int]"]
 PAIR = "pair"
 """The column of a pair's :func:`digest`."""
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
+READ_BACK = 8
+"""Rows whose answers are read back as a judge's replies are, before any is trained on."""
 WAITING = 100
 """Rows held until they are written to a table."""
 _SIDES = ("completion", "chosen", "rejected")
@@ -97,9 +99,12 @@ def fitting(
             tokens = _tokens(clean, renderer)
             if tokens is None:  # the loss is computed on what is left after the prompt
                 left["all_masked"] += 1
-            elif (tokens_read := length(columns := _columns(clean, tokens))) > max_length:
+            elif (tokens_read := length(columns := _columns(tokens))) > max_length:
                 left["too_long"] += 1
             else:
+                if len(lengths) < READ_BACK:
+                    for side in clean.keys() & set(_SIDES):
+                        renderer.check(clean[side][-1]["content"], tokens[side])
                 lengths.append(tokens_read)
                 judgments.append(_judgment(row))
                 yield columns
@@ -112,8 +117,8 @@ def fitting(
         )
     if not lengths:
         raise TrainingError(
-            f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
-            "or leave out long dialogues with dialogues.max_query_chars"
+            f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length, "
+            "at most to the model's own context, or leave out long dialogues with dialogues.max_query_chars"
         )
     dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
     return Examples(data=data, lengths=lengths, dropped=dropped, judgments=judgments, remarks=remarks)
@@ -176,14 +181,15 @@ def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
     return examples.data.select_columns(names).select(indices)
 
 
-def _columns(row: Row, tokens: Tokens) -> Row:
+def _columns(tokens: Tokens) -> Row:
     """The columns that TRL's SFT or DPO trainer makes of a conversation, and a pair's digest."""
     prompt = list(tokens["prompt"])
     if "completion" in tokens:
         completion = list(tokens["completion"])
         mask = [0] * len(prompt) + [1] * len(completion)
         return {"input_ids": prompt + completion, "completion_mask": mask}
-    return {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}, PAIR: digest(row)}
+    ids = {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}}
+    return {**ids, PAIR: digest(ids)}
 
 
 class Slices(Sequence[Row]):
@@ -202,8 +208,8 @@ class Slices(Sequence[Row]):
 
 
 def digest(row: Row) -> str:
-    """16 hex digits of a pair's text."""
-    return fingerprint({side: row[side] for side in ("prompt", "chosen", "rejected")})
+    """16 hex digits of a pair's token ids: another chat template makes other pairs of the same texts."""
+    return fingerprint({name: [*row[name]] for name in _PREFERENCE})
 
 
 def with_reference(examples: Examples, reference: Path, split: str) -> Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,12 @@ def memory_explained(key: str) -> Iterator[None]:
             f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much), or set "
             f"{key}.gradient_checkpointing=true or {key}.lora.enabled=true"
         ) from error
+
+
+def frozen_experts(model: PreTrainedModel) -> int:
+    """How many weights are of experts, which stand together in one tensor, and have no adapters."""
+    frozen = {name: getattr(p, "ds_shape", p.shape) for name, p in model.named_parameters() if not p.requires_grad}
+    return sum(math.prod(s) for name, s in frozen.items() if len(s) == 3 and ".base_layer." not in name)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:

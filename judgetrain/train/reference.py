@@ -23,7 +23,7 @@ from trl.models import prepare_deepspeed
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
@@ -87,7 +87,7 @@ def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place:
     emptied(place)
     tokenizer = load_tokenizer(reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)
-    most = reference.max_length
+    most = min(reference.max_length, own_context(reference.policy))
     splits = {"train": fitting(pairs["train"], tokenizer, most, "preference pairs", ends, place / "train.arrow")}
     file = place / "heldout.arrow"
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import unicodedata
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +71,21 @@ class Renderer:
             after += (self._end(),)
         return array("i", before), array("i", after)
 
+    def check(self, answer: str, tokens: Sequence[int]) -> None:
+        """Check that generation which wrote these tokens would return the answer, up to blanks and letter case.
+
+        Raises:
+            TrainingError: the chat template cuts or ends it early, or the tokenizer does not give it back.
+        """
+        written = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
+        reply = str(self.tokenizer.decode(written, skip_special_tokens=True))
+        known = self.tokenizer.unk_token_id not in written  # it stands for many words
+        if known and _letters(answer) not in _letters(reply):
+            raise TrainingError(
+                f"of the answer {answer[:60]!r} generation would return {reply[:60]!r}: the chat template cuts answers "
+                "or writes an end token before theirs; give the model a chat_template.jinja that does not"
+            )
+
     def _end(self) -> int:
         end = self.tokenizer.eos_token_id
         if end is None and not self.ends:
@@ -83,3 +100,8 @@ class Renderer:
 
     def _rendered(self, messages: Messages, **options: Any) -> str:
         return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
+
+
+def _letters(text: str) -> str:
+    """The text without what tokenizers change."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
 from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
-from judgetrain.train.data import Examples, Row, dataset, emptied, fitting, with_reference
+from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.order import filled, order, verdict_tokens
-from judgetrain.train.preflight import check_vocabulary, memory_explained
+from judgetrain.train.preflight import check_vocabulary, frozen_experts, memory_explained
+from judgetrain.train.saved import PROBES, check_saved, logprobs, neutral_generation
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound=TrainConfig)
 
+TEMPORARY = ".model.tmp"
+"""Where a model is written and read again before it gets its place."""
 TABLES = "tokens"
 """The directory of the tokenised rows, beside the checkpoints: it goes when they do."""
 
@@ -39,6 +42,8 @@ class Job:
     start: ModelConfig
     config: TrainerConfig
     key: str
+    probes: Sequence[Sequence[int]] = ()
+    """Token ids of a few texts, of which the judge has to say the same when it is loaded again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,8 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     """
     epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
     tokenizer.padding_side = "right"
+    most = min(job.config.max_length, own_context(job.start))
+    job = replace(job, config=replace(job.config, max_length=most))
     tables = out.path("checkpoints") / TABLES
 
     def tokenised() -> Examples:
@@ -75,7 +82,8 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     examples = current().decide(tokenised)
     for remark in examples.remarks:
         out.log(f"{out.stage}: {remark}")
-    job = replace(job, config=lasting(job.config, len(examples)))
+    ids = [row.get("input_ids") or row["prompt_ids"] + row["chosen_ids"] for row in Slices(examples.data)[:PROBES]]
+    job = replace(job, config=lasting(job.config, len(examples)), probes=ids)
     if job.config.num_train_epochs > epochs:
         out.log(f"{out.stage}: {job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
@@ -101,7 +109,7 @@ def complete(
     Raises:
         TrainingError: as :func:`train`.
     """
-    from judgetrain.train.checkpoints import NoMore, finite, forget_logs_after, last_complete, no_number
+    from judgetrain.train.checkpoints import NoMore, finite, forget_logs_after, last_complete, no_number, rounding
     from judgetrain.train.trainers import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
@@ -112,6 +120,8 @@ def complete(
         return
     with memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
+        if job.config.lora.enabled and (stacked := frozen_experts(trainer.model)):
+            out.log(f"{out.stage}: adapters leave {stacked / 1e6:.3g}M weights of experts as they are")
         trainer.add_callback(NoMore())  # the last, since it takes back what others ask for
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
@@ -123,12 +133,19 @@ def complete(
         trainer.train(resume_from_checkpoint=resume)
         if not finite(trainer.model):
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
+        start_kept, allowed = _start_is_best(trainer), rounding(trainer.args, trainer.model)
+        said = [] if start_kept else logprobs(trainer.model_wrapped, job.probes)
         with whole_model(trainer) as (model, state):
             if state is not None:
                 out.note("training", _facts(trainer))
-                _save(model, None if _start_is_best(trainer) else state, tokenizer, job, out, finish)
+                _write(model, None if start_kept else state, tokenizer, job, out, finish)
     if group.deepspeed:
         forget_deepspeed()
+    if group.leads:
+        if said:
+            check_saved(out.path(TEMPORARY), job.start, tokenizer, job.probes, said, allowed)
+        out.path(TEMPORARY).replace(out.path("model"))
+        shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _start_is_best(trainer: Trainer) -> bool:
@@ -142,10 +159,10 @@ def _trainer(
     from datasets import concatenate_datasets
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
-    from trl import SFTTrainer
 
+    from judgetrain.train.checkpoints import AtReference
     from judgetrain.train.compiling import compiled
-    from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer
+    from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer, SupervisedTrainer
 
     config = job.config
     paired = examples.judgments if job.together else ()
@@ -164,6 +181,8 @@ def _trainer(
         rows = concatenate_datasets([opening.data, rows])
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = watchers(out)
+    if isinstance(config, DpoConfig):
+        callbacks.append(AtReference(config.beta))
     if isinstance(config, DpoConfig) and config.keep_best:
         if heldout is None:
             raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
@@ -187,7 +206,7 @@ def _trainer(
         elif opening:
             trainer = PhasedTrainer(opening_steps=opening.steps, **shared)
         else:
-            trainer = SFTTrainer(**shared)
+            trainer = SupervisedTrainer(**shared)
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {compiled(trainer.model)}")
@@ -249,7 +268,7 @@ def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out
     return dataset(held, range(len(held)))
 
 
-def _save(
+def _write(
     model: Any,
     state: Mapping[str, torch.Tensor] | None,
     tokenizer: PreTrainedTokenizerBase,
@@ -257,25 +276,26 @@ def _save(
     out: StageRun,
     finish: Callable[[Path], None],
 ) -> None:
-    """Write the model beside its place, move it there whole, and only then drop the checkpoints.
+    """Write the model beside its place, whole.
 
     ``state``: the trained weights; None writes the model that training started from.
     """
-    temporary, final = out.path(".model.tmp"), out.path("model")
+    temporary = out.path(TEMPORARY)
     shutil.rmtree(temporary, ignore_errors=True)
     if state is None:
         shutil.copytree(job.start.path, temporary)
     else:
         if job.config.lora.enabled:
+            if not any(hasattr(p, "ds_id") for p in model.parameters()):
+                model = model.cpu().float()  # most of what was learned is smaller than bfloat16 adds to a weight
             model = model.merge_and_unload()
             state = model.state_dict()
+        model.generation_config = neutral_generation(job.start, tokenizer)
         model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
         tokenizer.padding_side = "left"
         tokenizer.save_pretrained(temporary)
     finish(temporary)
     settle(temporary)
-    temporary.replace(final)
-    shutil.rmtree(out.path("checkpoints"), ignore_errors=True)
 
 
 def _facts(trainer: Trainer) -> dict[str, Any]:

@@ -21,11 +21,10 @@ def _decides(settings: TrainingSettings) -> bool:
     shared out, they do not.
 
     In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones, and sums gradients in it over processes.
-    Where micro-batches are split the last step is filled up; and every process draws its own dropout of adapters and
-    its own noise.
+    Where micro-batches are split the last step is filled up; and every process draws its own noise.
     """
     own, mode = settings.train, settings.distributed or "none"
-    drawn = (own.lora.enabled and own.lora.lora_dropout > 0) or "neftune_noise_alpha" in own.trainer
+    drawn = "neftune_noise_alpha" in own.trainer
     half = mode.startswith("zero") and own.bf16 is not False
     trained = isinstance(settings, JudgeSettings) and isinstance(own, TrainConfig)
     split = trained and getattr(own, "global_accumulation_steps", 0) % (settings.processes or 2) > 0  # None: by GPUs

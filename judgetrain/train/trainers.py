@@ -40,12 +40,21 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
     It also logs ``lengths/chosen`` and ``lengths/rejected`` (completion tokens) and ``kl``: the mean of
     log pi_ref - log pi over both sides, nats per sequence, an estimate of KL(reference || policy) as far as the
     reference could have written the sides. Held-out figures are means over pairs, where TRL's are means over batches,
-    of which the last may be short.
+    of which the last may be short. The supervised term is a mean over the chosen tokens of an optimizer step, where
+    TRL's is a mean of the means of its micro-batches.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._evaluated: list[int] = []
         super().__init__(*args, **kwargs)
+        self._weights, self._tokens = [*self.loss_weights], 1.0  # type: ignore[has-type]
+
+    def get_batch_samples(self, *args: Any) -> Any:
+        """Transformers' micro-batches of a step, of which the chosen tokens are counted."""
+        samples, items = super().get_batch_samples(*args)
+        tokens = torch.tensor([float(_chosen_tokens(each)) for each in samples] or [1.0], device=self.args.device)
+        self._tokens = float(self.accelerator.reduce(tokens.mean(), "mean"))
+        return samples, items
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
         """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
@@ -59,6 +68,9 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any], return_outputs: bool) -> Any:
         metrics = self._metrics["train" if self.model.training else "eval"]
+        share = _chosen_tokens(inputs) / self._tokens if self.model.training else 1.0
+        weighted = zip(self.loss_types, self._weights, strict=True)
+        self.loss_weights = [weight * share if name == "sft" else weight for name, weight in weighted]
         with nullcontext() if self.model.training else self._each_pair_once():
             loss = super()._compute_loss(model, inputs, return_outputs)
             self._count(inputs, metrics)
@@ -102,6 +114,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
 
+def _chosen_tokens(inputs: Mapping[str, Any]) -> int:
+    return int(inputs["completion_mask"].chunk(2)[0].sum())
+
+
 class KeptPairs(KeptBest):
     """Ranks DPO's checkpoints by held-out pairs: training can unlearn (branching paper, section 5.7)."""
 
@@ -114,8 +130,27 @@ class KeptPairs(KeptBest):
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
 
 
-class PhasedTrainer(SFTTrainer):
-    """TRL's SFT trainer, whose first ``opening_steps`` have a schedule of their own.
+class SupervisedTrainer(SFTTrainer):  # type: ignore[misc]
+    """TRL's SFT trainer; the held-out loss is a mean over tokens, as the training loss is, however they are batched."""
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's step; the loss is summed up over tokens besides."""
+        loss, *others = super().prediction_step(model, inputs, *args, **kwargs)
+        tokens = (inputs["labels"][:, 1:] != -100).sum().to(loss.device)
+        sums = torch.stack([loss * tokens, tokens]).double()[None]
+        self._heldout += self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu()
+        return (loss, *others)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Transformers' loop, with the loss per token."""
+        self._heldout = torch.zeros(2, dtype=torch.float64)
+        found = super().evaluation_loop(*args, **kwargs)
+        found.metrics["eval_loss"] = float(self._heldout[0] / self._heldout[1])
+        return found
+
+
+class PhasedTrainer(SupervisedTrainer):
+    """An SFT trainer whose first ``opening_steps`` have a schedule of their own.
 
     Under one schedule the rate would be nearly 0 by the time that a short rest begins, and nothing of it be learned.
     """

@@ -174,7 +174,7 @@ def test_a_recipe_of_the_users_own_may_have_the_name_of_the_one_it_builds_on(nam
         ("a: [", "not valid"),
         (b"# caf\xe9\nseed: 1\n", "not valid YAML: 'utf-8' codec"),
         ("sed: 1\n", "sed: there is no such key; did you mean seed?"),
-        ("train: {dpo: {lora: {lora_dropuot: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
+        ("train: {dpo: {lora: {enabeld: true}}}\n", "did you mean train.dpo.lora.enabled?"),
     ],
 )
 def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str | bytes, expected: str) -> None:

@@ -115,7 +115,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["train.dpo.keep_best=true"], "train.dpo.eval_steps=7", {"dpo"}),
     *(([], f"train.{stage}.lora.r=4", set()) for stage in ("initial", "sft", "dpo")),
     ([LORA], "train.initial.lora.r=4", {"initial"}),
-    ([LORA], "train.sft.lora.lora_dropout=0.2", {"sft"}),
+    ([LORA], "train.sft.lora.r=8", {"sft"}),
     ([LORA], "train.dpo.lora.r=4", {"dpo"}),
     ([], "evaluate.external.error_rate=0.3", set()),
     ([], "evaluate.pairwise.sampling.temperature=0.3", set()),

@@ -12,7 +12,7 @@ import pytest
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.train.data import dataset, digest, fitting, neutral
+from judgetrain.train.data import dataset, fitting, neutral
 from tests.builders.train import config, pair_rows, run_initial, sft_rows
 
 
@@ -48,7 +48,7 @@ def test_the_table_on_disk_is_the_one_in_memory(rows: list[dict[str, Any]], tmp_
     order = [3, 3, 0, 29]
     assert dataset(there, order).to_list() == [dataset(here, [i])[0] for i in order]
     if "pair" in here.data.column_names:
-        assert list(here.data["pair"]) == [digest(neutral(row, tokenizer)) for row in rows]
+        assert len(set(here.data["pair"])) == len({str(neutral(row, tokenizer)) for row in rows}), "one for equal ids"
         assert "pair" not in dataset(there, order).column_names, "TRL's trainer gets what it reads"
 
 

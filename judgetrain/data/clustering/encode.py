@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -34,6 +35,8 @@ MARKS = ("modules.json", "config.json", "adapter_config.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 """What adapters need beside them; the last token's state is then the embedding."""
 
+FRAME = 4
+"""Tokens that an encoder may put around a text."""
 BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
 
@@ -119,7 +122,10 @@ def _static(path: str, device: str) -> SentenceTransformer:
     model = ModelConfig(path=path, dtype="float32")
     weights = load_model(model).get_input_embeddings().weight.detach().numpy()
     tokenizer: Any = load_tokenizer(model)
-    embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()  # its file may have either, of whatever the model's author did last
+    backend.no_padding()
+    embedding = StaticEmbedding(backend, embedding_weights=weights)
     return SentenceTransformer(modules=[embedding], device=device)
 
 
@@ -148,9 +154,21 @@ class Encoder:
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         """Unit-length embeddings ``[texts, dimension]``, float16."""
+        texts = [self._ends(text) for text in texts]
         vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
         wide = np.asarray(vectors, dtype=np.float32)  # a norm taken in bfloat16 would be off by a part in 256
         return (wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)).astype(np.float16)
+
+    def _ends(self, text: str) -> str:
+        """Of a text longer than the encoder reads, its two ends: what is asked stands at one of them."""
+        limit = getattr(self._model, "max_seq_length", None) or math.inf
+        if len(text) <= limit:
+            return text
+        asked = {"add_special_tokens": False, "truncation": False, "return_offsets_mapping": True, "verbose": False}
+        spans = self._model.tokenizer(text, **asked)["offset_mapping"]
+        if len(spans) <= (room := int(limit) - FRAME):
+            return text
+        return f"{text[: spans[room // 2 - 1][1]]} {text[spans[-(room // 2)][0] :]}"
 
     def close(self) -> None:
         """Nothing to free."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
 from judgetrain.engines.loading import load_tokenizer
+from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
 from judgetrain.extras.rl.labels import own_labels, untaught
@@ -22,6 +24,7 @@ from judgetrain.train.arguments import arguments_of, kept_best, peft_config, tra
 from judgetrain.train.distributed import current
 from judgetrain.train.order import filled
 from judgetrain.train.run import Job, complete, policy_of, watchers
+from judgetrain.train.saved import PROBES
 from judgetrain.train.stage import goes_on
 
 if TYPE_CHECKING:
@@ -71,6 +74,8 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
     watch = HeldOut(held_out, rollouts) if config.keep_best else None
     finish = goes_on(start, settings, inputs, out)
+    texts = (f"{c.dialogue.query}\n{c.response_a}" for c in (each.comparison for each in train[:PROBES]))
+    job = replace(job, probes=[token_ids(tokenizer, text) for text in texts])
     complete(lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish)
 
 
@@ -125,12 +130,13 @@ def _trainer(
 
     from judgetrain.extras.rl.rollouts import reward_functions
     from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels
+    from judgetrain.train.checkpoints import AtReference
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
     rows = [_row(each) for each in chosen for _ in range(PARTS)]
     held_out = watch.labelled if watch else ()
-    callbacks = watchers(out)
+    callbacks = [*watchers(out), AtReference(config.beta)]
     if watch:
         callbacks.append(KeptLabels(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
@@ -139,6 +145,7 @@ def _trainer(
     own = branch_arguments(config, rollouts.asking)
     args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, watch is not None, own, **DEFAULTS)
     model = policy_of(job, tokenizer)
+    model.config.name_or_path = job.start.path  # which TRL loads the reference from, where beta is above 0
     with warnings.catch_warnings(), trainer_explained(config, job.key):
         # pyproject.toml names the versions of TRL whose rollout_func this is
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
@@ -181,5 +188,6 @@ def branch_arguments(config: RlConfig, asking: StepsConfig) -> dict[str, Any]:
         "max_completion_length": max(sampling.max_new_tokens for sampling in limits),
         "temperature": TEMPERATURE,
         "eval_on_start": config.keep_best,
+        "disable_dropout": True,  # what is learned from is what sampled
     }
     return own | (kept_best(AGREEMENT, config.eval_steps) if config.keep_best else {})
