@@ -154,7 +154,11 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
     slots = others | judgment_slots(MULTI, "AB", "c: d", "5 if")
     assert (slots["query"], slots["context"]) == ("what is due?", "User: how old is it?\nAssistant: nine years")
     single = replace(MULTI, dialogue=replace(MULTI.dialogue, messages=TURNS[-1:]))
-    for step in DIALECTS[dialect]:
+    steps = [s for s in DIALECTS[dialect] if "{context_block}" in prompts.steps[s]["user"]]
+    assert steps == [s for s in DIALECTS[dialect] if name != "paper" or s == "judgment"], (
+        "the paper's have the query alone"
+    )
+    for step in steps:
         text = prompts.render(step, slots)[-1]["content"]
         assert text.count(slots["context"]) == text.count("what is due?") == 1
         after = text.split(slots["context"])[1]
