@@ -24,7 +24,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
 from judgetrain.pipeline.key_names import is_key, key_types, nearest_key, section_of
-from judgetrain.pipeline.options import RECIPES, groups, recipes
+from judgetrain.pipeline.options import CONF, RECIPES, groups, recipes
 
 GROUPS = {
     "teacher.engine": "teacher",
@@ -101,7 +101,7 @@ def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key in ("recipe", "+recipe") and _is_file(value) and Path(value).is_file():
-            named |= {section_of(key) for key in _leaves(_load_recipe(Path(value)))}
+            named |= {section_of(key) for key, _ in _leaves(_load_recipe(Path(value)))}
     return frozenset(name for name, section in every.items() if section.core or name in named)
 
 
@@ -175,14 +175,32 @@ def _load_recipe(path: Path) -> DictConfig:
     return content
 
 
-_own: dict[str, list[str]] = {}
-"""The keys that a user's recipe sets itself, by the name that it is registered under."""
+_own: dict[str, dict[str, Any]] = {}
+"""The keys that a user's recipe sets itself, and their values, by the name that it is registered under."""
 
 
-def _leaves(node: Any, prefix: str = "") -> Iterator[str]:
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in node.items_ex(resolve=False) if isinstance(node, DictConfig) else ():
-        yield (key := prefix + str(name))
+        yield (key := prefix + str(name)), value
         yield from _leaves(value, f"{key}.")
+
+
+def overwritten(overrides: Collection[str]) -> Iterator[str]:
+    """What to say of groups that the command line chooses, which set otherwise what the user's own recipe sets."""
+    chosen = dict(text.lstrip("+").partition("=")[::2] for text in overrides)
+    own = _own.get(chosen.get("recipe", ""), {})
+    for group, options in groups().items():
+        if group == "recipe" or (name := chosen.get(group)) not in options:
+            continue
+        path = CONF / group / f"{name}.yaml"
+        package = re.search(r"^# @package (\S+)", path.read_text(encoding="utf-8"))
+        prefix = f"{package[1]}." if package and package[1] != "_global_" else ""
+        for key, value in _leaves(OmegaConf.load(path), prefix):
+            if key in own and key not in chosen and own[key] != value and not isinstance(value, DictConfig):
+                yield (
+                    f"{group}={name} sets {key}={value} in place of your recipe's {own[key]}; say "
+                    f"{key}={own[key]} on the command line to keep it"
+                )
 
 
 def _is_file(recipe: str) -> bool:
@@ -206,7 +224,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             # A user's recipe may have a shipped one's name and build on it.
             name = f"my_{path.stem}" if path.stem in known else path.stem
             _store_recipe(ConfigStore.instance(), name, path)
-            _own[name] = list(_leaves(_load_recipe(path)))
+            _own[name] = dict(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
         elif key == "recipe" and "," not in value and value not in known:
             raise ConfigError(
@@ -298,7 +316,7 @@ def _layers(overrides: Collection[str]) -> list[Collection[str]]:
     """The keys that the command line sets, and those that the user's own recipe sets."""
     parsed = OverridesParser.create().parse_overrides([text for text in overrides if "=" in text])
     values = {re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", each.key_or_group): each.value() for each in parsed}
-    nested = (_leaves(OmegaConf.create(v), f"{k}.") for k, v in values.items() if isinstance(v, dict))
+    nested = (dict(_leaves(OmegaConf.create(v), f"{k}.")) for k, v in values.items() if isinstance(v, dict))
     recipe = values.get("recipe")
     return [{*values, *chain.from_iterable(nested)}, *([set(_own[recipe])] if recipe in _own else [])]
 

@@ -28,7 +28,7 @@ from judgetrain.artifacts.files import FULL, refused
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
-from judgetrain.pipeline.compose import recipe_overrides, register, typed
+from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.keys_page import show as show_keys
@@ -116,7 +116,10 @@ def job(composed: DictConfig) -> Any:
             )
         return _sweep_job(composed)
     try:
-        outcome = run(typed(composed, HydraConfig.get().overrides.task))
+        overrides = HydraConfig.get().overrides.task
+        for told in overwritten(overrides):
+            Console().line(told)
+        outcome = run(typed(composed, overrides))
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
             raise

@@ -14,7 +14,7 @@ from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.label.config import GivenEngineConfig
-from judgetrain.pipeline.compose import recipe_overrides, register
+from judgetrain.pipeline.compose import overwritten, recipe_overrides, register
 from tests.builders.pipeline import configured
 
 MODELS = "responses.models=[{name: a, engine: {%s}}]"
@@ -108,3 +108,25 @@ def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_choos
         configured("recipe=quickstart", "teacher=openai", "teacher.engine.error_rate=0.2")
     with pytest.raises(ConfigError, match=r"teacher\.engine\.pth: type openai has no such key"):
         configured("recipe=quickstart", "teacher=openai", "+teacher.engine.pth=x")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["train=lora"], ["train=lora sets train.sft.learning_rate=0.0001 in place of your recipe's 3e-05; say"]),
+        (["train=lora", "train.sft.learning_rate=3e-5"], []),
+        (["train=null"], []),
+        (["label=paper"], ["label=paper sets label.rule=paper in place of your recipe's evidence; say label.rule="]),
+        ([], []),
+    ],
+)
+def test_a_group_that_sets_what_a_user_s_recipe_sets_otherwise_says_so(
+    given: list[str], told: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "# @package _global_\ndefaults: [quickstart]\nlabel: {rule: evidence}\n"
+        "train: {sft: {learning_rate: 3.0e-5}, dpo: {learning_rate: 5.0e-6}}\n"
+    )
+    found = list(overwritten(recipe_overrides([f"recipe={path}", *given])))
+    assert len(found) == len(told) and all(map(str.startswith, found, told))
