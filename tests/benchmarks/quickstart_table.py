@@ -1,11 +1,11 @@
-"""The README's table: the quickstart over several seeds, and whether the method's claims hold on it.
+"""The README's table: the quickstart over several seeds, and what each stage gains on it.
 
     python -m tests.benchmarks.quickstart_table --seeds 101 102 103 104 105 --n 500
 
 Each seed is one run of the main command (its world, models and sampling all follow the seed); finished runs are
-reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, pooled differences, and
-each target (quickstart_claims.py) with its figures, whether it is met over all seeds, and on how many of them. Exit
-code 0 whether or not they are met. Judge rl is part of the table where evaluate.methods names it.
+reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, and differences on the
+seeds' held-out comparisons pooled: no two have a query in common, so that every comparison is a prompt of its own.
+Judge rl is part of the table where evaluate.methods names it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,54 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
+from judgetrain.evaluate.metrics.statistics import paired_difference
 from tests.benchmarks.common import parser_of
-from tests.benchmarks.quickstart_claims import Key, Rows, Seed, claims, differences
 from tests.benchmarks.world_ceilings import reader
+
+Key = tuple[str, int]
+Rows = dict[Key, dict[str, Any]]
+STAGES = ("initial", "sft", "dpo", "rl")
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed:
+    """One seed's run: its rows of ``metrics.json``, which comparisons each row got right (strict agreement), and the
+    agreement of perfect readers of one criterion and of both, where the benchmark is the world."""
+
+    rows: Rows
+    right: Mapping[Key, Sequence[bool]]
+    one: float | None = None
+    both: float | None = None
+
+
+def differences(seeds: Sequence[Seed]) -> list[str]:
+    """Each judge against the one before it with as many branches, and trained ones against the Initial judge with the
+    most, pooled: a line each."""
+    counts = sorted({k for method, k in seeds[0].rows if method in STAGES})
+    present = [s for s in STAGES if all((s, k) in seed.rows for seed in seeds for k in counts)]
+    pairs = [((b, k), (a, k)) for a, b in pairwise(present) for k in counts]
+    if "initial" in present:
+        pairs += [((judge, k), ("initial", counts[-1])) for judge in present[1:] for k in counts]
+    return [_difference(seeds, first, second) for first, second in dict.fromkeys(pairs)]
+
+
+def _difference(seeds: Sequence[Seed], first: Key, second: Key) -> str:
+    a, b = ([right for seed in seeds for right in seed.right[key]] for key in (first, second))
+    found = paired_difference(a, b, RESAMPLES, 0)
+    assert found is not None
+    low, high = found.interval or (found.mean, found.mean)
+    ends = f"[{100 * low:.1f}, {100 * high:.1f}]"
+    names = f"{first[0]}@{first[1]} less {second[0]}@{second[1]}"
+    return f"- {names}: {100 * found.mean:+.1f} {ends} points on {len(a)} comparisons"
 
 
 def run(recipe: str, seed: int, output: Path, overrides: Sequence[str]) -> Path:
@@ -138,8 +178,7 @@ def main() -> None:
         f"{', '.join(map(str, options.seeds))}, mean ± standard deviation; n = {n} held-out comparisons a seed, both "
         f"orders; {datetime.date.today().isoformat()}; {os.cpu_count()} cores; {minutes} min a run.\n"
     )
-    print("\n".join([*differences(found), ""]))
-    print("\n".join(map(str, claims(found))) or "The targets need the methods initial, sft and dpo.")
+    print("\n".join(differences(found)))
 
 
 if __name__ == "__main__":

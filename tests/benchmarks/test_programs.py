@@ -14,11 +14,11 @@ import pytest
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from tests.benchmarks.quickstart_claims import Seed, claims
+from tests.benchmarks.quickstart_table import Seed, differences
 from tests.benchmarks.world_ceilings import line, rows
 
 HERE = Path(__file__).parent
-NO_PROGRAMS = {"__init__", "common", "quickstart_claims", "train_speed_table"}
+NO_PROGRAMS = {"__init__", "common", "train_speed_table"}
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PROGRAMS)
 
 
@@ -55,18 +55,8 @@ def test_ceilings_stand_above_floors() -> None:
     assert shares["annotator, 10 branches"] > shares["annotator, 1 branch"]
 
 
-def test_claims_by_hand() -> None:
-    """Whoever is better is right on all that the others are right on, and more; targets reached exactly are met."""
-    values = {("initial", 1): 0.3, ("initial", 10): 0.4, ("sft", 1): 0.4, ("sft", 10): 0.5, ("dpo", 1): 0.6}
-    values |= {("dpo", 10): 0.6, ("surface", 0): 0.2}
-    named = {"consistency": 0.93, "n": 200, "unreadable_verdicts": 0}
-    found = {
-        key: {**named, "agreement": a, "generated_tokens": 700 if key[1] == 10 else 105} for key, a in values.items()
-    }
-    right = {key: [i < round(200 * a) for i in range(200)] for key, a in values.items()}
-    told = claims([Seed(rows=found, right=right, one=0.75, both=0.80)])
-    assert all(claim.met for claim in told)
-    assert "- dpo@1 at least 80% of a perfect reader of one criterion: 80.0%: **met** (1 of 1 seeds)" in map(str, told)
-    right["dpo", 1], found["dpo", 1]["agreement"] = right["sft", 10], 0.5
-    missed = [c.text for c in claims([Seed(rows=found, right=right, one=0.75, both=0.80)]) if not c.met]
-    assert any(text.startswith("dpo@1 above sft@1 by at least 12 points: +10.0") for text in missed)
+def test_differences_by_hand() -> None:
+    """SFT is right on all that the Initial judge is right on, and on ten of a hundred more."""
+    right = {(name, 1): [i < n for i in range(100)] for name, n in (("initial", 40), ("sft", 50))}
+    (line,) = differences([Seed(rows={key: {} for key in right}, right=right)] * 2)
+    assert re.fullmatch(r"- sft@1 less initial@1: \+10\.0 \[\d+\.\d, \d+\.\d\] points on 200 comparisons", line)
