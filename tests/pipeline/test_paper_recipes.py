@@ -115,7 +115,7 @@ def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
 JUDGED = [*SETTINGS, "paper_ood_gpt4", *(f"tables/{name}" for name in ("table1", "table2", "table3", "table4"))]
 
 
-@pytest.mark.parametrize("name", [*JUDGED, "tables/scenarios", "sweeps/data_scale"])
+@pytest.mark.parametrize("name", [*JUDGED, "tables/scenarios"])
 def test_every_row_of_a_table_is_asked_alike_and_in_the_papers_form(name: str) -> None:
     """Tables 1 and 10: two responses in both orders, scores as written, votes; a reply is asked for once."""
     config = recipe(name, "data_dir=DIR")

@@ -18,8 +18,6 @@ from judgetrain.scorers.results import TokenStatistics
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
-PAPER = Sampling(temperature=0.7, max_new_tokens=512)
-
 Encode = Callable[[list[str]], ArrayLike]
 """Sentence embeddings ``[texts, size]``, as a sentence-transformers model's ``encode`` gives them."""
 
@@ -27,8 +25,8 @@ Encode = Callable[[list[str]], ArrayLike]
 def repeated_answers(
     engine: Engine | TokenScorer,
     prompts: Sequence[Messages],
-    times: int = 3,
-    sampling: Sampling = PAPER,
+    times: int,
+    sampling: Sampling,
     *,
     wording: ScorerPrompts | None = None,
     seed: int = 0,
@@ -75,11 +73,11 @@ def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[
 
 
 def logprob_spread(
-    scorer: TokenScorer, prompts: Sequence[Messages], samples: int = 100, sampling: Sampling = PAPER, seed: int = 0
+    scorer: TokenScorer, prompts: Sequence[Messages], samples: int, sampling: Sampling, seed: int = 0
 ) -> list[list[float]]:
     """Mean log-probabilities per token, nats, of each prompt's sampled answers, by their own model (figure 2).
 
-    The paper samples 100. Answers without a score are left out.
+    Answers without a score are left out.
     """
     chats = [tuple(prompt) for prompt in prompts for _ in range(samples)]
     written = scorer.generate(
