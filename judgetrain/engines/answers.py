@@ -186,6 +186,7 @@ class Budget:
         self, path: Path, max_requests: int | None = None, max_tokens: int | None = None, key: str = "teacher"
     ) -> None:
         self._path, self._max_requests, self._max_tokens, self._key = path, max_requests, max_tokens, key
+        self._longest = 0
         self._counts: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             with suppress(ValueError):  # the line that a kill cut
@@ -205,7 +206,7 @@ class Budget:
 
     def waits(self, request: Request) -> bool:
         """Whether a request has to wait for what others hold: they may take less than that."""
-        held, limit = prompt_tokens(request) + request.sampling.max_new_tokens, self._max_tokens
+        held, limit = self._hold(request), self._max_tokens
         others = self._counts["held"]
         return limit is not None and others > 0 and self._tokens + held <= limit < self._tokens + others + held
 
@@ -215,7 +216,7 @@ class Budget:
         Raises:
             EngineError: it would go beyond a limit; nothing is counted.
         """
-        held = prompt_tokens(request) + request.sampling.max_new_tokens
+        held = self._hold(request)
         if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
             raise EngineError(
                 f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
@@ -237,9 +238,14 @@ class Budget:
         if completion is None:
             self._add(held=-held, **({"unknown_tokens": held} if charged else {}))
             return
+        self._longest = max(self._longest, completion.generated_tokens)
         tokens = {"prompt_tokens": completion.prompt_tokens, "generated_tokens": completion.generated_tokens}
         guessed = {"estimated_tokens": sum(tokens.values())} if completion.estimated else {}
         self._add(held=-held, **tokens, **guessed)
+
+    def _hold(self, request: Request) -> int:
+        """What a request may take: some models think beyond ``max_new_tokens``, which the answers before it tell."""
+        return prompt_tokens(request) + max(request.sampling.max_new_tokens, self._longest)
 
     def _add(self, **amounts: int) -> None:
         self._counts.update(amounts)

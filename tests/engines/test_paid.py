@@ -213,6 +213,14 @@ def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Pat
     assert 400 - 110 < 10 * len(server.billed) <= 400
 
 
+def test_a_limit_holds_of_models_that_think_beyond_what_they_are_allowed(server: FaultyServer, tmp_path: Path) -> None:
+    thinking = reply(content="A", usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 507})
+    server.faults |= {f"question {i}": [thinking] for i in range(64)}
+    with pytest.raises(EngineError, match=r"stage\.max_tokens=10000"):
+        paid(server, tmp_path, number=64, max_tokens=10_000, concurrency=8)
+    assert sum(server.tries.values()) in (18, 19), "19 take 9,633"
+
+
 @pytest.mark.parametrize(
     ("said", "taken"),
     [("m", True), ("org/M", True), ("m-2026-03-05", True), ("", True), (None, True), ("other", False), ("lla", False)],
