@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,23 @@ def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer, monkeyp
 def test_what_a_server_charges_is_the_most_that_its_fields_imply(usage: dict[str, Any], generated: int) -> None:
     found = read_completion(json.loads(reply(content="A", usage={"prompt_tokens": 100, **usage})), ask("q"))
     assert (found.prompt_tokens, found.generated_tokens, found.estimated) == (100, generated, False)
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kilobytes that unpack to 64 MiB, and an answer that is merely long."""
+    monkeypatch.setattr(gate, "LARGEST", 1 << 20)
+    bomb = gzip.compress(b"a" * (64 << 20))
+    headers = {"Content-Encoding": "gzip"}
+    server.faults |= {
+        "bomb": [Fault("bomb", body=bomb, headers=headers)] * 9,
+        "long": [reply(content="a" * (2 << 20))] * 9,
+    }
+    tracemalloc.start()
+    done = engine_of(server).generate([ask("bomb"), ask("long"), ask("fine")], 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [c.error for c in done] == ["the answer is not a chat completion"] * 2 + [None]
+    assert peak < 48 << 20
 
 
 def test_a_limit_waits_for_what_is_under_way(server: FaultyServer, tmp_path: Path) -> None:

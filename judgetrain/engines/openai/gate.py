@@ -33,6 +33,8 @@ TIMEOUT = 600.0
 """Seconds from sending a request to the last byte of its answer: the client's own limit; reasoning takes minutes."""
 SOON = 0.02
 """Seconds until a request looks again whether the budget has room for it."""
+LARGEST, CHUNK = 64 << 20, 1 << 16
+"""Bytes of an answer that are read, unpacked, and at a time: log-probabilities of a long context take some 10 MB."""
 OWN = 8
 """Refusals of one request, with others let through after the first, that are taken for its own fault."""
 
@@ -145,7 +147,8 @@ class GatedClient(httpx2.AsyncClient):
         charged: bool | None = True
         try:
             async with asyncio.timeout(TIMEOUT):  # the client's own is for each read: a server may drip
-                response = await super().send(request, **options)
+                response = await super().send(request, **options | {"stream": True})
+                await read_whole(response)
             if response.status_code == 200:
                 response.status_code = error_of(response.content) or 200
             charged = None if response.status_code == 200 else False
@@ -210,6 +213,17 @@ class GatedClient(httpx2.AsyncClient):
         asked.first_refused = min(asked.first_refused, self.clock.now())
         alone = asked.refusals >= OWN and self._let_through >= asked.first_refused
         return alone or "too large" in response.text.lower() or is_empty_account(429, response.text, asked.prompt)
+
+
+async def read_whole(response: httpx2.Response) -> None:
+    """Read an answer, of which no more is kept than :data:`LARGEST` bytes: what is longer is no completion."""
+    body = bytearray()
+    async for part in response.aiter_bytes(CHUNK):
+        body += part
+        if len(body) > LARGEST:
+            break
+    response._content = bytes(body[:LARGEST])
+    await response.aclose()
 
 
 def redact(text: str, secret: str) -> str:

@@ -171,6 +171,9 @@ def _add_reward(app: FastAPI, service: Service) -> None:
         text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
         """
         groups = await asyncio.to_thread(groups_of, request, config.reward == "anchor")
+        largest, most = max(map(len, groups.values())), service.limits.responses
+        if config.reward == "round_robin" and largest > most:
+            return error(422, f"query: at most {most} responses to one prompt, found {largest}", "query")
         found = await asyncio.gather(*(gathering.scalars(key, list(part.values())) for key, part in groups.items()))
         values: dict[int, Scalar] = {}
         for part, worth in zip(groups.values(), found, strict=True):

@@ -43,6 +43,8 @@ class Limits:
     """Comparisons that wait at most; further requests are answered 429."""
     comparisons: int = 256
     """Comparisons in one request at most."""
+    responses: int = 64
+    """Responses to one prompt at most that are all compared with one another: 2,016 pairs."""
     body: int = 8 * 2**20
     """Bytes of the longest request."""
     group_wait: float = 60.0

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from judgetrain.extras.server.config import LIMITS
 from judgetrain.judges.base import BothOrders, Prediction, Reason
 from judgetrain.schema import Comparison, Verdict
 
@@ -66,7 +67,7 @@ class ComparisonIn(Strict):
 class ComparisonsIn(Strict):
     """Many comparisons, which are judged together."""
 
-    comparisons: Annotated[list[ComparisonIn], Field(min_length=1)]
+    comparisons: Annotated[list[ComparisonIn], Field(min_length=1, max_length=LIMITS.comparisons)]
 
 
 JudgeIn = Annotated[

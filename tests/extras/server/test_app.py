@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -220,6 +221,15 @@ def test_a_query_without_its_prompt_is_refused(client: TestClient, before: str |
     answer = client.post("/get_reward", json={"query": queries, "prompts": [START] * 2})
     assert answer.status_code == status
     assert answer.json()["rewards"] == [0.0, 1.0] if status == 200 else "begin with its prompt" in answer.text
+
+
+def test_what_is_too_much_is_refused_before_it_is_worked_on(client: TestClient) -> None:
+    """150,000 rows are not looked at one by one; 1,000 responses to a prompt would be 499,500 judgments."""
+    started = time.monotonic()
+    rows = client.post("/v1/judge", json={"comparisons": [{}] * 150_000})
+    assert (rows.status_code, time.monotonic() - started < 5) == (422, True) and "at most 256" in rows.text
+    group = client.post("/get_reward", json={"query": [f"p{i}" for i in range(1000)], "prompts": ["p"] * 1000})
+    assert group.status_code == 422 and "at most 64 responses to one prompt, found 1000" in group.text
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])
