@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -136,9 +138,11 @@ class Rows(Collection[dict[str, Any]]):
         return any(row == each for each in self)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, start: int = 0, count: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file from ``start`` on, at most ``count`` of them; those before are not parsed."""
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        chosen = islice(lines, start, None if count is None else start + count)
+        for number, line in enumerate(chosen, start=start + 1):
             try:
                 yield json.loads(line.decode("utf-8"))
             except UnicodeDecodeError as error:
@@ -147,9 +151,28 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise DataError(f"{path}:{number}: not a JSON object ({error.msg})") from error
 
 
+def rows_at(directory: Path, name: str, start: int, count: int) -> list[dict[str, Any]]:
+    """So many of the rows that :func:`read_rows` gives, from ``start`` on: only the files that hold them are read.
+
+    The artifact must be finished: how many rows its files have is counted once in a process.
+    """
+    found: list[dict[str, Any]] = []
+    for path in _files(directory, name):
+        if len(found) == count:
+            break
+        lines = _lines_once(path)
+        if start < lines:
+            found += _rows(path, start, count - len(found))
+        start = max(0, start - lines)
+    return found
+
+
 def _lines(path: Path) -> int:
     with path.open("rb") as lines:
         return sum(1 for _ in lines)
+
+
+_lines_once = cache(_lines)
 
 
 def _files(directory: Path, name: str) -> list[Path]:

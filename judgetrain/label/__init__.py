@@ -1,1 +1,1 @@
-"""From comparisons to training data: the teacher, trees as a stage, labels, examples and preference pairs."""
+"""From comparisons to training data: the teacher, trees as a stage, labels, rewards, examples and preference pairs."""

@@ -128,6 +128,12 @@ class LabelConfig:
         "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",
         choices=("ensemble", "external", "given"),
     )
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the judge that wrote them, beside their vote (docs/rewards.md): probdiff, or a "
+        "glass-box score as softmax_combo; empty: the vote alone. How they are computed is scorer's",
+        active_if=lambda c: c.signals,
+    )
     corrections: SourceConfig = key(
         SourceConfig,
         "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected, as stage correct "

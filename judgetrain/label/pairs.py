@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from judgetrain.artifacts.disk_list import only
@@ -16,6 +16,7 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Guidel
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Messages, Pair, Prompter
 from judgetrain.label.labels import Label, accepts
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.label.significance import Outcomes, above_zero, against_consensus, against_label, better, consensus
 from judgetrain.schema import Verdict
@@ -35,6 +36,7 @@ class PairBuilder:
 
     prompter: Prompter
     config: LabelConfig = field(default_factory=LabelConfig)
+    rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
     by_label: ClassVar[bool] = False
     """The paper's letter: tie labels order criteria and guidelines, and sides may differ in digits alone."""
@@ -52,10 +54,19 @@ class PairBuilder:
             found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, limit))
         pairs: list[Pair] = []
         for level in self.config.levels:
-            candidates = [replace(pair, reward={label.source: label.share}) for pair in found.get(level, [])]
+            candidates = [w for pair in found.get(level, []) if (w := self._with_margin(pair, tree, label))]
             self.skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
             pairs += rng.sample(candidates, min(len(candidates), limit))
         return pairs
+
+    def _with_margin(self, pair: Pair, tree: EvaluationTree, label: Label) -> Pair | None:
+        """The pair with its reward parts and combined margin; None where the signals speak against it."""
+        weighed = self.rewards.of_pair(pair, tree)
+        if weighed is None:
+            self.skipped[f"{pair.level}:low_margin"] += 1
+        else:
+            weighed.reward[label.source] = label.share
+        return weighed
 
     def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion, guideline and order: a judgment that is right against one that is not.

@@ -17,6 +17,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import accepts
 from judgetrain.label.pairs import Apart, PairBuilder, Ranked, of_one_order
+from judgetrain.label.rewards import Rewards
 from judgetrain.schema import Verdict
 
 Preferences = Sequence[tuple[str, str]]
@@ -106,9 +107,9 @@ class PreferredPairBuilder(LabelPairBuilder):
 
 
 def pair_builder(
-    prompter: Prompter, config: LabelConfig, preferred: Mapping[str, Preferences] | None = None
+    prompter: Prompter, config: LabelConfig, rewards: Rewards, preferred: Mapping[str, Preferences] | None = None
 ) -> PairBuilder:
     """What makes the pairs that ``label.rule`` asks for; of an external judge's preferences where there are any."""
     if preferred is not None:
-        return PreferredPairBuilder(prompter, config, preferred=preferred)
-    return (LabelPairBuilder if config.rule == "paper" else PairBuilder)(prompter, config)
+        return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
+    return (LabelPairBuilder if config.rule == "paper" else PairBuilder)(prompter, config, rewards)

@@ -18,6 +18,7 @@ from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
+from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings
 from judgetrain.label.training_data import TrainingData
 
@@ -31,16 +32,18 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
     disagrees, with itself and with the branches, in ``external.json`` and the manifest; where it prefers critiques
     its preferences make the pairs, and the branches' label chooses the SFT examples. With
-    ``label.source=given`` the comparisons' own labels stand in for the branches'.
+    ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.signals``
+    the branches' scores are kept in ``branch-scores-SIGNAL`` shards.
     """
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
+    rewards = branch_rewards(settings, inputs, prompter, out)
     external = config.source == "external"
     asked = external_labels(config, inputs["tree"], settings.seed, out) if external else {}
     by_pair = external and load_external_prompts(config.external)[1] == "preference"
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
     labels = {name: said.label for name, said in asked.items()}
-    data = TrainingData(prompter, config, out.seed, preferred, out.directory)
+    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory)
     by_data = config.source == "given"
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TREE_READS, TreeConfig
@@ -14,6 +14,8 @@ from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set, pr
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
+from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
+from judgetrain.scorers.prompts import revision_prompt
 
 TEACHERS = (
     "choose one: teacher=openai teacher.engine.model=NAME (a model behind an endpoint); teacher=local "
@@ -76,11 +78,14 @@ class LabelSettings(StageSettings):
     criteria: int = at("tree.criteria")
     reference: bool = at("tree.reference")
     prompts: str = at("prompts", content=in_place(prompt_path))
+    scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES, active_if=lambda settings: settings.label.signals)
     dialogues: DialoguesConfig | None = at(
         "dialogues",
         only=OF_QUERIES,
         active_if=lambda settings: settings.label.corrections.path and settings.dialogues.decontaminate,
     )
+    base: ModelConfig | None = at("train.base", in_fingerprint=False, active_if=lambda settings: settings.label.signals)
+    """How the judge that grew the trees is loaded, where its own branches are scored."""
     judgments: int = at("tree.judgments", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
@@ -160,6 +165,12 @@ def _check_label(settings: LabelSettings) -> None:
         from judgetrain.data.given import check_labelled
 
         check_labelled(settings.sources, settings.responses)
+    if labels.signals:
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+
+        check_scorers(labels.signals, OF_RESPONSES, "label.signals")
+        assert settings.scorer is not None
+        revision_prompt(settings.scorer.prompts, settings.scorer.revision_prompt)
 
 
 TEACHER = Stage(
@@ -185,7 +196,7 @@ LABEL = Stage(
     name="label",
     settings=LabelSettings,
     code="judgetrain.label.stage:run",
-    inputs=needs("tree"),
+    inputs=lambda settings: ("tree", "initial") if settings.label.signals else ("tree",),
     parts={"examples": _of_examples},
     check=_check_label,
     estimate="judgetrain.label.estimate:external",

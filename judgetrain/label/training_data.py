@@ -17,6 +17,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
 from judgetrain.label.paper_pairs import Preferences, pair_builder
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import in_both_orders, leanings
 from judgetrain.schema import ORDERS
 
@@ -27,6 +28,7 @@ class TrainingData:
     Args:
         prompter: renders the judge's prompts.
         config: how trees are labelled, and how much is taken from each.
+        rewards: the branches' scores.
         seed: what is drawn for a tree depends on it and on the comparison's id.
         preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
         place: the directory of the temporary files that hold examples and pairs.
@@ -36,12 +38,13 @@ class TrainingData:
         self,
         prompter: Prompter,
         config: LabelConfig | None = None,
+        rewards: Rewards | None = None,
         seed: int = 0,
         preferred: Mapping[str, Preferences] | None = None,
         place: Path | None = None,
     ) -> None:
-        self.prompter, self.config = prompter, config or LabelConfig()
-        self.pair_builder, self.seed = pair_builder(prompter, self.config, preferred), seed
+        self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
+        self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred), seed
         self.sft: DiskList[dict[str, Any]] = DiskList(dict, dict, place)
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
@@ -58,7 +61,7 @@ class TrainingData:
         branches = prune(tree)
         self._failures.update(tree.failures)
         ensemble = ensemble_label(tree, self.config)
-        label = given or ensemble
+        label = given or self.rewards.break_tie(tree, ensemble)
         known = {
             "ensemble_verdict": ensemble.verdict,
             "truth": tree.comparison.label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from judgetrain.engines.config import ModelConfig, SamplingConfig
@@ -32,6 +32,10 @@ class ScorerConfig:
     def gpus(self) -> int:
         """How many GPUs one copy of the model runs on, where there are any."""
         return self.model.gpus
+
+
+OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name != "model")
+"""How branches are scored: under the judge itself."""
 
 
 @dataclass

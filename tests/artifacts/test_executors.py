@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Done, Executor, Work, done
-from judgetrain.artifacts.shards import markers_of, read_rows
+from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import UnansweredError
@@ -117,3 +117,12 @@ def test_unanswered_shards_are_left_and_the_others_finished(tmp_path: Path) -> N
     with pytest.raises(UnansweredError, match="4 requests were given up"):
         out.sharded("rows", ROWS, SIZE, process, spread=True)
     assert len(markers_of(out.directory, "rows")) == 8
+
+
+def test_rows_at_gives_what_all_rows_have_at_that_place(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(23), 5, lambda index, items: ShardResult([{"item": i} for i in items], len(items)))
+    every = list(read_rows(out.directory, "rows"))
+    for start in range(25):
+        for count in (0, 1, 5, 11, 40):
+            assert rows_at(out.directory, "rows", start, count) == every[start : start + count]

@@ -27,6 +27,7 @@ STAGES = {
     "cluster": (),
     "teacher": (),
     "tree": (),
+    "label": ("reward=both",),
     "reference": (),
     "rl": (
         "rl={labels: start, num_generations: 2, max_steps: 1}",

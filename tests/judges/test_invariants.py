@@ -35,6 +35,7 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
+from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
@@ -75,8 +76,13 @@ def shuffled(tree: EvaluationTree, rng: random.Random) -> EvaluationTree:
     return replace(tree, criteria=tuple(replace(c, guidelines=mixed(c.guidelines)) for c in mixed(tree.criteria)))
 
 
-def learned(tree: EvaluationTree) -> TrainingData:
-    data = TrainingData(Prompter(load_prompt_set("compact"), len(tree.criteria)), CONFIG)
+def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
+    nodes = sorted([j.id for _, _, j in tree.judgments()] + [g.id for c in tree.criteria for g in c.guidelines])
+    return Rewards({"softmax_var": percentiles({node: rng.random() for node in nodes})})
+
+
+def learned(tree: EvaluationTree, given: Rewards) -> TrainingData:
+    data = TrainingData(Prompter(load_prompt_set("compact"), len(tree.criteria)), CONFIG, given)
     data.add(tree)
     return data
 
@@ -88,15 +94,17 @@ def lessons(data: TrainingData) -> Counter[str]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(TREES)
-def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_it_is(tree: EvaluationTree) -> None:
-    other = exchanged(tree)
+@given(TREES, st.integers(0, 99))
+def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_it_is(
+    tree: EvaluationTree, seed: int
+) -> None:
+    other, scores = exchanged(tree), rewards(tree, random.Random(seed))
     assert {j.id: j.verdict and mirror(j.verdict) for _, _, j in tree.judgments()} == {
         j.id: j.verdict for _, _, j in other.judgments()
     }
     first, second = prune(tree), prune(other)
     assert {k: b.reason for k, b in first.items()} == {k: b.reason for k, b in second.items()}
-    here, there = learned(tree), learned(other)
+    here, there = learned(tree, scores), learned(other, scores)
     verdict = here.labels[0]["verdict"]
     assert there.labels[0]["verdict"] == (verdict and mirror(verdict))
     assert here.labels[0]["share"] == there.labels[0]["share"]
@@ -110,10 +118,10 @@ def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_i
 @settings(max_examples=40, deadline=None)
 @given(TREES, st.randoms(use_true_random=False))
 def test_the_order_of_branches_changes_nothing(tree: EvaluationTree, rng: random.Random) -> None:
-    other = shuffled(tree, rng)
+    other, scores = shuffled(tree, rng), rewards(tree, rng)
     assert ensemble_label(other, CONFIG) == ensemble_label(tree, CONFIG)
     assert {k: b.reason for k, b in prune(other).items()} == {k: b.reason for k, b in prune(tree).items()}
-    here, there = learned(tree), learned(other)
+    here, there = learned(tree, scores), learned(other, scores)
     assert here.labels == there.labels
     assert lessons(here) == lessons(there)
 

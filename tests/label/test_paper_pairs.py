@@ -17,6 +17,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.paper_pairs import LabelPairBuilder, PreferredPairBuilder, pair_builder
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.options import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
@@ -161,7 +162,7 @@ def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
     """Under the first guideline B is preferred to A, against the label; under the second criterion A is."""
     tree = tree_of(("ABAA", "BBAA"), ("AAAB",), ("tttt",))
     preferred = {tree.comparison.id: [("d0/c0/g0/1", "d0/c0/g0/0"), ("d0/c1/g0/2", "d0/c1/g0/3")]}
-    builder = pair_builder(PROMPTER, LabelConfig(), preferred)
+    builder = pair_builder(PROMPTER, LabelConfig(), Rewards(), preferred)
     assert isinstance(builder, PreferredPairBuilder)
     label = ensemble_label(tree, LabelConfig())
     assert label.verdict == "A"

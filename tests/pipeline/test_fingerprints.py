@@ -75,6 +75,7 @@ def downstream(config: Config, stages: set[str]) -> set[str]:
 LISTED = "evaluate.methods=[sft,'pairwise:external','pointwise:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
+SIGNALS = "label.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "judgment_tokens=50", "score=expected", "constrained=true", "rubric=first")
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
@@ -128,7 +129,9 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
     ([], "label.rule=paper", {"label"}),
     (["label.source=given"], "label.rule=paper", {"label"}),
+    ([], SIGNALS, {"label"}),
     ([], "scorer.revision_prompt=simple", {"selfeval", "studies"}),
+    (["label.signals=[softmax_combo]"], "scorer.revision_prompt=simple", {"label", "selfeval", "studies"}),
     (["evaluate.methods=[random]"], "scorer.max_new_tokens=5", {"selfeval", "studies"}),
     (["evaluate.methods=['scorer:sentprob']"], "scorer.max_new_tokens=5", {"evaluate", "selfeval", "studies"}),
     ([f"train.{s}.global_accumulation_steps=2" for s in ("initial", "sft", "dpo")], "train.distributed=ddp", set()),
@@ -186,7 +189,7 @@ SCORER_PROMPTS = Path(scorer_prompts.__file__).parent / "prompt_sets" / "default
 FILES: list[tuple[str, Path, list[str], set[str]]] = [
     ("prompts", prompt_file("compact"), [], {"teacher", "initial", "tree", "label"}),
     ("scorer.prompts", SCORER_PROMPTS, [], {"selfeval", "studies"}),
-    ("scorer.prompts", SCORER_PROMPTS, [], {"selfeval", "studies"}),
+    ("scorer.prompts", SCORER_PROMPTS, [SIGNALS], {"label", "selfeval", "studies"}),
     ("evaluate.pairwise.prompts", prompt_file("pairwise"), [], set()),
     ("evaluate.pairwise.prompts", prompt_file("pairwise"), [LISTED], {"evaluate"}),
     ("correct.prompts", prompt_file("correction"), [], {"correct"}),

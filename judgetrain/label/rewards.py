@@ -1,0 +1,214 @@
+"""Auxiliary rewards: the mean of the branches' vote and of their scores under the judge that wrote them.
+
+A score (ProbDiff, glass-box) counts as its percentile, from 0 to 1, among all texts of its level. What has no score
+counts in no mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.labels import Label
+from judgetrain.label.stages import LabelSettings
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.estimator import Scores, Value
+from judgetrain.scorers.methods import assemble, better, groups, score
+from judgetrain.scorers.stages import load_scorer
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+ENSEMBLE = "ensemble"
+Parts = dict[str, float | None]
+"""A reward's parts by signal; None where there is no score."""
+
+
+def mean_of(parts: Parts) -> float | None:
+    """The mean of the parts that are there; None if there are none."""
+    known = [part for part in parts.values() if part is not None]
+    return fmean(known) if known else None
+
+
+def percentiles(scores: Mapping[str, float]) -> dict[str, float]:
+    """Each score's percentile among all: the share of scores below it, equal ones counting half. Mean 0.5."""
+    from scipy import stats
+
+    ranks = stats.rankdata(list(scores.values())) if scores else np.zeros(0)
+    return {node: float(rank - 0.5) / len(scores) for node, rank in zip(scores, ranks, strict=True)}
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """The signals of nodes.
+
+    ``scores``: by signal, the percentile of each judgment and guideline by its id. Without signals the vote alone
+    counts.
+    """
+
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def of_nodes(self, nodes: Iterable[str], share: float | None = None) -> Parts:
+        """The parts of one node, or their means over several; ``share`` is the vote's part."""
+        ids = list(nodes)
+        means: Parts = {ENSEMBLE: share}
+        for signal, found in self.scores.items():
+            known = [found[i] for i in ids if i in found]
+            means[signal] = fmean(known) if known else None
+        return means
+
+    def of_pair(self, pair: Pair, tree: EvaluationTree) -> Pair | None:
+        """The pair with its margin: the mean of the branches' margin and of each signal's difference.
+
+        That is the percentile of the chosen node minus that of the rejected one, from -1 to 1; of criteria lists, of
+        the judgments under their first criteria. ``reward`` keeps all parts. None where the signals speak against it.
+        """
+        if not self.scores:
+            return pair
+        chosen, rejected = (self._behind(side[0], tree) for side in (pair.chosen_nodes, pair.rejected_nodes))
+        parts: Parts = {ENSEMBLE: pair.margin}
+        for signal in self.scores:
+            first, second = chosen[signal], rejected[signal]
+            parts[signal] = None if first is None or second is None else first - second
+        margin = mean_of(parts)
+        if margin is None or margin < 0:
+            return None
+        known = {s: p for s, p in parts.items() if p is not None and s != ENSEMBLE}
+        return replace(pair, margin=margin, reward=pair.reward | {"branches": pair.margin} | known)
+
+    def _behind(self, node: str, tree: EvaluationTree) -> Parts:
+        below = next((c.judgments for c in tree.criteria if c.id == node), None)
+        return self.of_nodes([node] if below is None else [j.id for j in below])
+
+    def break_tie(self, tree: EvaluationTree, label: Label) -> Label:
+        """The label; where as many branches say A as B, that of the side with the larger mean score of its branches.
+
+        A tie stays one where the means are equal or unknown.
+        """
+        equal = label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0
+        if not (self.scores and equal):
+            return label
+        sides: dict[str, list[float]] = {"A": [], "B": []}
+        for _, _, judgment in tree.judgments():
+            reward = mean_of(self.of_nodes([judgment.id]))
+            if judgment.verdict in sides and reward is not None:
+                sides[judgment.verdict].append(reward)
+        first, second = (fmean(found) if found else None for found in sides.values())
+        if first is None or second is None or first == second:
+            return label
+        return replace(label, verdict="A" if first > second else "B", source="reward")
+
+
+ROWS = "branch-scores"
+"""The shards that hold the scores: ``branch-scores-SIGNAL``."""
+SHARD = 8
+"""Trees scored together: a tree has a hundred texts; the unit of resume."""
+
+
+Node = tuple[str, str, Sample]
+"""The id and level of a text to be scored, and the text with the prompt that the judge wrote it for."""
+
+
+def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
+    """The guidelines of a tree, and its readable judgments."""
+    for criterion, guideline in tree.guidelines():
+        prompt = prompter.guideline(tree.comparison, criterion.text)
+        yield guideline.id, "guideline", Sample(tuple(prompt), guideline.text.strip())
+        for judgment in guideline.judgments:
+            if judgment.verdict is not None:
+                shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                yield judgment.id, "judgment", Sample(tuple(shown), judgment.text.strip())
+
+
+def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
+    """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
+
+    The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
+    are computed is ``scorer``'s, but for references, which branches have none of.
+    """
+    settings, base, signals = stage.scorer, stage.base, stage.label.signals
+    if settings is None or base is None:
+        return Rewards()
+    judge = ModelConfig(
+        path=str(inputs["initial"] / "model"),
+        dtype=base.dtype,
+        attn_implementation=base.attn_implementation,
+        gpus=settings.gpus,
+    )
+    trees = inputs["tree"]
+    with loaded_once(lambda: load_scorer(judge)) as scorer:
+        for signal in signals:
+
+            def process(index: int, places: Sequence[int], signal: str = signal) -> ShardResult:
+                found = map(EvaluationTree.from_row, rows_at(trees, "trees", places[0], len(places)))
+                nodes = [node for tree in found for node in nodes_of(tree, prompter)]
+                return _shard(nodes, _names(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+
+            places = range(count_rows(trees, "trees"))
+            out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
+    return Rewards(_percentiles(read_scores(out.directory), signals))
+
+
+def read_scores(directory: Path) -> list[dict[str, Any]]:
+    """The scored nodes of a labelling (``node``, ``level``, and each score or why there is none), of all signals."""
+    merged: dict[str, dict[str, Any]] = {}
+    for shards in sorted({path.name.rsplit("-", 3)[0] for path in directory.glob(f"{ROWS}-*-of-*.jsonl")}):
+        for row in read_rows(directory, shards):
+            merged.setdefault(row["node"], {}).update(row)
+    return list(merged.values())
+
+
+def _names(method: str) -> list[str]:
+    """The scores that a signal is computed from."""
+    return [name for members in groups([method]).values() for name in members]
+
+
+def _shard(
+    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerConfig, seed: int
+) -> ShardResult:
+    """The scores of nodes; equal texts after equal prompts are scored once."""
+    samples = {repr(sample): sample for _, _, sample in nodes}
+    places = {key: place for place, key in enumerate(samples)}
+    before = scorer.usage
+    found = score(scorer, list(samples.values()), names, settings, seed)
+    usage = scorer.usage - before
+    rows = [
+        {"node": node, "level": level, **{name: _plain(found[name].values[places[repr(sample)]]) for name in names}}
+        for node, level, sample in nodes
+    ]
+    gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
+    return ShardResult(rows, 0, gone, **tokens_of([usage]), counts_out=0)
+
+
+def _plain(value: Value) -> float | str:
+    return value.reason if isinstance(value, Unscored) else value
+
+
+def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> dict[str, dict[str, float]]:
+    """By signal, the percentile of each node among the nodes of its level."""
+    levels: dict[str, list[Mapping[str, Any]]] = {}
+    for row in scored:
+        levels.setdefault(row["level"], []).append(row)
+    result: dict[str, dict[str, float]] = {signal: {} for signal in signals}
+    for rows in levels.values():
+        for signal in signals:
+            parts = {}
+            for name in _names(signal):
+                values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
+                parts[name] = Scores(name, values, better(name))
+            oriented = assemble(parts, signal).oriented
+            result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
+    return result
