@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -199,3 +201,21 @@ def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
     assert len(list(read_rows(out.directory, "sample"))) == 7
     with pytest.raises(ConfigError, match=r"cluster\.n_clusters=13: there are only 12 dialogues"):
         run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
+
+
+def test_of_a_text_longer_than_the_encoder_reads_both_ends_count(tmp_path: Path) -> None:
+    """A tokenizer.json may cut and pad; an encoder with a limit of its own gets the two ends of a text."""
+    cut = tmp_path / "cut"
+    shutil.copytree(WORLD_BASE, cut)
+    own = json.loads((cut / "tokenizer.json").read_text())
+    own["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    (cut / "tokenizer.json").write_text(json.dumps(own))
+    texts = ["the cat reads a book for my sister and gives a clear example of it", "?"]
+    whole, read = Encoder(ClusterConfig(encoder="static:world")), Encoder(ClusterConfig(encoder=f"static:{cut}"))
+    assert np.array_equal(whole(texts), read(texts))
+    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    read._model = SimpleNamespace(max_seq_length=12, tokenizer=tokenizer)  # type: ignore[assignment]
+    words = [f"{word} a book" for word in ("the cat", *["reads"] * 40, "my sister")]
+    ends = read._ends(" ".join(words))
+    assert ends.startswith("the cat a book") and ends.endswith("my sister a book")
+    assert len(tokenizer(ends, add_special_tokens=False)["input_ids"]) <= 12 and read._ends("?") == "?"

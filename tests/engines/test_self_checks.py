@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, MambaConfig, MambaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    BloomForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
@@ -74,7 +81,13 @@ def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatc
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="type 'mamba' carries its state in its own way"):
         check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
-    with pytest.raises(EngineError, match="what the mamba model says step by step"):
+    with pytest.raises(EngineError, match="the mamba model says step by step"):
+        engine_at(tmp_path)
+    bloom = BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_layer=1, n_head=4)
+    BloomForCausalLM(bloom).save_pretrained(tmp_path)  # which makes its positions of a mask of its own shape
+    with pytest.raises(
+        EngineError, match=r"the bloom model fails step by step \(ValueError: .* cannot be decoded here"
+    ):
         engine_at(tmp_path)
     whole = row_cache.RowLayer.update
 

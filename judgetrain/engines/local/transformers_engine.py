@@ -75,13 +75,22 @@ class TransformersEngine:
         if max(map(len, prompts)) + STEPS >= self.max_context:
             return
         asked = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
-        apart = self._decoder.departure([self._row(ids, asked, i, i) for i, ids in enumerate(prompts)], STEPS)
-        if apart > (allowed := DEPARTURE[self.model.dtype is torch.float32]):
-            raise EngineError(
-                f"{self.name}: what the {self.model.config.model_type} model says step by step is {apart:.3g} nats "
-                f"from what it says of the whole text (at most {allowed:g}): it cannot be decoded here; take another "
-                "model, another attn_implementation, or engine.type=vllm"
-            )
+        allowed = DEPARTURE[self.model.dtype is torch.float32]
+        try:
+            apart = self._decoder.departure([self._row(ids, asked, i, i) for i, ids in enumerate(prompts)], STEPS)
+        except torch.OutOfMemoryError:
+            raise
+        except (ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError) as error:
+            cause: Exception | None = error
+            what = f"fails step by step ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        else:
+            if apart <= allowed:
+                return
+            what, cause = f"says step by step what is {apart:.3g} nats (at most {allowed:g}) from a plain pass", None
+        raise EngineError(
+            f"{self.name}: the {self.model.config.model_type} model {what}: it cannot be decoded here; take another "
+            "model, another attn_implementation, or engine.type=vllm"
+        ) from cause
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order. Does not touch torch's random state.
