@@ -26,7 +26,8 @@ def check_package(module: str, because: str, extra: str | None = None) -> None:
     """
     if importlib.util.find_spec(module) is None:
         name = module.replace("_", "-")
-        wanted = f"'judgetrain[{extra}]'" if extra else name
+        alone = f"{name} --no-build-isolation" if module == "flash_attn" else name  # its build reads torch's version
+        wanted = f"'judgetrain[{extra}]'" if extra else alone
         raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
 
 

@@ -34,7 +34,7 @@ LOCAL = (TransformersEngineConfig, VllmEngineConfig)
         (TransformersEngineConfig(model=ModelConfig(path="package:not-there")), "pip install not-there"),
         (
             TransformersEngineConfig(model=ModelConfig(path="a/b", attn_implementation="flash_attention_2")),
-            r"e\.model\.attn_implementation=flash_attention_2: the package flash-attn is not installed",
+            r"e\.model\.attn_implementation=flash_attention_2: the package flash-attn is .* --no-build-isolation",
         ),
         (VllmEngineConfig(model=ModelConfig(path="world")), r"e\.type=vllm: the package vllm is not installed"),
         (OpenAIEngineConfig(), r"e\.model is empty: for type openai it is the model's name at the server"),

@@ -12,7 +12,6 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Engine, Request, Sampling
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.probdiff import average
-from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
 from judgetrain.scorers.results import TokenStatistics
 
 if TYPE_CHECKING:
@@ -28,16 +27,16 @@ def repeated_answers(
     times: int,
     sampling: Sampling,
     *,
-    wording: ScorerPrompts | None = None,
+    again: str,
     seed: int = 0,
 ) -> tuple[list[list[str]], list[Completion]]:
     """Each prompt's answers, ``[prompts][times]``: the first, then those after being asked for the same once more.
 
     Beside them all completions, which say what they cost.
 
-    An answer that the engine does not give is an empty text, and ends that prompt's repetitions.
+    ``again``: the words that ask. An answer that the engine does not give is an empty text, and ends that prompt's
+    repetitions.
     """
-    again = (wording or load_scorer_prompts()).again
     chats: list[Messages] = [tuple(prompt) for prompt in prompts]
     answers: list[list[str]] = [[] for _ in prompts]
     every: list[Completion] = []

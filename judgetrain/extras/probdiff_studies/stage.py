@@ -117,11 +117,11 @@ def _answers(
     spread: bool = True,
 ) -> None:
     """Every prompt's repeated answers, as ``answers`` shards."""
-    wording = load_scorer_prompts(settings.scorer.prompts)
+    again = load_scorer_prompts(settings.scorer.prompts).again
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         chats, seed = [_messages(d) for d in items], out.shard_seed(index)
-        done, written = measures.repeated_answers(model(), chats, TIMES, SAMPLING, wording=wording, seed=seed)
+        done, written = measures.repeated_answers(model(), chats, TIMES, SAMPLING, again=again, seed=seed)
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
         missing = {"no_answer": sum(not all(answers) for answers in done)}
         return ShardResult(rows, len(rows), missing, **tokens_of(written))
