@@ -74,9 +74,14 @@ def test_of_a_local_model_the_content_counts_and_not_where_it_lies(kind: Any, tm
 
 def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     here = OpenAIEngineConfig(model="m")
-    there = OpenAIEngineConfig(model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1)
+    there = OpenAIEngineConfig(model="m", name="n", api_key_env="K", concurrency=1)
     assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
-    assert plain(here) != plain(OpenAIEngineConfig(model="m", keep_errors=True)), "this one changes what is written"
+    for change in (
+        {"keep_errors": True},
+        {"base_url": "http://elsewhere/v1"},
+        {"extra_body": {"reasoning_effort": "low"}},
+    ):
+        assert plain(here) != plain(OpenAIEngineConfig(model="m", **change)), "these change what is written"
     assert plain(TransformersEngineConfig(batch_size=1)) == plain(TransformersEngineConfig())
     assert plain(WorldEngineConfig(error_rate=0.2)) != plain(WorldEngineConfig())
 
