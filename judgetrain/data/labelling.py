@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.rows import RowError, majority
+from judgetrain.data.rows import RowError, majority, said_in
 
 QUESTION = "label"
 """The question that is asked of every comparison (stage label_queue)."""
@@ -64,9 +64,8 @@ def preference(row: Any) -> Any:
     prompt, sides = row.get("prompt"), [row.get("chosen"), row.get("rejected")]
     if prompt is None and isinstance(sides[0], list):
         prompt = sides[0][:-1]
-    ends = [side[-1] if isinstance(side, list) and side else side for side in sides]
-    texts = [end.get("content") if isinstance(end, Mapping) else end for end in ends]
-    if not all(isinstance(text, str) for text in texts):
+    texts = [text for text in map(said_in, sides) if text is not None]
+    if len(texts) < len(sides):
         return row
     swapped = bool(derive_seed("side", *texts) % 2)
     asked = {"messages": prompt} if isinstance(prompt, list) else {"prompt": prompt}

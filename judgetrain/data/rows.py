@@ -49,6 +49,13 @@ DEFAULT_FIELDS = {
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
 
 
+def said_in(response: Any) -> str | None:
+    """The text of a response, also of a conversation that ends with it (UltraFeedback, TRL); None of what is none."""
+    if isinstance(response, list) and response and isinstance(response[-1], Mapping):
+        response = response[-1].get("content")
+    return response if isinstance(response, str) else None
+
+
 class RowError(ValueError):
     """A row that cannot be used; ``reason`` is short and countable, the message says what was expected.
 

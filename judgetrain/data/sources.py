@@ -140,21 +140,23 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
 def _of_file(path: Path, rejects: Rejects) -> Iterator[_Row]:
     """The rows of a file, in whatever form they are."""
     form = readers.form_of(path)
-    if form == "table":
-        yield from _csv(path, rejects)
-    elif form == "lines":
+    if form == "lines":
         yield from _jsonl(path, rejects)
-    else:
-        plain = {"parquet": readers.parquet, "parlai": readers.parlai, "array": readers.json_array}
-        yield from ((place, row, str(row)) for place, row in plain[form](path))
-
-
-def _csv(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    for place, row in readers.table(path):
-        if isinstance(row, str):
+        return
+    for place, row in FORMS[form](path):
+        if form == "table" and isinstance(row, str):
             rejects.add(place, "wrong_cells", row, "")
         else:
             yield place, row, str(row)
+
+
+FORMS: Mapping[str, Callable[[Path], Iterator[readers.Row]]] = {
+    "parquet": readers.parquet,
+    "parlai": readers.parlai,
+    "array": readers.json_array,
+    "table": readers.table,
+}
+"""Readers by a file's form; the rows of JSON lines are rejected one by one."""
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:

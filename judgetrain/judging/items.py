@@ -73,15 +73,8 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     if not found:
         raise DataError(f"{KEY}.path={source.path}: there is no row; expected a comparison a line")
     if all(item.failure for item in found):
-        told = (
-            f"{KEY}.path={source.path}: none of the {len(found)} rows holds a comparison; the first: {found[0].failure}"
-        )
-        if all(str(item.failure).startswith("not_json:") for item in found):
-            told += (
-                "; give JSON lines, or a name that ends in .csv, .tsv, .parquet or .txt (ParlAI), by which other forms "
-                "are told"
-            )
-        raise DataError(told)
+        told = f"none of the {len(found)} rows holds a comparison; the first: {found[0].failure}"
+        raise DataError(f"{KEY}.path={source.path}: {told}")
     return found
 
 

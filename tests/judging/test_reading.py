@@ -87,7 +87,7 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
 
 def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
     (path := tmp_path / "a.dat").write_text("why\nhow\n")
-    with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: .* name that ends in \.csv"):
+    with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: expected a JSON object"):
         of(path)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowError, RowReader, label_text
+from judgetrain.data.rows import RowError, RowReader, label_text, said_in
 from judgetrain.data.sources import read
 from judgetrain.schema import Comparison, Verdict, mirror
 
@@ -150,7 +150,7 @@ class CaseReader:
     def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
         local, _ = self.identity(row, number)
         sides = {name: self.adapter.value(row, name) for name in ("chosen", "rejected")}
-        lists = {name: [_said(value)] if _is_text(value) else value for name, value in sides.items()}
+        lists = {name: value if (said := said_in(value)) is None else [said] for name, value in sides.items()}
         for name, texts in lists.items():
             if not isinstance(texts, Sequence) or not texts or not all(isinstance(t, str) for t in texts):
                 raise RowError(
@@ -224,15 +224,6 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
     for _ in read(source, f"{key}.answers", take):
         pass
     return found
-
-
-def _is_text(value: Any) -> bool:
-    """Whether a side is one response: a text, or a conversation that ends with it (UltraFeedback)."""
-    return isinstance(value, str) or (isinstance(value, list) and bool(value) and isinstance(value[-1], Mapping))
-
-
-def _said(value: Any) -> Any:
-    return value if isinstance(value, str) else value[-1].get("content")
 
 
 def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
