@@ -142,8 +142,8 @@ def complete(
     if group.deepspeed:
         forget_deepspeed()
     if group.leads:
-        if said:
-            check_saved(out.path(TEMPORARY), job.start, tokenizer, job.probes, said, allowed)
+        if said and (left := check_saved(out.path(TEMPORARY), job.start, tokenizer, job.probes, said, allowed)):
+            out.log(f"{out.stage}: {left}")
         out.path(TEMPORARY).replace(out.path("model"))
         shutil.rmtree(checkpoints, ignore_errors=True)
 

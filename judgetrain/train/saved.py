@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,10 +44,13 @@ def check_saved(
     rows: Sequence[Sequence[int]],
     said: Sequence[float],
     allowed: float,
-) -> None:
+) -> str:
     """Load the judge of a directory again and compare it with what the one in memory ``said`` of ``rows``.
 
     On the CPU and in float32, since training still holds the GPUs.
+
+    Returns:
+        Why its weights were not compared, where the memory has no room for them a second time; else nothing.
 
     Raises:
         TrainingError: they are more than ``allowed`` nats a token apart, or it is prompted or ended otherwise.
@@ -63,6 +67,10 @@ def check_saved(
             f"{directory}: the tokenizer that was written reads texts, or ends answers, otherwise than the one trained "
             "with; the checkpoints are kept"
         )
+    size = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 4 * size > memory:  # float32 may take twice what is written, and training still holds its own
+        return f"weights of {size / 1e9:.3g} GB are not loaded again to be compared, in {memory / 1e9:.3g} GB of memory"
     for there, here in zip(logprobs(load_model(config, "cpu"), rows), said, strict=True):
         if not abs(there - here) <= allowed:
             raise TrainingError(
@@ -70,6 +78,7 @@ def check_saved(
                 f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {allowed:g} apart); the "
                 "checkpoints are kept"
             )
+    return ""
 
 
 def neutral_generation(start: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> GenerationConfig:

@@ -81,12 +81,16 @@ def test_a_judge_that_is_written_otherwise_than_trained_is_refused(
     assert run_initial(tmp_path, config(max_steps=2), sft_rows(8)).path("model").exists()
 
 
-def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, monkeypatch: pytest.MonkeyPatch) -> None:
     start, judge = ModelConfig(path="world"), initial.path("model")
     tokenizer = load_tokenizer(start)
     rows = [tokenizer("the cat reads")["input_ids"]]
     here = saved.logprobs(load_model(start.at(judge)), rows)
-    saved.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+    assert not saved.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+    monkeypatch.setattr(saved.os, "sysconf", lambda name: 1000)
+    assert "are not loaded again to be compared, in 0.001 GB of memory" in saved.check_saved(
+        judge, start, tokenizer, rows, here, 1e-3
+    )
     tokenizer.chat_template = "other"
     with pytest.raises(TrainingError, match="the tokenizer that was written reads texts, or ends answers, otherwise"):
         saved.check_saved(judge, start, tokenizer, rows, here, 1e-3)
