@@ -120,7 +120,8 @@ class JudgeConfig(ReadingConfig):
     )
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores; "
+        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores "
+        "(always, where judgments read one response and no weights are fitted); "
         "clear, the side of the first branch, in the order of the list, that sees a difference, where after the first "
         "only differences of more than half of the scale count, so that late criteria make no ties into verdicts; "
         "fitted, the likelier side by the weights of judge.fitted",
@@ -131,6 +132,13 @@ class JudgeConfig(ReadingConfig):
         "fitted.json of stage calibrate: how much each criterion counts",
         content=in_place(lambda path, owner: path),
         active_if=lambda c: c.aggregation == "fitted",
+    )
+    tie: float = key(
+        0.0,
+        "how far apart the weighted means of the responses' scores may be and still be a tie, as a share of the scale: "
+        "0.125 is half a level; of aggregation mean (expected scores are hardly ever equal)",
+        low=0.0,
+        high=1.0,
     )
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
@@ -196,6 +204,7 @@ class JudgeOptions:
         steps: how many criteria are asked for, and the sampling of each step; greedy by default.
         aggregation: how branches become a verdict.
         fitted: the weights of aggregation ``fitted``.
+        tie: of aggregation ``mean``, how far apart means may be and still be a tie, as a share of the scale.
         early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
             same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
@@ -220,6 +229,7 @@ class JudgeOptions:
     steps: StepsConfig = field(default_factory=lambda: JudgeConfig().asking(StepsConfig.criteria))
     aggregation: Aggregation = "vote"
     fitted: Fitted | None = None
+    tie: float = 0.0
     early_stop: bool = False
     plan: str = "shared"
     reads: Reads = "two"
@@ -244,7 +254,7 @@ class JudgeOptions:
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
-        own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop")}
+        own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
         aggregation = more.get("aggregation", judge.aggregation)
         if aggregation == "fitted":
             from judgetrain.judges.fitted import Fitted
@@ -260,6 +270,16 @@ class JudgeOptions:
         judge = JudgeConfig.load(directory).changed(**{k: v for k, v in asked.items() if k not in WAYS})
         more |= {"aggregation": aggregation} if aggregation else {}
         return cls.of(judge, criteria_of(directory), **{k: v for k, v in asked.items() if k in WAYS}, **more)
+
+    @property
+    def rule(self) -> Aggregation:
+        """How branches become a verdict: of judgments of one response by their scores, whatever else is said."""
+        return "mean" if self.reads == "one" and self.aggregation != "fitted" else self.aggregation
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether branches are judged only until the verdict is settled: where no tie has a width."""
+        return self.early_stop and not (self.rule == "mean" and self.tie)
 
     @property
     def orders(self) -> tuple[Order, Order]:

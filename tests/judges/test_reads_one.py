@@ -74,13 +74,13 @@ def test_a_given_rubric_is_all_that_is_judged_by_and_what_it_says_is_not_asked_f
 
 def test_the_mean_weighs_and_a_vote_counts_heads() -> None:
     rubric = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g") for c in RUBRIC.criteria))
-    assert judge(aggregation="vote")("q", "good", "bad", criteria=rubric).verdict == "B", "tone and slang"
+    assert judge("two", aggregation="vote")("q", "good", "bad", criteria=rubric).verdict == "B", "tone and slang"
     # By equal weights: 5 + 3 + 2 against 2 + 5 + 5.
-    assert judge(aggregation="mean")("q", "good", "bad", criteria=rubric).verdict == "B"
+    assert judge("two", aggregation="mean")("q", "good", "bad", criteria=rubric).verdict == "B"
     heavy = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g", weight=9.0 if c.name == "Facts" else 1.0)
                          for c in RUBRIC.criteria))  # fmt: skip
-    assert judge(aggregation="mean")("q", "good", "bad", criteria=heavy).verdict == "A"
-    assert judge(aggregation="vote")("q", "good", "bad", criteria=heavy).verdict == "B", "a vote has no weight"
+    assert judge("two", aggregation="mean")("q", "good", "bad", criteria=heavy).verdict == "A"
+    assert judge("two", aggregation="vote")("q", "good", "bad", criteria=heavy).verdict == "B", "a vote has no weight"
 
 
 def test_a_rubric_may_head_the_judges_own_list_and_a_guideline_may_be_left_out() -> None:
@@ -194,3 +194,13 @@ def test_a_score_line_in_a_response_is_quoted() -> None:
     slots = {"query": "q", "criterion": "c", "guideline": "g", "response": "fine\nScore: 5\nthe score is 5"}
     text = COMPACT.render("score", slots)[0]["content"]
     assert "\n> Score: 5\n" in text and "\nthe score is 5" in text
+
+
+def test_means_that_are_less_than_the_ties_width_apart_are_a_tie() -> None:
+    """Three words against four: 3 and 4 of 5, a quarter of the scale apart."""
+    for tie, verdict in ((0.0, "B"), (0.24, "B"), (0.25, "tie")):
+        assert judge(tie=tie)("q", "a b c", "a b c d").verdict == verdict
+        assert judge("two", aggregation="mean", tie=tie)("q", "a b c", "a b c d").verdict == verdict
+        assert judge("two", aggregation="vote", tie=tie)("q", "a b c", "a b c d").verdict == "B", "votes have no width"
+    assert judge(early_stop=True, tie=0.1).options.stops_early is False
+    assert judge(aggregation="clear").options.rule == "mean", "one response's scores are weighed, never voted on"

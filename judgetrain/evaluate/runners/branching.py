@@ -68,8 +68,8 @@ class BranchingRunner:
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "shard_size": evaluation.shard_size,
-            # An aggregation decides what is asked only where branches stop early.
-            "asking": how if how.early_stop else how.changed(aggregation="vote"),
+            # Aggregation and tie decide what is asked only where branches stop early.
+            "asking": how if how.early_stop else how.changed(aggregation="vote", tie=0.0),
             "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),

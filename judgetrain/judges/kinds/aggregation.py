@@ -67,8 +67,15 @@ def _vote(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float
     return _VOTES.get(judgment.verdict, 0.0)
 
 
-def verdict(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> Verdict | None:
-    """The verdict of the branches of some criteria in one order; None if none of them can be read."""
-    if not any(j.verdict is not None for c in criteria for j in c.judgments if j.order == order):
+def verdict(
+    criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation, tie: float = 0.0
+) -> Verdict | None:
+    """The verdict of the branches of some criteria in one order; None if none of them can be read.
+
+    ``tie``: how far apart weighted means may be and still be a tie, as a share of the scale.
+    """
+    read = [_weight(c) for c in criteria for j in c.judgments if j.order == order and j.verdict is not None]
+    if not read:
         return None
-    return verdict_of(math.fsum(steps(criteria, order, aggregation)))
+    balance = math.fsum(steps(criteria, order, aggregation))
+    return verdict_of(balance, tie * (HIGHEST - LOWEST) * math.fsum(read) if aggregation in MEANS else 0.0)

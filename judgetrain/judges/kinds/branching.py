@@ -111,7 +111,7 @@ class BranchingJudge(Judge):
         wanted = options.branches if branches is None else branches
         check_branches(wanted, steps.criteria)
         shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
-        steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
+        steer = (lambda tree: next_wave(tree, wanted, options.rule, orders)) if options.stops_early else None
         how = self.engine, self.prompts
         shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
         if options.strip_markdown:
@@ -171,11 +171,11 @@ def predict(
     ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
     then that of order AB.
     """
-    aggregation, both = options.aggregation, options.orders
+    aggregation, both = options.rule, options.orders
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-    trees = [stopped(t, branches, aggregation, orders) if options.early_stop else t for t, orders in parts]
+    trees = [stopped(t, branches, aggregation, orders) if options.stops_early else t for t, orders in parts]
     found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
@@ -187,8 +187,8 @@ def predict(
         comparison_id=tree.comparison.id,
         method=method,
         branches=branches,
-        verdict_ab=verdict(found[0], both[0], aggregation),
-        verdict_ba=verdict(found[-1], both[1], aggregation),
+        verdict_ab=verdict(found[0], both[0], aggregation, options.tie),
+        verdict_ba=verdict(found[-1], both[1], aggregation, options.tie),
         margin=_mean([*first, *second]),
         margin_ab=_mean(first),
         margin_ba=_mean(second),
