@@ -65,8 +65,9 @@ class Criterion:
 
     @property
     def line(self) -> str:
-        """The criterion as a judge lists one: its name, a colon and its text."""
-        return f"{self.name}: {self.text}" if self.name and not self.text.startswith(f"{self.name}:") else self.text
+        """The criterion as a judge lists one, in one line: its name, a colon and its text."""
+        line = f"{self.name}: {self.text}" if self.name and not self.text.startswith(f"{self.name}:") else self.text
+        return " ".join(line.split())
 
     @property
     def stated_guideline(self) -> str | None:
@@ -76,6 +77,11 @@ class Criterion:
         step = (HIGHEST - LOWEST) / (len(self.scale) - 1)
         told = [(LOWEST + i * step, level.text.strip()) for i, level in enumerate(self.scale) if level.text.strip()]
         return "\n".join(f"{score:.2g}: {text}" for score, text in told[::-1]) or None
+
+    def share(self, score: float) -> float:
+        """How much of the criterion's own scale a judge's score is, 0 to 1: levels count what they say."""
+        first, last = self.scale[0].score, self.scale[-1].score
+        return (self.level(score) - first) / (last - first)
 
     def level(self, score: float) -> float:
         """A judge's score on this criterion's own scale: between its levels, as far as the score is between 1 and 5."""

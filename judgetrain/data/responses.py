@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
@@ -97,6 +98,8 @@ def _constructed(
                 labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     made, counts = constructed(kinds, sample, texts, inputs["cluster"], out.seed, labelled)
+    if not responses:  # the good side is the reference: a judge that is shown it would have nothing to learn
+        made = {name: replace(c, dialogue=replace(c.dialogue, reference=None)) for name, c in made.items()}
     facts = dict(sorted(counts.items()))
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")

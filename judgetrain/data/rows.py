@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Any, TypeVar, cast
 
@@ -109,6 +110,8 @@ class RowReader:
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
+        if named == "":  # no column
+            return None
         if named is not None:
             self._used.update([named, named.partition(".")[0], *_PLACE.findall(named)])
             return _column(row, named, field)
@@ -187,7 +190,7 @@ class RowReader:
             RowError: what is missing or wrong.
         """
         row = self._unlisted(row) if isinstance(row, Mapping) else row
-        dialogue = self.dialogue(row, number)
+        dialogue = self._shown(self.dialogue(row, number), row)
         a, b = (self._text(row, f"response_{side}") for side in "ab")
         models = (self._get(row, f"model_{side}") for side in "ab")
         model_a, model_b = ("" if model is None else str(model) for model in models)
@@ -218,7 +221,8 @@ class RowReader:
         Raises:
             RowError: what is missing or wrong.
         """
-        dialogue, listed = self.dialogue(row, number), self._get(row, "responses")
+        dialogue = self._shown(self.dialogue(row, number), row)
+        listed = self._get(row, "responses")
         if isinstance(listed, str) and listed.lstrip().startswith("["):
             listed = _decoded(listed, "responses")
         if listed is None:
@@ -229,6 +233,11 @@ class RowReader:
         if empty := [str(i) for i, text in enumerate(texts, start=1) if not text.strip()]:
             raise RowError("empty_response", f"response {', '.join(empty)} holds no text")
         return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
+
+    def _shown(self, dialogue: Dialogue, row: Mapping[str, Any]) -> Dialogue:
+        """The dialogue with the reference that a judge may be shown: of column ``reference``, or one that is named."""
+        known = "reference" in self._source.fields or row.get("reference") is not None
+        return dialogue if known else replace(dialogue, reference=None)
 
     def rubric(self, row: Mapping[str, Any]) -> Rubric | None:
         """The criteria that a row is to be judged by, where it has some.
@@ -298,6 +307,8 @@ class RowReader:
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
+        if _first(row, "reference") in {name for field, name in self._source.fields.items() if field != "reference"}:
+            return None  # it is another field's column, as a label in a column answer
         value = self._get(row, "reference")
         if self._source.format == "questions" and isinstance(value, list):  # one a question; the last is asked last
             value = value[-1] if value else None

@@ -79,8 +79,13 @@ def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
     import yaml
 
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise ConfigError(f"{key}={path}: there is no such file; give a YAML or JSON file with a list of criteria")
+    try:
+        there = file.is_file()
+    except (OSError, ValueError):  # a text that can be no file's name
+        there = False
+    if not there:
+        told = f"{str(path)[:200]}"
+        raise ConfigError(f"{key}={told}: there is no such file; give a YAML or JSON file with a list of criteria")
     try:
         return rubric_of(yaml.safe_load(file.read_text(encoding="utf-8-sig")))
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -100,10 +105,11 @@ def _decoded(text: str) -> Any:
 
 
 def _criterion(raw: Any) -> Criterion:
-    if isinstance(raw, str):
+    if isinstance(raw, str) and isinstance(raw := _decoded(raw), str):
         return Criterion(text=raw.strip())
     if not isinstance(raw, Mapping):
         raise DataError(f"expected a text or an object, found {type(raw).__name__}")
+    raw = {name: value for name, value in raw.items() if value is not None}  # as Parquet fills what a row lacks
     if unknown := [str(name) for name in raw if name not in _KNOWN]:
         raise DataError(f"unknown column {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
     text = next((name for name in _TEXTS if raw.get(name) is not None), None)
@@ -114,7 +120,7 @@ def _criterion(raw: Any) -> Criterion:
     return Criterion(
         text=_text(raw, text),
         name=_text(raw, "name") or _text(raw, "title"),
-        weight=_number(raw["points"] if "points" in raw else raw.get("weight", 1.0), "weight"),
+        weight=_number(raw.get("points", raw.get("weight", 1.0)), "points" if "points" in raw else "weight"),
         scale=_scale(raw[levels], levels) if levels else _MET if met else SCALE,
         guideline=_text(raw, "guideline") or None,
         source="given",
@@ -139,7 +145,8 @@ def _number(value: Any, name: str) -> float:
 def _scale(raw: Any, name: str) -> tuple[Level, ...]:
     """The levels of a scale: what each counts by its label, or a list of objects that say both; worst or best first."""
     if isinstance(raw, Mapping):
-        raw = [{"label": label, "value": value} for label, value in raw.items()]
+        words = {True: "yes", False: "no"}  # YAML reads these words so
+        raw = [{"label": words.get(label, label), "value": value} for label, value in raw.items()]
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
     found = []

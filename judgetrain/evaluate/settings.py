@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from judgetrain.artifacts.stages import at
 from judgetrain.evaluate.config import EvaluateConfig
@@ -19,6 +20,8 @@ class EvaluateSettings(ModelSettings):
 
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
+
+    own_criteria: ClassVar[bool] = True
 
     @property
     def methods(self) -> Sequence[Method]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, ClassVar, Literal, Protocol, cast, overload
 
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Rubric, Source
@@ -164,6 +164,8 @@ class Judge(Protocol):
     """Compares two responses, both orders asked. A class that inherits from it implements ``compare_all``."""
 
     name: str
+    goes_by_criteria: ClassVar[bool] = False
+    """Whether it judges by criteria, so that they may be given."""
 
     @overload
     def __call__(
@@ -228,12 +230,16 @@ class Judge(Protocol):
         from judgetrain.data.rubrics import given_rubric
 
         rubric = given_rubric(criteria)
+        if rubric is not None and not self.goes_by_criteria:
+            raise ConfigError(f"{self.name} goes by no criteria; judges that branch do")
         if isinstance(response_a, str) and response_b is None:
             group = Candidates.of(cast(Prompt, prompt), [response_a], reference, rubric)
             return self.score_all([group], seed)[0][0]
         if isinstance(response_a, str) and isinstance(response_b, str):
             asked = Comparison.of(cast(Prompt, prompt), response_a, response_b, reference, rubric=rubric)
             return self.compare_all([asked], seed)[0]
+        if reference is not None:
+            raise DataError("a reference is of one prompt: give rows of their own to compare_all")
         given = (prompt, response_a, response_b)
         if any(isinstance(each, str) or not isinstance(each, Sized) for each in given):
             found = ", ".join(type(each).__name__ for each in given)

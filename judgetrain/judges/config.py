@@ -259,7 +259,7 @@ class JudgeOptions:
         if aggregation == "fitted":
             from judgetrain.judges.fitted import Fitted
 
-            own |= {"fitted": Fitted.load(judge.fitted or ""), "early_stop": False}
+            own |= {"fitted": Fitted.load(judge.fitted or "")}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod
@@ -279,7 +279,7 @@ class JudgeOptions:
     @property
     def stops_early(self) -> bool:
         """Whether branches are judged only until the verdict is settled: where no tie has a width."""
-        return self.early_stop and not (self.rule == "mean" and self.tie)
+        return self.early_stop and self.rule != "fitted" and not (self.rule == "mean" and self.tie)
 
     @property
     def orders(self) -> tuple[Order, Order]:

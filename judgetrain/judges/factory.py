@@ -113,7 +113,7 @@ class Models:
         if directory is not None:
             criteria = criteria_of(directory, criteria)
         how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
-        how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric else {}
+        how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric and not settings.own_criteria else {}
         return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
 
     def asking(self, method: Method) -> JudgeConfig:
@@ -266,6 +266,8 @@ def load_judge(
         revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
         place = judge_directory(method.target, revision) if trained else None
         source = _Named(engine, prompts, model, place)
+        if criteria is not None and method.kind != BRANCHING:
+            raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
         if method.kind == BASELINE and asked and method.target in BASELINES:
             raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
         if method.kind == "scorer":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.kinds.aggregation import margin_of
 from judgetrain.judges.trees.schema import CriterionNode
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import Verdict
@@ -43,7 +44,8 @@ def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
     for criteria in lists:
         for place, node in enumerate(criteria, start=1):
             name = (node.given.name or node.given.text) if node.given else f"#{place}"
-            found.setdefault(name, []).extend(j.margin for j in node.judgments if j.margin is not None)
+            margins = (margin_of(node, judgment) for judgment in node.judgments)
+            found.setdefault(name, []).extend(margin for margin in margins if margin is not None)
     return {name: fmean(margins) / (HIGHEST - LOWEST) for name, margins in found.items() if margins}
 
 

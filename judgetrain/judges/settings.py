@@ -72,6 +72,8 @@ class ModelSettings(StageSettings):
 
     single_token: ClassVar[OnceConfig] = OnceConfig("single_token", SamplingConfig(0.0, 1.0, 2))
     """A letter and the end of the text, greedily."""
+    own_criteria: ClassVar[bool] = False
+    """Whether judges go by their own criteria, also where a file of others is given (``criteria``)."""
     whole_trees: ClassVar[bool] = False
     """Whether every branch is to be judged, also where ``judge.early_stop`` would do with fewer."""
 

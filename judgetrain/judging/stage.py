@@ -146,7 +146,7 @@ def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) 
     if given and not branching:
         raise ConfigError(
             f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria, which branching "
-            "judges alone go by; choose one, or leave the column out with verdicts.source.fields={criteria: NONE}"
+            "judges alone go by; choose one, or leave the column out with verdicts.source.fields={criteria: ''}"
         )
 
 

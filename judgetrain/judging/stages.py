@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -25,6 +25,7 @@ class JudgeSettings(ModelSettings):
     """Stage judge."""
 
     verdicts: VerdictsConfig = at("verdicts")
+    criteria_file: str | None = at("criteria", in_fingerprint=False)
 
     @property
     def methods(self) -> Sequence[Method]:
@@ -83,6 +84,10 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
 
 def _check(found: JudgeSettings) -> None:
     settings = found.verdicts
+    if found.criteria_file and found.method.kind != BRANCHING:
+        raise ConfigError(
+            f"criteria={found.criteria_file}: {settings.judge} goes by no criteria; judges that branch do"
+        )
     check_judge(found, settings.judge, "verdicts.judge")
     if settings.systems:
         return
@@ -141,6 +146,13 @@ def _check_here(settings: JudgeSettings) -> None:
 JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=_check, check_here=_check_here)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CalibrateSettings(JudgeSettings):
+    """Stage calibrate."""
+
+    whole_trees: ClassVar[bool] = True
+
+
 def _check_calibrate(settings: JudgeSettings) -> None:
     _check(settings)
     if settings.method.kind != BRANCHING:
@@ -149,7 +161,7 @@ def _check_calibrate(settings: JudgeSettings) -> None:
 
 CALIBRATE = Stage(
     name="calibrate",
-    settings=JudgeSettings,
+    settings=CalibrateSettings,
     code="judgetrain.judging.calibrate:run",
     artifact="evaluation",
     check=_check_calibrate,

@@ -45,7 +45,7 @@ class Summary:
     ) -> Self:
         """The summary of the rows."""
         verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
-        total = labelled = agreed = same = 0
+        total = labelled = agreed = same = ordered = 0
         for row in rows:
             total += 1
             labelled += row["label"] is not None
@@ -55,13 +55,13 @@ class Summary:
                 failures[str(row["failure"]).partition(":")[0]] += 1
             else:
                 verdicts[row["verdict"]] += 1
-                same += row["verdict"] in READABLE and row["verdict_ab"] == row["verdict_ba"]
-        readable = sum(verdicts[name] for name in READABLE)
+                shown = row["verdict"] in READABLE and row["plan"] is not None  # in one order and the other
+                ordered, same = ordered + shown, same + (shown and row["verdict_ab"] == row["verdict_ba"])
         return cls(
             judge=judge,
             rows=total,
             verdicts={name: verdicts[name] for name in (*READABLE, "unreadable")},
-            consistency=same / readable if readable else None,
+            consistency=same / ordered if ordered else None,
             failures=dict(failures.most_common()),
             unreadable=dict(unreadable.most_common()),
             tokens=dict(tokens),

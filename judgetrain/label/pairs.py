@@ -19,7 +19,7 @@ from judgetrain.label.labels import Label, accepts
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.label.significance import Outcomes, above_zero, against_consensus, against_label, better, consensus
-from judgetrain.schema import Verdict
+from judgetrain.schema import ORDERS, Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
 Judgments = Sequence[JudgmentNode]
@@ -107,6 +107,8 @@ class PairBuilder:
         ``number`` pairs, each headed by another criterion where there are enough.
         """
         good, bad, worth = self.criteria_apart(tree, label)
+        if tree.given:  # the judge wrote no list
+            return
         if not good or not bad:
             self.skipped["criteria:no_contrast"] += 1
             return
@@ -130,7 +132,7 @@ class PairBuilder:
             for guideline in criterion.guidelines if agreed else ():
                 right = [j for j in guideline.judgments if j.verdict == agreed]
                 wrong = [j for j in guideline.judgments if j.verdict not in (agreed, None)]
-                yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong))
+                yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong, agreed))
 
     def guidelines_apart(
         self, tree: EvaluationTree, criterion: CriterionNode, guidelines: Sequence[GuidelineNode], label: Verdict
@@ -185,9 +187,24 @@ class PairBuilder:
         return left
 
 
-def of_one_order(right: Judgments, wrong: Judgments) -> Iterator[tuple[JudgmentNode, JudgmentNode]]:
-    """Each right judgment with each wrong one that saw the responses in the same order."""
-    return ((one, other) for one, other in itertools.product(right, wrong) if one.order == other.order)
+def of_one_order(
+    right: Judgments, wrong: Judgments, verdict: Verdict | None
+) -> Iterator[tuple[JudgmentNode, JudgmentNode]]:
+    """Each right judgment with each wrong one that saw the responses in the same order.
+
+    Of one response the right one must itself stand further to the side of the ``verdict``: else what made it right is
+    its sibling, the judgment of the other response.
+    """
+    for one, other in itertools.product(right, wrong):
+        if one.order == other.order and (one.order in ORDERS or _further(one, other, verdict)):
+            yield one, other
+
+
+def _further(one: JudgmentNode, other: JudgmentNode, verdict: Verdict | None) -> bool:
+    own, less = (node.score_a if node.order == "A" else node.score_b for node in (one, other))
+    if own is None or less is None or verdict not in ("A", "B"):
+        return False
+    return (own > less) == ((one.order == verdict) != one.inverted) and own != less
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:

@@ -40,7 +40,7 @@ class LabelPairBuilder(PairBuilder):
             readable = [j for j in guideline.judgments if j.verdict is not None]
             right = [j for j in readable if accepts(j.verdict, label, self.config.rule)]
             wrong = [j for j in readable if not accepts(j.verdict, label, self.config.rule)]
-            yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong))
+            yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong, label))
 
     def guidelines_apart(
         self, tree: EvaluationTree, criterion: CriterionNode, guidelines: Sequence[GuidelineNode], label: Verdict

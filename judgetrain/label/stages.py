@@ -49,6 +49,7 @@ class TeacherSettings(StageSettings):
     reads: str = at("tree.reads")
     reference: bool = at("tree.reference")
     rubric: str = at("tree.rubric")
+    write_guidelines: bool = at("tree.write_guidelines")
     shard_size: int = at("tree.shard_size")
     prompts: str = at("prompts", content=in_place(prompt_path))
     dialogues: DialoguesConfig | None = at(

@@ -141,6 +141,7 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
         judgment_sampling=teacher.sampling,
         reference=settings.reference,
         rubric=settings.rubric,
+        write_guidelines=settings.write_guidelines,
     )
     sample = sample_criteria(derive_seed(seed, "criteria"), teacher.branches)
     judged = {comparison.id for comparison in comparisons[: teacher.judged]}
@@ -148,7 +149,12 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
         return sample(comparison, criteria) if comparison.id in judged else []
 
-    return lambda items, engine, seed: grow(items, engine, prompts, shape, asking, seed, choose)
+    def write(items: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
+        if isinstance(teacher.engine, GivenEngineConfig):  # its labels are of the whole, whatever a rubric asks
+            items = [replace(c, rubric=None) for c in items]
+        return grow(items, engine, prompts, shape, asking, seed, choose)
+
+    return write
 
 
 def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
@@ -180,14 +186,15 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
     fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing, but for a list's lines
     before the one that was cut.
     """
-    if listed := _listed(tree, prompter.count):
+    if (listed := _listed(tree, prompter.count)) and not tree.given:
         prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
         nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
         yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
     for criterion, guideline in tree.guidelines():
         if guideline.finish_reason != "stop":
             continue
-        yield prompter.guideline_row(tree.comparison, criterion, guideline)
+        if criterion.wrote(guideline):
+            yield prompter.guideline_row(tree.comparison, criterion, guideline)
         for judgment in guideline.judgments:
             if judgment.failure is None and judgment.finish_reason == "stop":
                 yield prompter.judgment_row(tree.comparison, criterion, guideline, judgment)

@@ -104,12 +104,12 @@ class TrainingData:
         chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
-        rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
+        rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values() if c.wrote(g)]
         good = {c.id for c, _, j in kept if j.verdict == label.verdict}
         criteria = list(tree.criteria)
         if config.rule == "evidence":  # the paper: as sampled
             criteria.sort(key=lambda c: (c.id not in good, c.rank))
-        if len(criteria) == prompter.count:
+        if len(criteria) == prompter.count and not tree.given:
             rows.append(prompter.criteria_row(comparison, criteria))
         return rows
 

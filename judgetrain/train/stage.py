@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
@@ -29,7 +30,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
-        settings.judge.save(model, settings.criteria)
+        replace(settings.judge, reference=settings.reference).save(model, settings.criteria)
         _describe(model, settings, inputs, out)
 
     job = RowsJob(

@@ -66,6 +66,7 @@ class InitialSettings(JudgeSettings):
     """The two are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
     reads: str = at("tree.reads", in_fingerprint=False)
+    reference: bool = at("tree.reference", in_fingerprint=False)
     both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
     evaluations: str = at("teacher.evaluations", in_fingerprint=False)
 

@@ -57,7 +57,7 @@ def test_levels_texts_are_a_guideline_and_scores_are_read_on_their_own_scale() -
         ([3], "criterion 1: expected a text or an object"),
         (["a", ""], "criterion 2: text"),
         ([{"criterion": "a", "points": math.nan}], "criterion 1: weight: expected a number other than 0, found nan"),
-        ([{"criterion": "a", "points": "much"}], "criterion 1: weight: expected a number, found 'much'"),
+        ([{"criterion": "a", "points": "much"}], "criterion 1: points: expected a number, found 'much'"),
         ([{"text": "a", "weight": 0}], "criterion 1: weight"),
         (["a", "A "], "two criteria are called"),
         ([{"text": "t", "scale": [{"score": 1}, {"score": 3}, {"score": 2}]}], "1: scale: expected levels from"),
@@ -100,3 +100,11 @@ def test_a_rubric_survives_a_row() -> None:
 )
 def test_the_weighted_mean_by_hand(shares: list[tuple[float, float]], mean: float | None) -> None:
     assert weighted(shares) == (None if mean is None else pytest.approx(mean))
+
+
+def test_words_that_yaml_reads_as_truths_are_labels_and_what_parquet_fills_is_absent() -> None:
+    (told,) = rubric_of([{"text": "t", "weight": None, "points": None, "scale": {False: 0, True: 1}}]).criteria
+    assert (told.stated_guideline, told.weight) == ("5: yes\n1: no", 1.0)
+    assert rubric_of(['{"text": "a", "weight": 2}']).criteria[0].weight == 2.0
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_rubric("x" * 5000)

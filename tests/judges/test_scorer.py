@@ -35,7 +35,7 @@ from tests.builders.evaluate import UNATTACKED
 from tests.builders.pipeline import check_stage
 from tests.builders.pipeline import configured as configured_by
 
-COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
+COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=12), 0)
 METHODS = ["scorer:sentprob", "scorer:softmax_combo", "scorer:attnent_avg", "longer"]
 
 
@@ -111,7 +111,7 @@ def test_all_scorers_in_one_call(base: TokenScorer) -> None:
 def configured(tmp_path: Path, methods: list[str]) -> Config:
     benchmark = BenchmarkConfig("world", SourceConfig(name="world", type="world"))
     config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50), robustness=UNATTACKED)
-    config.dialogues.world.eval_comparisons = 8
+    config.dialogues.world.eval_comparisons = 12
     config.train.base = ModelConfig(path="world")
     return config
 
@@ -126,7 +126,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     check_stage("evaluate", config)
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())
     stage.run(EvaluateSettings.of(config), {}, run)
-    assert run.totals()["counts"]["in"] == 8 + 8, "one pass over the comparisons, attention too, and the baseline's"
+    assert run.totals()["counts"]["in"] == 12 + 12, "one pass over the comparisons, attention too, and the baseline's"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
     assert loads == [1] * 1, "one model for all scorers"
@@ -146,7 +146,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
             low, high = row[f"{correlation}_ci"]
             assert -1 <= low < high <= 1
         right = [("A" if m > 0 else "B") == y for m, y in zip(margins, labels, strict=True)]
-        assert row["agreement"] == pytest.approx(sum(right) / 8)
+        assert row["agreement"] == pytest.approx(sum(right) / 12)
         assert (row["consistency"], row["generated_tokens"], row["parse_failures"]) == (1.0, 0.0, 0)
         assert row["seconds"] > 0
     assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]

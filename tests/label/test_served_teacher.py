@@ -113,9 +113,11 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     assert calls == 2 * (1 + 2 + 2 * 2)
     assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
     totals = out.totals()["tokens"]
+    refused = served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 422')  # a parameter it does not know
     assert out.notes["spent"] == {
-        "requests": calls, "prompt_tokens": totals["prompt"], "generated_tokens": totals["generated"],
+        "requests": calls + refused, "prompt_tokens": totals["prompt"], "generated_tokens": totals["generated"],
     }  # fmt: skip
+    assert refused <= 2, "the two that are under way at once"
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()]
     served.process.kill()
     served.process.wait()

@@ -100,7 +100,7 @@ def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
 
 
 def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
-    for change in ("tree.score=expected", "tree.judgment_sampling.temperature=0.5", "tree.reference=false"):
+    for change in ("tree.score=expected", "tree.judgment_sampling.temperature=0.5", "tree.rubric=first"):
         assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
@@ -42,7 +43,8 @@ class BranchingRunner:
         models, branches = evaluation.models, max(method.branches(evaluation.settings.evaluate.branches))
         with loaded_once(lambda: models.judge(method, branches)) as judge:
             for benchmark in evaluation.benchmarks:
-                shown = by_criteria(benchmark.comparisons, method.criteria, f"{method.text}: {benchmark.name}")
+                what = f"{method.text}: {benchmark.name}"
+                shown = by_criteria(benchmark.comparisons, method.criteria, what, evaluation.settings.rubric)
                 self._sample(method, judge, replace(benchmark, comparisons=shown), evaluation)
         for benchmark in evaluation.benchmarks:
             yield benchmark, list(self._read_off(method, benchmark, evaluation))
@@ -104,16 +106,22 @@ class BranchingRunner:
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
 
 
-def by_criteria(comparisons: Sequence[Comparison], criteria: str, what: str) -> list[Comparison]:
+def by_criteria(
+    comparisons: Sequence[Comparison], criteria: str, what: str, file: str | None = None
+) -> list[Comparison]:
     """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`).
 
-    Shuffled ones are those of the comparison half a benchmark further on, or of the next one whose criteria differ.
+    ``file``: whose criteria are given with those that bring none. Shuffled ones are those of the comparison half a
+    benchmark further on, or of the next one whose criteria differ.
 
     Raises:
         ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them.
     """
     if criteria == "own":
         return [replace(c, rubric=None) for c in comparisons]
+    if file is not None:
+        rubric = read_rubric(file)
+        comparisons = [c if c.rubric else replace(c, rubric=rubric) for c in comparisons]
     if missing := sum(c.rubric is None for c in comparisons):
         raise ConfigError(
             f"evaluate.methods: {what}: {missing} of {len(comparisons)} comparisons bring no criteria (column criteria)"

@@ -14,6 +14,7 @@ from judgetrain.data.rubrics import given_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars
 from judgetrain.judges.base import Given, Judge, Prediction
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
 from judgetrain.scorers.rewards import Text, text_of
 
@@ -115,6 +116,12 @@ class JudgeReward:
             _log(said, log_metric)
         return rewards
 
+    def _rubric(self, raw: Any, row: int) -> Rubric:
+        try:
+            return rubric_of(raw)
+        except DataError as error:
+            raise DataError(f"row {row}, column {self._rubrics}: {error}") from error
+
     def _column(self, argument: str, name: str | None, columns: Mapping[str, Any]) -> Sequence[Any] | None:
         if name is not None and name not in columns:
             raise DataError(f"{argument}={name!r}: no such column in the data, only {', '.join(columns)}")
@@ -134,7 +141,7 @@ class JudgeReward:
         for row, (prompt, completion, reference) in enumerate(zip(prompts, completions, references, strict=True)):
             messages, response = _asked(prompt, text_of(completion))
             if response.strip():
-                rubric = self._criteria if own[row] is None else rubric_of(own[row])
+                rubric = self._criteria if own[row] in (None, "") else self._rubric(own[row], row)
                 rows[messages, reference, rubric][response].append(row)
         groups = [Candidates.of(m, [*of], reference, rubric) for (m, reference, rubric), of in rows.items()]
         found = self.judge.score_all(groups, derive_seed(self._seed, *(group.id for group in groups)))

@@ -7,10 +7,11 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from judgetrain.data.rubrics import given_rubric
+from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.judge_reward.groups import Group, scalars
 from judgetrain.judges.base import Judge
+from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates
 
 _one_at_a_time = Lock()
@@ -59,9 +60,7 @@ def compute_scores(
     """
     if judge and asked.get("reads") == "one":
         group_of = [
-            Candidates.of(
-                _prompt(extra), [str(said)], _known(truth, extra), given_rubric((extra or {}).get("criteria"))
-            )
+            Candidates.of(_prompt(extra), [str(said)], _known(truth, extra), _rubric(extra))
             for said, truth, extra in zip(solution_strs, ground_truths, extra_infos, strict=True)
         ]
         with _one_at_a_time:
@@ -89,6 +88,11 @@ def _prompt(extra: Mapping[str, Any] | None) -> Any:
         if extra is not None and extra.get(key) is not None:
             return extra[key]
     raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
+
+
+def _rubric(extra: Mapping[str, Any] | None) -> Rubric | None:
+    raw = (extra or {}).get("criteria")
+    return None if raw is None or raw == "" else rubric_of(raw)
 
 
 def _known(truth: Any, extra: Mapping[str, Any] | None) -> str | None:

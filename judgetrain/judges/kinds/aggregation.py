@@ -48,7 +48,7 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
         votes: list[float] = []
         for guideline in criterion.guidelines:
             judged = [j for j in guideline.judgments if j.order == order]
-            votes += [0.0] if guideline.failure else [_vote(j, place, aggregation) for j in judged]
+            votes += [0.0] if guideline.failure else [_vote(criterion, j, place, aggregation) for j in judged]
         if votes and aggregation == "clear":
             votes = [_VOTES[verdict_of(math.fsum(votes))] * most(criterion, place, aggregation)]
         found += [vote * _weight(criterion) for vote in votes] if aggregation in MEANS else votes
@@ -59,9 +59,18 @@ def _weight(criterion: CriterionNode) -> float:
     return abs(criterion.given.weight) if criterion.given else 1.0
 
 
-def _vote(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
+def margin_of(criterion: CriterionNode, judgment: JudgmentNode) -> float | None:
+    """How far A is ahead by a judgment, -4 to 4, on the criterion's own scale; None where it cannot be read."""
+    given, a, b = criterion.given, judgment.score_a, judgment.score_b
+    if given is None or a is None or b is None:
+        return judgment.margin
+    ahead = (HIGHEST - LOWEST) * (given.share(a) - given.share(b))
+    return -ahead if judgment.inverted else ahead
+
+
+def _vote(criterion: CriterionNode, judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
     if aggregation in MEANS:
-        return judgment.margin or 0.0
+        return margin_of(criterion, judgment) or 0.0
     if aggregation == "clear" and place and abs(judgment.margin or 0.0) <= CLEAR:
         return 0.0
     return _VOTES.get(judgment.verdict, 0.0)

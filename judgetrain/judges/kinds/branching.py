@@ -14,13 +14,13 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, verdict_of
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
-from judgetrain.judges.kinds.aggregation import verdict
+from judgetrain.judges.kinds.aggregation import margin_of, verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped, used
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
-from judgetrain.rubrics import share, weighted
+from judgetrain.rubrics import weighted
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
 
@@ -41,6 +41,8 @@ class BranchingJudge(Judge):
         options: how it is asked.
         name: the method's name in predictions.
     """
+
+    goes_by_criteria = True
 
     def __init__(
         self, engine: Engine, prompts: PromptSet, options: JudgeOptions | None = None, name: str = "judge"
@@ -171,7 +173,9 @@ def predict(
     ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
     then that of order AB.
     """
-    aggregation, both = options.rule, options.orders
+    both, aggregation = options.orders, options.rule
+    if tree.given and aggregation != "fitted":  # the weights of a rubric count
+        aggregation = "mean"
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
@@ -179,7 +183,7 @@ def predict(
     found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
-    first, second = ([j.margin for j in nodes if j.order == order and j.margin is not None] for order in both)
+    first, second = (_margins(criteria, order) for order in both)
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
@@ -189,9 +193,9 @@ def predict(
         branches=branches,
         verdict_ab=verdict(found[0], both[0], aggregation, options.tie),
         verdict_ba=verdict(found[-1], both[1], aggregation, options.tie),
-        margin=_mean([*first, *second]),
-        margin_ab=_mean(first),
-        margin_ba=_mean(second),
+        margin=_weighted([*first, *second]),
+        margin_ab=_weighted(first),
+        margin_ba=_weighted(second),
         cost=_cost(trees, found, 1 if options.reads == "one" else len(ORDERS)),
         judgments=len(nodes),
         failures=dict(failures),
@@ -219,14 +223,31 @@ def summed(prediction: Prediction) -> Prediction:
     return replace(prediction, summed=verdict_of(prediction.margin))
 
 
+def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:
+    """The weights and margins of what was read in one order."""
+    found = [(abs(c.criterion.weight), margin_of(c, j)) for c in criteria for j in c.judgments if j.order == order]
+    return [(weight, margin) for weight, margin in found if margin is not None]
+
+
+def _weighted(margins: Sequence[tuple[float, float]]) -> float | None:
+    whole = sum(weight for weight, _ in margins)
+    return sum(weight * margin for weight, margin in margins) / whole if margins else None
+
+
 def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
-    """How good response ``A`` or ``B`` is, 0 to 1: the weighted mean over the criteria of its mean score on each."""
+    """How good response ``A`` or ``B`` is, 0 to 1: the weighted mean over the criteria of its mean score on each.
+
+    None where a given criterion could not be read: the rest would be another rubric, under which another response, or
+    one that hides what it is asked for, may look better.
+    """
     shares: list[tuple[float, float]] = []
     for criterion in criteria:
         nodes = [j for j in criterion.judgments if side in j.order]
         scores = [s for j in nodes if (s := j.score_a if side == "A" else j.score_b) is not None]
         if (score := _mean(scores)) is not None:
-            shares.append((criterion.criterion.weight, share(score)))
+            shares.append((criterion.criterion.weight, criterion.criterion.share(score)))
+        elif criterion.criterion.source == "given":
+            return None
     return weighted(shares)
 
 

@@ -21,14 +21,34 @@ if TYPE_CHECKING:
 def score_all(judge: BranchingJudge, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
     """The scores of each group's responses, as :meth:`~judgetrain.judges.kinds.branching.BranchingJudge.score_all`.
 
-    Two responses of each group are judged first; the criteria and guidelines that were written for them are then the
-    rubric of the others.
+    One without text is worth 0, and is not asked about.
     """
     if judge.options.reads != "one":
         raise ConfigError(
             f"{judge.name} reads two responses at a time, which gives no score to one: ask it with reads='one' "
             "(judge.reads=one)"
         )
+    with_text = [[i for i, response in enumerate(group.responses) if response.strip()] for group in groups]
+    asked = [
+        replace(group, responses=tuple(group.responses[i] for i in places))
+        for group, places in zip(groups, with_text, strict=True)
+        if places
+    ]
+    whole = type(judge)(judge.engine, judge.prompts, replace(judge.options, early_stop=False), judge.name)
+    found = iter(_score(whole, asked, seed))
+    result = [[Score(value=0.0)] * len(group.responses) for group in groups]
+    for scores, places in zip(result, with_text, strict=True):
+        for i, score in zip(places, next(found) if places else (), strict=True):
+            scores[i] = score
+    return result
+
+
+def _score(judge: BranchingJudge, groups: Sequence[Candidates], seed: int) -> list[list[Score]]:
+    """The scores of responses that have a text.
+
+    Two responses of each group are judged first; the criteria and guidelines that were written for them are then the
+    rubric of the others.
+    """
     first = _grown(judge, [next(_pairs(group)) for group in groups], seed)
     rubrics = [rubric_of(tree, judge.options.branches) for tree in first]
     asked = [
@@ -39,7 +59,7 @@ def score_all(judge: BranchingJudge, groups: Sequence[Candidates], seed: int = 0
     closed = type(judge)(
         judge.engine,
         judge.prompts,
-        replace(judge.options, steps=replace(judge.options.steps, rubric="only"), early_stop=False),
+        replace(judge.options, steps=replace(judge.options.steps, rubric="only")),
         judge.name,
     )
     rest = _grown(closed, [pair for _, pair in asked if pair.rubric], seed)

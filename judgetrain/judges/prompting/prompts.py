@@ -100,6 +100,13 @@ class PromptSet:
             if templates.get(role)
         )
 
+    def quoted(self, text: str) -> str:
+        """Other people's text for a slot of the judge's own: lines that read like a heading or a verdict are marked."""
+        for step in ("judgment", "score"):
+            if step in self.steps:
+                text = headings.quoted({"response": text}, self._headings[step])["response"]
+        return text
+
     @cached_property
     def _headings(self) -> dict[str, re.Pattern[str] | None]:
         scored = {"score": [_SCORE_LINE]}  # a line of a response that looks like the score is quoted, too
@@ -185,7 +192,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     return PromptSet(
         name=str(raw.get("name", path.stem)),
         context=_fragment(raw, "context", path),
-        reference=_fragment(raw, "reference", path) if "reference" in raw else "",
+        reference=_reference(raw, steps, path),
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
@@ -221,6 +228,12 @@ def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
         allowed = ", ".join(sorted(required | MAY))
         raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
     return templates
+
+
+def _reference(raw: Mapping[str, Any], steps: Mapping[str, Mapping[str, str]], path: Path) -> str:
+    if any("{reference_block}" in text for texts in steps.values() for text in texts.values()):
+        return _fragment(raw, "reference", path)
+    return ""
 
 
 def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:

@@ -72,13 +72,12 @@ def grow(
         for tree in trees:
             kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
-    most = max((shape.criteria, *(len(tree.criteria) for tree in trees)))
     steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
     while True:
         grown = [tree.finished(seed) for tree in trees]
         waves = [steer(tree) for tree in grown]
         due = [
-            _Due(tree, index, number * most + index, wave[criterion.rank])
+            _Due(tree, index, _position(number, index, shape.criteria), wave[criterion.rank])
             for number, tree, wave in zip(numbers, trees, waves, strict=True)
             for index, criterion in enumerate(tree.criteria)
             if criterion.rank in wave
@@ -91,6 +90,14 @@ def grow(
 
 WITHOUT = "5 if it holds throughout, 3 if it holds in part, 1 if it does not hold."
 """What a judge is shown in the place of a guideline where a criterion is to be judged by its text alone."""
+
+
+def _position(number: int, index: int, most: int) -> int:
+    """A place for the ``index``-th criterion of a tree, whatever the others of a call hold.
+
+    A rubric may have more criteria than lists have: what is beyond stands behind all lists' places.
+    """
+    return number * most + index if index < most else (1 << 50) + number * 1000 + index
 
 
 @dataclass(frozen=True)
@@ -173,7 +180,7 @@ class _Grower:
         return [
             [self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))]
             if (stated := self._stated(each)) is None
-            else [_given(each, stated)]
+            else [_given(each, self.prompts.quoted(stated))]
             for each in due
         ]
 

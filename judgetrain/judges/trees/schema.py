@@ -100,6 +100,10 @@ class CriterionNode:
         """The criterion: a given one, or the judge's own."""
         return self.given or Criterion(text=self.text, source="judge")
 
+    def wrote(self, guideline: GuidelineNode) -> bool:
+        """Whether the judge wrote one of its guidelines: it did not where that stands in a rubric."""
+        return self.given is None or guideline.generated_tokens > 0
+
     @property
     def judgments(self) -> list[JudgmentNode]:
         """The judgments by all its guidelines, in order."""
@@ -138,6 +142,11 @@ class EvaluationTree:
     failures: dict[str, int]
     lists: tuple[CriteriaList, ...] = ()
     earlier: tuple[EvaluationTree, ...] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether criteria of a rubric are among its own."""
+        return any(criterion.given is not None for criterion in self.criteria)
 
     def can_be_read(self, orders: Sequence[Order]) -> bool:
         """Whether its first branch says something in each of the orders, or asking again is no use: no answer came."""
