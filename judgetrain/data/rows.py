@@ -230,8 +230,8 @@ class RowReader:
         if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {listed!r:.80}")
         texts = tuple(listed)
-        if empty := [str(i) for i, text in enumerate(texts, start=1) if not text.strip()]:
-            raise RowError("empty_response", f"response {', '.join(empty)} holds no text")
+        if not any(text.strip() for text in texts):
+            raise RowError("empty_response", "no response holds a text")
         return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
 
     def _shown(self, dialogue: Dialogue, row: Mapping[str, Any]) -> Dialogue:

@@ -9,7 +9,8 @@ import importlib
 import importlib.util
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -169,9 +170,13 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
         from transformers.utils.quantization_config import GgufConfig
 
         options["quantization_config"] = GgufConfig(dequantize=True)
-    model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
+    options |= {"output_loading_info": True} | ({} if gguf_file else {"use_safetensors": True})  # a pickle runs code
+    model: PreTrainedModel
+    model, told = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
     if gguf_file:
         _forget_quantiser(model)
+    else:
+        _check_weights(config, told)
     model = model.train(False)
     return model if device is None or split else model.to(device)  # type: ignore[arg-type]
 
@@ -187,8 +192,31 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
             with safe_open(file, "pt") as tensors:
                 if (own := f"base_model.model.{name}.weight") in tensors.keys():  # noqa: SIM118
                     base.resize_token_embeddings(tensors.get_slice(own).get_shape()[0], mean_resizing=False)
+        else:
+            raise EngineError(
+                f"{path} has no adapter_model.safetensors: adapters in a pickle are not loaded; convert them"
+            )
         merged: PreTrainedModel = PeftModel.from_pretrained(base, path).merge_and_unload()
         return merged.requires_grad_(True).train(False)
+
+
+def _check_weights(config: ModelConfig, told: Mapping[str, Any]) -> None:
+    """Refuse a model whose layers and weights do not belong together: what is missing would be random.
+
+    Weights beside the layers, which a text model has no use for, are another matter.
+
+    Raises:
+        EngineError: names a weight that is missing, or one of a layer that the configuration does not have.
+    """
+    missing = sorted(told["missing_keys"])
+    more = sorted(name for name in told["unexpected_keys"] if re.search(r"\.(layers|h|blocks)\.\d+\.", name))
+    if missing or more:
+        what = (
+            f"{len(missing)} weights are missing" if missing else f"{len(more)} weights are of layers it does not have"
+        )
+        raise EngineError(
+            f"{config.path}: {what}, as {(missing or more)[0]}: config.json is another model's, or a file is missing"
+        )
 
 
 def _split(config: ModelConfig) -> dict[str, Any]:
@@ -285,6 +313,8 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     if not Path(path).exists():
         why = "no network, no access or no such model"
         return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"
+    if Path(path).is_dir() and any(Path(path).glob("*.bin")) and not any(Path(path).glob("*.safetensors")):
+        return f"{config.path} holds its weights in a pickle, which is never loaded: convert them to safetensors"
     return f"cannot load a model from {config.path}: {text[:300]}"
 
 

@@ -309,7 +309,18 @@ def criteria_of(directory: Path | None, otherwise: int = StepsConfig.criteria) -
 def _saved(directory: Path | None) -> dict[str, Any]:
     if directory is None or not (path := directory / SETTINGS).is_file():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: expected an object, found {type(found).__name__}")
+    usual = {"criteria": 1} | asdict(JudgeConfig())
+    for name, value in found.items():
+        kind = type(usual.get(name))
+        right = type(value) is kind or (kind is float and type(value) is int)
+        if usual.get(name) is not None and not right:
+            raise ConfigError(f"{path}: {name}: expected {kind.__name__}, found {value!r}")
     return found
 
 

@@ -42,22 +42,24 @@ def run(directory: Path, rows: list[dict[str, object]], *overrides: str) -> Path
     return judge_stage(directory / "out", source, "judge.score=parsed", *overrides, judge="base")
 
 
-GROUP = {"id": "g", "query": "q", "responses": ["one", "one two three", "one two three"]}
+GROUP = {"id": "g", "query": "q", "responses": ["one", "one two three", " "]}
 ALONE = {"id": "s", "query": "q2", "response": "is right"}
 
 
 def test_responses_are_scored_and_ranked_each_by_itself(
     tmp_path: Path, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = {"id": "e", "query": "q", "responses": ["x", " "]}
+    bad = {"id": "e", "query": "q", "responses": ["", " "]}
     directory = run(tmp_path, [GROUP, ALONE, bad], "judge.reads=one", "verdicts.shard_size=1")
     rows = list(read_rows(directory, "scores"))
     assert [(row["id"], row["place"], row["score"], row["rank"]) for row in rows] == [
-        ("mine:g", 0, 0.0, 3), ("mine:g", 1, 0.5, 1), ("mine:g", 2, 0.5, 1), ("mine:s", 0, 1.0, 1),
+        ("mine:g", 0, 0.0, 2), ("mine:g", 1, 0.5, 1), ("mine:g", 2, 0.0, 2), ("mine:s", 0, 1.0, 1),
         ("mine:e", 0, None, None),
     ]  # fmt: skip
-    assert rows[4]["failure"].startswith("empty_response") and "response 2 holds no text" in rows[4]["failure"]
-    assert [r.step for r in engine.requests].count("score") == 4, "one criterion, a judgment a response"
+    assert rows[4]["failure"].startswith("empty_response") and "no response holds a text" in rows[4]["failure"]
+    assert [r.step for r in engine.requests].count("score") == 3, (
+        "one criterion, a judgment a response; what is empty loses unasked"
+    )
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["counts"] == {"in": 3, "out": 4, "dropped": {"empty_response": 1}}
     assert not (directory / "verdicts.jsonl").exists() and str(directory / "scores.jsonl") in capsys.readouterr().out
@@ -68,7 +70,11 @@ def test_a_rows_own_criteria_come_before_the_files(tmp_path: Path, engine: Scrip
     own = [{"criterion": "Says hello", "points": 3}, {"criterion": "Is rude", "points": -1}]
     rows = [{**ALONE, "criteria": own}, GROUP, {**ALONE, "id": "j", "criteria": json.dumps(own)}]
     found = list(read_rows(run(tmp_path, rows, "judge.reads=one", f"criteria={tmp_path / 'r.yaml'}"), "scores"))
-    told = {row["id"]: [(r["name"] or r["criterion"], r["weight"]) for r in row["reasons"]] for row in found}
+    told = {
+        row["id"]: [(r["name"] or r["criterion"], r["weight"]) for r in row["reasons"]]
+        for row in found
+        if row["response"] != " "
+    }
     assert told["mine:s"] == told["mine:j"] == [("Says hello", 3.0), ("Is rude", -1.0)]
     assert told["mine:g"] == [("Length", 2.0)]
     assert {r.step for r in engine.requests} == {"score"}, "nothing else has to be written"
