@@ -42,6 +42,10 @@ def in_place(path_of: PathOf) -> Callable[[Any, Any], Any]:
     return content
 
 
+of_file = in_place(lambda path, owner: path or None)
+"""``content=`` of the path of one file, where there is one."""
+
+
 def beside(path_of: PathOf) -> Callable[[Any, Any], Any]:
     """``content=`` of a value, or of each of a list, that says more than a place: fingerprints hold both."""
 

@@ -18,7 +18,7 @@ from judgetrain.engines.config import (
     model_files,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.keys import beside, in_place, key
+from judgetrain.keys import beside, in_place, key, of_file
 
 VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
 ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
@@ -261,11 +261,7 @@ class BenchmarkConfig:
     )
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
-    answers: str | None = key(
-        None,
-        "file of the models' answers, for votes published without texts",
-        content=in_place(lambda path, owner: path),
-    )
+    answers: str | None = key(None, "file of the models' answers, for votes published without texts", content=of_file)
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
     unlabelled: bool = key(
         False,

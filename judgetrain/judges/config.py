@@ -13,7 +13,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import did_you_mean, in_place, key, validate
+from judgetrain.keys import did_you_mean, in_place, key, of_file, validate
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
@@ -130,7 +130,7 @@ class JudgeConfig(ReadingConfig):
     fitted: str | None = key(
         None,
         "fitted.json of stage calibrate: how much each criterion counts",
-        content=in_place(lambda path, owner: path),
+        content=of_file,
         active_if=lambda c: c.aggregation == "fitted",
     )
     tie: float = key(

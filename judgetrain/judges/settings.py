@@ -12,7 +12,7 @@ from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges.config import JudgeConfig, OnceConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import in_place
+from judgetrain.keys import in_place, of_file
 from judgetrain.scorers.config import ScorerConfig
 
 EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
@@ -57,7 +57,7 @@ class ModelSettings(StageSettings):
 
     judge: JudgeConfig | None = at("judge", active_if=_has(BRANCHING))
     criteria: int | None = at("tree.criteria", active_if=_has(BRANCHING))
-    rubric: str | None = at("criteria", content=in_place(lambda path, owner: path), active_if=_has(BRANCHING))
+    rubric: str | None = at("criteria", content=of_file, active_if=_has(BRANCHING))
     engine: EngineConfig | None = at("engine", active_if=_own_engine)
     prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)

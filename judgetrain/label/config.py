@@ -17,7 +17,7 @@ from judgetrain.engines.config import (
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import in_place, key
+from judgetrain.keys import in_place, key, of_file
 
 
 @engine_type("given")
@@ -48,7 +48,7 @@ class TeacherConfig(LimitsConfig):
     evaluations: str = key(
         "",
         "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing",
-        content=in_place(lambda path, owner: path or None),
+        content=of_file,
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     share: float = key(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from judgetrain import rooms
 from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
-from judgetrain.keys import in_place, key
+from judgetrain.keys import in_place, key, of_file
 
 C = TypeVar("C")
 
@@ -56,7 +56,7 @@ class RunConfig:
     criteria: str | None = key(
         None,
         "YAML or JSON file with the criteria that judges go by where a row brings none; None: the judge names its own",
-        content=in_place(lambda path, owner: path),
+        content=of_file,
     )
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"

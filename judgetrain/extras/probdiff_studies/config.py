@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from judgetrain.engines.config import AnyEngine, LimitsConfig, engine_key
 from judgetrain.judges.method import method_directory
-from judgetrain.keys import beside, in_place, key
+from judgetrain.keys import beside, key, of_file
 
 
 @dataclass
@@ -34,7 +34,7 @@ class StudiesConfig(LimitsConfig):
     verdicts: str = key(
         "",
         "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
-        content=in_place(lambda path, owner: path or None),
+        content=of_file,
     )
     duels: str = key(
         "",
