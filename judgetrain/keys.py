@@ -142,7 +142,7 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         _check_number(name, value, item.metadata)
 
 
-_OF_VALUES = re.compile(r"(?:list|dict)\[(?:str, )?(str|int|float)\]")
+_OF_VALUES = re.compile(r"(?:list|dict)\[(?:(?:str|Any), )?(str|int|float)\]")
 """A list or mapping whose entries are single values, as annotations write it."""
 
 

@@ -18,11 +18,11 @@ from judgetrain.judges.kinds.early_stop import used
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.judging.items import read_items
 from judgetrain.judging.stage import judge_of
-from judgetrain.judging.stages import JudgeSettings
+from judgetrain.judging.stages import CalibrateSettings
 from judgetrain.schema import Comparison
 
 
-def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``fitted.json``, for ``judge.aggregation=fitted judge.fitted=FILE``; shards ``margins`` keep what was said.
 
     Raises:

@@ -60,8 +60,9 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
 def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independent_plans() -> None:
     config = configured("recipe=quickstart")
     ways = [Method.parse(text) for text in config.evaluate.methods if Method.parse(text).kind == BRANCHING]
-    assert [method.target for method in ways] == ["initial", "sft", "dpo"] * 3
-    assert [(method.asking, method.ways) for method in ways[::3]] == [
+    assert [method.target for method in ways] == [*["initial", "sft", "dpo"] * 3, *["dpo"] * 4]
+    assert [m.text for m in ways[9:]] == ["dpo+one", "dpo+given", "dpo+shuffled", "dpo+one+given"]
+    assert [(method.asking, method.ways) for method in ways[:9:3]] == [
         ({}, {}),
         ({"temperature": 1.0}, {}),
         ({"temperature": 1.0}, {"plan": "independent"}),

@@ -23,7 +23,6 @@ from tests.builders.pipeline import configured
 ANSWERING = "{name:%s,engine:{type:transformers,model:{path:world}}}"
 STAGES = {
     "responses": (f"responses.models=[{ANSWERING % 'a'},{ANSWERING % 'b'}]", "responses.sampling.max_new_tokens=16"),
-    "dialogues": ("dialogues.near_dedup=true",),
     "cluster": (),
     "teacher": (),
     "tree": (),

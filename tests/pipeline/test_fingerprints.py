@@ -103,7 +103,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "stress", "studies"}),
     (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct", "stress"}),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.write_guidelines=false", {"tree"}),
     ([], "tree.score=expected", {"tree"}),
     ([], "tree.constrained=true", {"tree"}),
     ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
