@@ -78,7 +78,7 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]
 
     def load(load: Any, config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
         asked.append(options)
-        return tiny_llama(len(TOKENIZER))
+        return tiny_llama(len(TOKENIZER)), {"missing_keys": set(), "unexpected_keys": set()}
 
     monkeypatch.setattr(loading, "_from_pretrained", load)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
