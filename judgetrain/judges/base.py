@@ -25,6 +25,16 @@ class Cost:
     generated_tokens: float = 0.0
     calls: float = 0.0
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.prompt_tokens + other.prompt_tokens,
+            self.generated_tokens + other.generated_tokens,
+            self.calls + other.calls,
+        )
+
+    def __mul__(self, times: float) -> Cost:
+        return Cost(times * self.prompt_tokens, times * self.generated_tokens, times * self.calls)
+
 
 Plan = Literal["shared", "independent"]
 """Whether both orders are judged by one list of criteria and its guidelines, or each order by a plan of its own."""
@@ -143,8 +153,7 @@ class Prediction:
     @property
     def whole_cost(self) -> Cost:
         """What both orders cost together: no more than one where no order is shown, which ``plan`` says."""
-        orders, cost = 1 if self.plan is None else len(ORDERS), self.cost
-        return Cost(orders * cost.prompt_tokens, orders * cost.generated_tokens, orders * cost.calls)
+        return self.cost * (1 if self.plan is None else len(ORDERS))
 
 
 def logistic(margin: float) -> float:

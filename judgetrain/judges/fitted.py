@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.kinds.aggregation import margin_of
 from judgetrain.judges.trees.schema import CriterionNode
 from judgetrain.rubrics import HIGHEST, LOWEST
@@ -75,10 +76,7 @@ class Fitted:
 
     def verdict(self, logit: float | None) -> Verdict | None:
         """The verdict of log-odds."""
-        if logit is None:
-            return None
-        ahead = _logistic(logit) - 0.5
-        return "tie" if abs(ahead) <= self.tie else "A" if ahead > 0 else "B"
+        return None if logit is None else verdict_of(logistic(logit) - 0.5, self.tie)
 
     def save(self, directory: Path) -> None:
         """Write it as ``fitted.json``."""
@@ -217,9 +215,3 @@ def _tie(probabilities: NDArray, targets: NDArray) -> float:  # type: ignore[typ
         return 0.0
     candidates = np.concatenate([[0.0], np.quantile(np.abs(probabilities - 0.5), np.linspace(0.02, 0.98, 49))])
     return round(float(max(candidates, key=lambda tie: _agreement(probabilities, targets, tie))), 6)
-
-
-def _logistic(logit: float) -> float:
-    from scipy.special import expit
-
-    return float(expit(logit))

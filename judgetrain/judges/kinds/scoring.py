@@ -54,6 +54,7 @@ def _score(judge: BranchingJudge, groups: Sequence[Candidates], seed: int) -> li
     asked = [
         (i, replace(pair, rubric=rubric))
         for i, (group, rubric) in enumerate(zip(groups, rubrics, strict=True))
+        if rubric  # else no criteria came
         for pair in list(_pairs(group))[1:]
     ]
     closed = type(judge)(
@@ -62,9 +63,9 @@ def _score(judge: BranchingJudge, groups: Sequence[Candidates], seed: int) -> li
         replace(judge.options, steps=replace(judge.options.steps, rubric="only")),
         judge.name,
     )
-    rest = _grown(closed, [pair for _, pair in asked if pair.rubric], seed)
+    rest = _grown(closed, [pair for _, pair in asked], seed)
     trees: list[list[EvaluationTree]] = [[tree] for tree in first]
-    for (i, _), tree in zip((each for each in asked if each[1].rubric), rest, strict=True):
+    for (i, _), tree in zip(asked, rest, strict=True):
         trees[i].append(tree)
     return [list(_scores(judge, group, found)) for group, found in zip(groups, trees, strict=True)]
 
@@ -99,11 +100,10 @@ def _grown(judge: BranchingJudge, pairs: Sequence[Comparison], seed: int) -> lis
 def _scores(judge: BranchingJudge, group: Candidates, trees: Sequence[EvaluationTree]) -> Iterator[Score]:
     from judgetrain.judges.kinds.branching import reasons_of, score_of
 
-    plan = _plan_cost(trees[0])
-    n = len(group.responses)
-    for i in range(n):
+    shared = _plan_cost(trees[0]) * (1 / len(group.responses))
+    for i in range(len(group.responses)):
         if i // 2 >= len(trees):  # no criteria came
-            yield Score(value=None, failures=dict(trees[0].failures), cost=_shared(plan, n))
+            yield Score(value=None, failures=dict(trees[0].failures), cost=shared)
             continue
         tree, side = trees[i // 2], RESPONSES[i % 2]
         criteria = used(tree, judge.options.branches)
@@ -116,7 +116,7 @@ def _scores(judge: BranchingJudge, group: Candidates, trees: Sequence[Evaluation
             value=score_of(criteria, side),
             reasons=tuple(_by_itself(r) for r in reasons_of(criteria) if r.order == side),
             failures=dict(failures),
-            cost=_sum(own, _shared(plan, n)),
+            cost=own + shared,
         )
 
 
@@ -135,14 +135,4 @@ def _plan_cost(tree: EvaluationTree) -> Cost:
         prompt - sum(j.prompt_tokens for j in judged),
         generated - sum(j.generated_tokens for j in judged),
         len(tree.lists) + written,
-    )
-
-
-def _shared(cost: Cost, number: int) -> Cost:
-    return Cost(cost.prompt_tokens / number, cost.generated_tokens / number, cost.calls / number)
-
-
-def _sum(one: Cost, other: Cost) -> Cost:
-    return Cost(
-        one.prompt_tokens + other.prompt_tokens, one.generated_tokens + other.generated_tokens, one.calls + other.calls
     )
