@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast, overload
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Rubric, Source
@@ -71,6 +71,9 @@ class Reason:
     weight: float = 1.0
     source: Source = "judge"
 
+    SAID: ClassVar[tuple[str, ...]] = ("order", "text", "score_a", "score_b", "verdict", "failure")
+    """What it has of its judgment, under the same names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -103,7 +106,7 @@ class Prediction:
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
     nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
     ``score_a`` and ``score_b``: how good each response is, the weighted mean of its scores over all that was read, from
-    0 to 1; None without scores. ``summed``: the side of the margin, where that is the judge's verdict (``dpo+summed``)
+    0 to 1; None without scores. ``summed``: the likelier side by fitted weights, where they decide
     and both orders could be read; else None.
     """
 
@@ -163,10 +166,20 @@ def logistic(margin: float) -> float:
     return float(expit(margin))
 
 
-Strings = list[str] | tuple[str, ...]
-
-
 Given = Rubric | str | Path | Sequence[Any] | Mapping[str, Any] | None
+
+
+class How(TypedDict, total=False):
+    """What a call of a judge may say besides the texts.
+
+    ``criteria``: a rubric, its criteria in any shape that is read from files
+    (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name; without, the judge's own. ``reference``: a reference
+    answer. ``seed``: of what is sampled.
+    """
+
+    criteria: Given
+    reference: str | None
+    seed: int
 
 
 class Judge(Protocol):
@@ -177,88 +190,38 @@ class Judge(Protocol):
     """Whether it judges by criteria, so that they may be given."""
 
     @overload
-    def __call__(
-        self,
-        prompt: Prompt,
-        response_a: str,
-        response_b: None = None,
-        *,
-        criteria: Given = None,
-        reference: str | None = None,
-        seed: int = 0,
-    ) -> Score: ...
+    def __call__(self, prompt: Prompt, response_a: str, response_b: None = None, **how: Unpack[How]) -> Score: ...
 
     @overload
-    def __call__(
-        self,
-        prompt: Prompt,
-        response_a: str,
-        response_b: str,
-        *,
-        criteria: Given = None,
-        reference: str | None = None,
-        seed: int = 0,
-    ) -> Prediction: ...
-
-    @overload
-    def __call__(
-        self,
-        prompt: Sequence[Prompt],
-        response_a: Strings,
-        response_b: Strings,
-        *,
-        criteria: Given = None,
-        seed: int = 0,
-    ) -> list[Prediction]: ...
+    def __call__(self, prompt: Prompt, response_a: str, response_b: str, **how: Unpack[How]) -> Prediction: ...
 
     def __call__(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        response_a: str | Strings,
-        response_b: str | Strings | None = None,
-        *,
-        criteria: Given = None,
-        reference: str | None = None,
-        seed: int = 0,
-    ) -> Score | Prediction | list[Prediction]:
-        """The verdict on two responses to a prompt, or the score of one.
+        self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
+    ) -> Score | Prediction:
+        """The verdict on two responses to a prompt, or the score of one; of many, :meth:`compare_all`.
 
         Args:
-            prompt: the query, or the messages up to it; for lists of responses, a list of those.
-            response_a: a response, or a list of them, one a row.
-            response_b: the other one, or ones; None: the first is scored by itself.
-            criteria: what to judge by: a rubric, its criteria in any shape that is read from files
-                (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name. None: the judge's own criteria.
-            reference: a reference answer.
-            seed: of what is sampled.
+            prompt: the query, or the messages up to it.
+            response_a: a response.
+            response_b: the other one; None: the first is scored by itself.
+            how: a reference, criteria and a seed (:class:`How`).
 
         Raises:
-            DataError: lists of different lengths, a prompt that is none, or criteria that cannot be read.
+            DataError: a prompt or a response that is none, or criteria that cannot be read.
             ConfigError: one response for a judge that reads two, or criteria for one that goes by none.
         """
         from judgetrain.data.rubrics import given_rubric
 
-        rubric = given_rubric(criteria)
+        rubric, reference, seed = given_rubric(how.get("criteria")), how.get("reference"), how.get("seed", 0)
         if rubric is not None and not self.goes_by_criteria:
             raise ConfigError(f"{self.name} goes by no criteria; judges that branch do")
-        if isinstance(response_a, str) and response_b is None:
-            group = Candidates.of(cast(Prompt, prompt), [response_a], reference, rubric)
-            return self.score_all([group], seed)[0][0]
-        if isinstance(response_a, str) and isinstance(response_b, str):
-            asked = Comparison.of(cast(Prompt, prompt), response_a, response_b, reference, rubric=rubric)
-            return self.compare_all([asked], seed)[0]
-        if reference is not None:
-            raise DataError("a reference is of one prompt: give rows of their own to compare_all")
-        given = (prompt, response_a, response_b)
-        if any(isinstance(each, str) or not isinstance(each, Sized) for each in given):
-            found = ", ".join(type(each).__name__ for each in given)
-            raise DataError(f"expected one prompt and two responses, or three lists of the same length; found {found}")
-        prompts, firsts, seconds = (len(cast(Sized, each)) for each in given)
-        if not prompts == firsts == seconds:
-            lengths = f"{prompts}, {firsts} and {seconds}"
-            raise DataError(f"expected as many prompts as responses on both sides, found {lengths}")
-        rows = zip(cast(Sequence[Prompt], prompt), response_a, cast(Strings, response_b), strict=True)
-        return self.compare_all([Comparison.of(*row, rubric=rubric) for row in rows], seed)
+        if not isinstance(response_a, str) or not isinstance(response_b, (str, type(None))):
+            found = ", ".join(type(each).__name__ for each in (prompt, response_a, response_b))
+            raise DataError(f"expected a prompt and one or two responses, which are texts; found {found}")
+        if response_b is None:
+            return self.score_all([Candidates.of(prompt, [response_a], reference, rubric)], seed)[0][0]
+        asked = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
+        return self.compare_all([asked], seed)[0]
 
     def compare(self, comparison: Comparison) -> Prediction:
         """The verdict on one comparison, with seed 0."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
-WAYS = {"plan": ("shared", "independent"), "strip_markdown": (False, True), "verdict": ("strict", "summed")}
+WAYS = {"plan": ("shared", "independent"), "strip_markdown": (False, True)}
 """Options of a judge that no key sets: they stand behind its name (``dpo+independent``), or are arguments in Python."""
-BESIDES = ("branches", *WAYS, "prompts", "engine", "model", "progress")
+BESIDES = ("branches", *WAYS, "prompts", "engine", "model")
 """What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -127,12 +127,6 @@ class JudgeConfig(ReadingConfig):
         "fitted, the likelier side by the weights of judge.fitted",
         choices=get_args(Aggregation),
     )
-    fitted: str | None = key(
-        None,
-        "fitted.json of stage calibrate: how much each criterion counts",
-        content=of_file,
-        active_if=lambda c: c.aggregation == "fitted",
-    )
     tie: float = key(
         0.0,
         "how far apart the weighted means of the responses' scores may be and still be a tie, as a share of the scale: "
@@ -142,6 +136,12 @@ class JudgeConfig(ReadingConfig):
     )
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
+    fitted: str | None = key(
+        None,
+        "fitted.json of stage calibrate: how much each criterion counts",
+        content=of_file,
+        active_if=lambda c: c.aggregation == "fitted",
     )
 
     def asking(self, criteria: int) -> StepsConfig:
@@ -216,8 +216,6 @@ class JudgeOptions:
             no number of ``branches`` changes: by another list, with what was greedy sampled.
         strip_markdown: sets the responses' headings and lists as running text before they are judged
             (``prompting/strip_markdown.py``); trees and predictions are of the comparisons as they were given.
-        verdict: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin
-            over the branches of both, in which a preference for a position cancels.
         once: prompts and sampling of a judge that is asked once.
         scorer: how a scorer computes its score.
 
@@ -236,7 +234,6 @@ class JudgeOptions:
     rubric: Rubric | None = None
     retries: int = 0
     strip_markdown: bool = False
-    verdict: str = "strict"
     once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
 
@@ -291,8 +288,8 @@ class JudgeOptions:
         """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
         reads = "one response" if self.reads == "one" else ""
         given = "given criteria" if self.rubric else ""
-        layout, rule = "plain" if self.strip_markdown else "", self.verdict.replace("strict", "")
-        return ", ".join(filter(None, [self.steps.shown, reads, given, layout, rule]))
+        layout = "plain" if self.strip_markdown else ""
+        return ", ".join(filter(None, [self.steps.shown, reads, given, layout]))
 
 
 def check_branches(branches: int, criteria: int) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -226,7 +225,6 @@ def load_judge(
     criteria: Given = None,
     model: str | Path | ModelConfig | None = None,
     prompts: str | Path | None = None,
-    progress: bool = False,
     **asked: Any,
 ) -> Judge:
     """The judge of this name; ``judge(prompt, response_a, response_b)`` asks it, ``judge.close()`` frees its model.
@@ -245,9 +243,8 @@ def load_judge(
         model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
-        progress: show the libraries' bars while a model is loaded.
-        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan``,
-            ``strip_markdown`` and ``verdict``, of one that is asked once those of a sampling (``max_new_tokens=256``),
+        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan`` and
+            ``strip_markdown``, of one that is asked once those of a sampling (``max_new_tokens=256``),
             of a scorer those of ``scorer.*``.
 
     Raises:
@@ -260,27 +257,25 @@ def load_judge(
     if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
         text = f"./{text}"  # a directory that is there may be named without a slash
     method = Method.parse(text)
-    local = engine is None or isinstance(engine, LocalEngineConfig)
-    with nullcontext() if progress or not local else _without_bars():
-        trained = method.kind == BRANCHING and method.target not in TARGETS
-        revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
-        place = judge_directory(method.target, revision) if trained else None
-        source = _Named(engine, prompts, model, place)
-        if criteria is not None and method.kind != BRANCHING:
-            raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
-        if method.kind == BASELINE and asked and method.target in BASELINES:
-            raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
-        if method.kind == "scorer":
-            options = JudgeOptions(scorer=_scorer_options(method, source, asked))
-        elif method.kind in ASKED_ONCE:
-            options = JudgeOptions(once=_once_options(method, source, asked))
-        elif method.kind == BRANCHING:
-            how: dict[str, Any] = {"early_stop": early_stop, "rubric": given_rubric(criteria)}
-            how["branches"] = branches if method.most is None else method.most
-            options = JudgeOptions.of_directory(place, {**method.ways, **method.asking, **asked}, aggregation, **how)
-        else:
-            options = JudgeOptions()
-        return make_judge(method, options, source)
+    trained = method.kind == BRANCHING and method.target not in TARGETS
+    revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
+    place = judge_directory(method.target, revision) if trained else None
+    source = _Named(engine, prompts, model, place)
+    if criteria is not None and method.kind != BRANCHING:
+        raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
+    if method.kind == BASELINE and asked and method.target in BASELINES:
+        raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
+    if method.kind == "scorer":
+        options = JudgeOptions(scorer=_scorer_options(method, source, asked))
+    elif method.kind in ASKED_ONCE:
+        options = JudgeOptions(once=_once_options(method, source, asked))
+    elif method.kind == BRANCHING:
+        how: dict[str, Any] = {"early_stop": early_stop, "rubric": given_rubric(criteria)}
+        how["branches"] = branches if method.most is None else method.most
+        options = JudgeOptions.of_directory(place, {**method.ways, **method.asking, **asked}, aggregation, **how)
+    else:
+        options = JudgeOptions()
+    return make_judge(method, options, source)
 
 
 @dataclass(frozen=True)
@@ -386,17 +381,3 @@ def _changed(config: C, changes: Mapping[str, Any], named: str) -> C:
     found = cast(C, replace(cast(Any, config), **changes))
     validate(found, f"{named}.")
     return found
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep Transformers from drawing progress bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

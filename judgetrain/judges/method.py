@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
     "plain": {"strip_markdown": True},
-    "strict": {"verdict": "strict"},
-    "summed": {"verdict": "summed"},
     "given": {},
     "shuffled": {},
 }
 """What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked. ``given`` and
 ``shuffled``: by which criteria (:attr:`Method.criteria`)."""
-READ_ONLY = ("strict", "summed")
-"""Options that change how answers are read, and nothing that is asked."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 ASKED_ONCE = ("pairwise", "single_token", "pointwise")
@@ -152,11 +148,6 @@ class Method:
     def file_name(self) -> str:
         """The name in file names."""
         return self.name.replace(":", ".")
-
-    @property
-    def asked(self) -> Method:
-        """The method without the options that only change how its answers are read: what is asked is the same."""
-        return replace(self, options=tuple(o for o in self.options if o not in READ_ONLY))
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
         """Of the configuration's numbers of branches those that it is asked with; its own where all are larger."""

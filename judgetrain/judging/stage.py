@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
@@ -22,7 +20,6 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
-from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import Item, read_items
 from judgetrain.judging.rows import Row, row_of
 from judgetrain.judging.scored import SCORES, score_rows, told
@@ -31,8 +28,6 @@ from judgetrain.judging.summary import Summary
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"
-FORMAT = 1
-"""Raised when the code changes what stands in a row."""
 PAGES = 100
 """Comparisons that have a page to look at: as many as anybody reads."""
 
@@ -40,9 +35,8 @@ PAGES = 100
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``verdicts.jsonl``, ``summary.json``, and pages; of rows with one response or a list, ``scores.jsonl``.
 
-    The shards ``judged`` keep the rows as they are finished; those of an earlier run that judged the same in the same
-    way are taken over. A row that cannot be judged is among them with its reason. Where the run ends early, as at a
-    limit of what may be spent, ``verdicts.jsonl`` holds the rows that are finished.
+    The shards ``judged`` keep the rows as they are finished. A row that cannot be judged is among them with its reason.
+    Where the run ends early, as at a limit of what may be spent, ``verdicts.jsonl`` holds the rows that are finished.
     """
     config, method = settings.verdicts, settings.method
     items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"judge: {told}"))
@@ -55,7 +49,6 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         _check_rows(items, settings, models)
-        adopt(SHARDS, _key(settings, models, items, out), out)
         try:
             with judge_of(models, settings) as judge:
                 process = shard_of(method, judge, settings, any(item.group for item in items))
@@ -148,25 +141,6 @@ def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) 
             f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria, which branching "
             "judges alone go by; choose one, or leave the column out with verdicts.source.fields={criteria: ''}"
         )
-
-
-def _key(settings: JudgeSettings, models: Models, items: Sequence[Item], out: StageRun) -> str:
-    """What decides the rows: the comparisons as they are shown and told of, and the judge and how it is asked."""
-    hashes, method, config = ContentHashes.of_run(out.home), settings.method, settings.verdicts
-    asked = VerdictsConfig(judge=config.judge, shard_size=config.shard_size)
-    return fingerprint(
-        {
-            "format": FORMAT,
-            "judge": models.identity(method, hashes),
-            "settings": hashes.identity(replace(settings, verdicts=asked)),
-            "items": [[item.comparison.to_row(), item.failure, *_of_group(item)] for item in items],
-        }
-    )
-
-
-def _of_group(item: Item) -> list[object]:
-    group = item.group
-    return [] if group is None else [list(group.responses), group.rubric and group.rubric.to_row()]
 
 
 def _keep_finished(out: StageRun, total: int) -> None:

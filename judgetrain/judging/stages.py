@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
@@ -159,11 +159,6 @@ def _check_calibrate(settings: JudgeSettings) -> None:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
 
 
-CALIBRATE = Stage(
-    name="calibrate",
-    settings=CalibrateSettings,
-    code="judgetrain.judging.calibrate:run",
-    artifact="evaluation",
-    check=_check_calibrate,
-    check_here=_check_here,
+CALIBRATE = replace(
+    JUDGE, name="calibrate", settings=CalibrateSettings, code="judgetrain.judging.calibrate:run", check=_check_calibrate
 )

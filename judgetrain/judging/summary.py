@@ -17,9 +17,10 @@ class Summary:
     """Numbers of rows by verdict, and by the reason where there is none.
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
-    (``dpo+summed``); None where there is none. ``failures`` counts rows by their ``failure``, ``unreadable`` judgments
-    by reason. ``tokens`` and ``calls`` are those of all rows, both orders; ``spent`` is what a paid model was sent,
-    answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as their verdict.
+    (``judge.aggregation=fitted``); None where there is none. ``failures`` counts rows by their ``failure``,
+    ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all rows, both orders; ``spent`` is what a
+    paid model was sent, answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as their
+    verdict.
     """
 
     judge: str

@@ -96,40 +96,6 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
         assert again == whole
 
 
-def test_a_judge_is_asked_once_for_both_rules(world: tuple[Config, dict[str, Path]]) -> None:
-    config, inputs = world
-    rows = [{"query": f"q{i}", "response_a": f"x{i}", "response_b": f"y{i}", "label": "AB"[i % 2]} for i in range(20)]
-    path = write_rows(Path(config.output_dir) / "others.jsonl", rows)
-    others = replace(config.evaluate.benchmarks[0], source=SourceConfig(name="b", path=path, format="comparison"))
-    config = replace(config, evaluate=replace(config.evaluate, benchmarks=[others]))
-    alone, _ = evaluated(config, inputs, "a")
-    both = replace(config.evaluate, methods=["sft", "sft+summed", "dpo+summed", "dpo", "longer"])
-    spent, directory = evaluated(replace(config, evaluate=both), inputs, "b")
-    assert spent == alone, "sft's trees are taken over, and dpo, which is asked as often, is asked once"
-    table = pq.read_table(directory / "predictions.parquet").to_pylist()
-    found = {(r["method"], r["branches"], r["comparison_id"]): r for r in table}
-    sums = [(row, found[name.removesuffix("+summed"), *rest]) for (name, *rest), row in found.items() if "+" in name]
-    assert len(sums) == 80 and all(row["margin"] == strict["margin"] for row, strict in sums)
-    for row, strict in sums:
-        readable = strict["verdict_ab"] is not None and strict["verdict_ba"] is not None
-        side = "tie" if not row["margin"] else "A" if row["margin"] > 0 else "B"
-        assert row["summed"] == (side if readable else None) and strict["summed"] is None
-        assert (row["asked"], strict["asked"]) == ("greedy, summed", "greedy")
-    rows = {(r["method"], r["branches"]): r for r in json.loads((directory / "metrics.json").read_text())}
-    read = [row["verdict_ab"] is not None and row["verdict_ba"] is not None for row, _ in sums]
-    assert any(read) and not all(read), "some of it cannot be read"
-    for name in ("sft", "dpo"):
-        own = [row for row, _ in sums if row["method"] == f"{name}+summed" and row["branches"] == 3]
-        right = sum(row["summed"] == row["label"] for row in own) / len(own)
-        assert rows[f"{name}+summed", 3]["agreement"] == pytest.approx(right)
-        assert rows[f"{name}+summed", 3]["consistency"] == rows[name, 3]["consistency"]
-    paired = json.loads((directory / "paired.json").read_text())
-    ways = [(row["first"], row["second"]) for row in paired]
-    assert ({"method": "sft+summed", "branches": 3}, {"method": "sft", "branches": 3}) in ways
-    changed = replace(config, evaluate=replace(config.evaluate, methods=["sft+summed"]))
-    assert evaluated(changed, inputs, "c")[0] == 0, "another rule asks nobody again"
-
-
 def test_what_computes_its_scores_reads_none(world: tuple[Config, dict[str, Path]]) -> None:
     config, _ = world
     teacher = replace(config.teacher, engine=WorldEngineConfig())

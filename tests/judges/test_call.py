@@ -1,8 +1,7 @@
-"""A judge is asked with strings, messages, and lists of them."""
+"""A judge is asked with strings and messages."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from judgetrain.errors import DataError
@@ -34,28 +33,17 @@ def test_earlier_turns_are_the_dialogue_s_context() -> None:
     assert (dialogue.query, dialogue.context) == ("Why?", "User: Hi\nAssistant: Yes?")
 
 
-def test_lists_give_a_verdict_a_row() -> None:
-    found = judge(["one", [{"role": "user", "content": "two"}]], ["aa", "b"], ["a", "bb"])
-    assert [each.verdict for each in found] == ["A", "B"]
-    assert judge([], [], []) == []
-    column = np.array(["a", "bb"])
-    assert [each.verdict for each in judge(column, column, np.array(["aa", "b"]))] == ["B", "A"], "a table's columns"
-    assert judge(np.array([{"role": "user", "content": "q"}]), "a", "bb").verdict == "B"
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((["p"], ["a", "b"], ["c"]), "found 1, 2 and 1"),
-        (("p", ["a"], ["b"]), "one prompt and two responses, or three lists"),
-        ((["p"], "a", ["b"]), "one prompt and two responses, or three lists"),
+        (("p", ["a"], ["b"]), "expected a prompt and one or two responses, which are texts; found str, list, list"),
         (([], "a", "b"), "the last message to be the user's, found none at all"),
         (([{"role": "assistant", "content": "x"}], "a", "b"), "the last message to be the user's, found assistant"),
         (([{"role": "user"}], "a", "b"), "message 0: expected a role and a content"),
         ((None, "b", "c"), "found NoneType"),
         ((5, "b", "c"), "found int"),
         (([5], "b", "c"), "message 0: .* found int"),
-        (("q", None, "c"), "three lists of the same length; found str, NoneType, str"),
+        (("q", None, "c"), "found str, NoneType, str"),
     ],
 )
 def test_what_is_no_comparison_is_refused(given: tuple, message: str) -> None:

@@ -58,7 +58,7 @@ class BranchingRunner:
         how = evaluation.models.asking(method)
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            trees, others = judge().ask(items, derive_seed(seed, about, method.asked.name), branches)
+            trees, others = judge().ask(items, derive_seed(seed, about, method.name), branches)
             rows = [tree.to_row() for tree in trees]
             for row, other in zip(rows, others, strict=bool(others)):
                 row[OTHER] = other.to_row()
@@ -66,7 +66,7 @@ class BranchingRunner:
 
         trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
         depends = {
-            "method": "+".join(method.asked.options) if method.is_directory else method.asked.name,
+            "method": "+".join(method.options) if method.is_directory else method.name,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "shard_size": evaluation.shard_size,
@@ -151,5 +151,5 @@ def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTr
 
 
 def _shards(benchmark: Benchmark, method: Method) -> str:
-    """Where the trees are: methods that ask the same share them."""
-    return f"trees-{benchmark.name}-{method.asked.name}"
+    """Where the trees are."""
+    return f"trees-{benchmark.name}-{method.name}"

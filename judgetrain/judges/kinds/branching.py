@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, verdict
@@ -210,17 +210,7 @@ def predict(
     if options.fitted:
         logit = options.fitted.logit(margins_of(*found)) if prediction.consistent is not None else None
         return replace(prediction, margin=logit, summed=options.fitted.verdict(logit))
-    return summed(prediction) if options.verdict == "summed" else prediction
-
-
-def summed(prediction: Prediction) -> Prediction:
-    """The prediction with the side of its margin as the verdict.
-
-    Where one order could not be read the other one's preference for a position would decide: it stays unreadable.
-    """
-    if prediction.consistent is None:
-        return prediction
-    return replace(prediction, summed=verdict_of(prediction.margin))
+    return prediction
 
 
 def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:
@@ -268,19 +258,9 @@ def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
             told = criterion.criterion
             for guideline in criterion.guidelines:
                 for node in (j for j in guideline.judgments if j.order == order):
-                    yield Reason(
-                        name=told.name,
-                        weight=told.weight,
-                        source=told.source,
-                        order=order,
-                        criterion=criterion.text,
-                        guideline=guideline.text,
-                        text=node.text,
-                        score_a=node.score_a,
-                        score_b=node.score_b,
-                        verdict=node.verdict,
-                        failure=node.failure,
-                    )
+                    said: dict[str, Any] = {name: getattr(node, name) for name in Reason.SAID}
+                    said |= {name: getattr(told, name) for name in ("name", "weight", "source")}
+                    yield Reason(criterion=criterion.text, guideline=guideline.text, **said)
 
 
 def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
