@@ -24,7 +24,7 @@ from typing import Any
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.evaluate.metrics.statistics import paired_difference
+from judgetrain.evaluate.metrics.intervals import paired_difference
 from tests.benchmarks.common import parser_of
 from tests.benchmarks.world_ceilings import reader
 

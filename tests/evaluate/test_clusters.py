@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import auc_interval, bootstrap_interval, paired_difference, with_intervals
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.metrics.statistics import auc_interval, paired_difference, with_intervals
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.base import Prediction

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
-from judgetrain.evaluate.metrics.statistics import mcnemar, paired_difference
+from judgetrain.evaluate.metrics.intervals import auc_interval, bootstrap_interval, mcnemar, paired_difference
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
@@ -111,6 +110,34 @@ def test_bootstrap_interval_is_near_the_normal_one() -> None:
     assert high == pytest.approx(0.6 + width, abs=0.02)
     assert bootstrap_interval(values, 100, 1) == bootstrap_interval(values, 100, 1)
     assert bootstrap_interval([], 100, 1) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=40))
+def test_auc_is_the_share_of_pairs_in_order(items: list[tuple[int, bool]]) -> None:
+    """Of a right and a wrong item the right one has the larger score; equal scores count half."""
+    right, wrong = ([score for score, good in items if good is wanted] for wanted in (True, False))
+    wins = [1.0 if a > b else 0.5 if a == b else 0.0 for a in right for b in wrong]
+    expected = pytest.approx(sum(wins) / len(wins)) if wins else None
+    assert metrics.auc([score for score, _ in items], ["A" if good else "B" for _, good in items]) == expected
+
+
+def test_intervals_are_those_of_resamples_drawn_item_by_item() -> None:
+    rng = np.random.default_rng(4)
+    prompts = rng.integers(0, 25, 90).tolist()
+    margins = [None if u < 0.1 else float(round(u * 6)) for u in rng.random(90)]
+    labels = [("A", "B", "tie")[i] for i in rng.integers(0, 3, 90)]
+    names = list(dict.fromkeys(prompts))
+    again, areas, means = np.random.default_rng(7), [], []
+    right = [y == "A" for y in labels]
+    for turn in range(2000):
+        rows = [i for c in again.integers(25, size=25) for i, p in enumerate(prompts) if p == names[c]]
+        if turn < 200:
+            areas.append(metrics.auc([margins[i] for i in rows], [labels[i] for i in rows]))
+        means.append(np.mean([right[i] for i in rows]))
+    assert auc_interval(margins, labels, 200, 7, prompts) == pytest.approx(np.percentile(areas, (2.5, 97.5)))  # type: ignore[arg-type]
+    # Drawn by what clusters say and not one by one, so that only the noise of the draws is between them.
+    assert bootstrap_interval(right, 4000, 7, prompts) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.02)
 
 
 def test_mcnemar_is_the_sign_test_on_discordant_items() -> None:

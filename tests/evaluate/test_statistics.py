@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.calibration import calibration, expected_calibration_error, reliability_curve
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
-from judgetrain.evaluate.metrics.statistics import paired_difference, with_intervals
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(

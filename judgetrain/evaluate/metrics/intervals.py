@@ -1,29 +1,37 @@
-"""Intervals of the mean of items that may come in clusters (several pairs of a prompt, votes on a pair)."""
+"""Intervals and paired tests over items, which may come in clusters (several pairs of a prompt, votes on a pair)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.evaluate.metrics.verdicts import auc, correlations
+
 Clusters = Sequence[object] | None
 """The cluster of each item [n], resampled whole; None: items are independent."""
+Interval = tuple[float, float]
+"""The ends of a 95% interval."""
+Floats = NDArray[np.float64]
 
 ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 """The percentiles that 95% of the resamples lie between."""
 FEWEST = 10
 """Clusters (prompts) below which resamples give no interval: they say nothing of what was not asked."""
 BATCH = 4_000_000
-"""Values resampled at a time, to bound memory on large benchmarks."""
+"""Counts drawn at a time, to bound memory on large benchmarks."""
+SLOW_RESAMPLES = 200
+"""At most so many resamples of statistics that are slow: rank correlations and AUC."""
+Z = 1.959963984540054
+"""The normal quantile of 97.5%."""
 
 
-def bootstrap_interval(
-    values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
-) -> tuple[float, float] | None:
-    """95% interval of the mean of ``values`` [n], from 0 to 1: the percentile bootstrap's (SciPy).
+def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> Interval | None:
+    """95% percentile bootstrap interval of the mean of ``values`` [n], from 0 to 1.
 
     Where the items, or the means of all clusters, are the same, as at 0% and 100%, so is every resample; the interval
     is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None without
@@ -40,8 +48,8 @@ def bootstrap_interval(
 class Resampled:
     """The mean in each resample [resamples], the interval that they give, and the number of clusters."""
 
-    means: NDArray[np.float64]
-    interval: tuple[float, float]
+    means: Floats
+    interval: Interval
     clusters: int
 
 
@@ -50,33 +58,40 @@ def resampled_means(
 ) -> Resampled | None:
     """The mean of ``values``, from ``lowest`` to 1, in resamples of whole clusters; None as
     :func:`bootstrap_interval`."""
-    from scipy import stats
-
     array = np.asarray(values, dtype=float)
-    if clusters is not None and len(array) != len(clusters):
-        raise ValueError(f"{len(array)} values and {len(clusters)} clusters")
-    index = cluster_index(clusters, len(array))
-    sums, counts = np.bincount(index, weights=array), np.bincount(index).astype(float)
-    each = sums / counts
+    sums = _by_cluster(np.column_stack([array, np.ones_like(array)]), clusters)
+    each = sums[:, 0] / sums[:, 1]
     if not len(each) or (len(each) < FEWEST and np.ptp(array) > 0):
         return None
     if np.ptp(each) == 0:
-        reach, value = unseen(len(each)), float(each[0])
-        ends = max(lowest, value - reach), min(1.0, value + reach)
-        return Resampled(np.full(resamples, value), ends, len(each))
-    result = stats.bootstrap(
-        (sums, counts),
-        lambda s, n, axis: s.sum(axis=axis) / n.sum(axis=axis),
-        n_resamples=resamples,
-        batch=max(1, BATCH // len(sums)),
-        method="percentile",
-        paired=True,
-        vectorized=True,
-        rng=np.random.default_rng(seed),
-    )
-    means = np.asarray(result.bootstrap_distribution, dtype=float)
+        ends = _around(float(each[0]), unseen(len(each)), lowest)
+        return Resampled(np.full(resamples, each[0]), ends, len(each))
+    total, n = _drawn(sums, resamples, seed)
+    means = total / n
     low, high = np.percentile(means, ENDS)
     return Resampled(means, (float(low), float(high)), len(each))
+
+
+def _by_cluster(items: Floats, clusters: Clusters) -> Floats:
+    """The sums over each cluster [clusters, columns] of items [n, columns]."""
+    index = cluster_index(clusters, len(items))
+    return np.column_stack([np.bincount(index, weights=column) for column in items.T])
+
+
+def _drawn(sums: Floats, resamples: int, seed: int) -> Floats:
+    """The totals [columns, resamples] of clusters' sums, drawn with replacement as often as there are clusters.
+
+    Clusters that say the same are drawn together, as one count of a multinomial: most items have few values.
+    """
+    kinds, counts = np.unique(sums, axis=0, return_counts=True)
+    rng, most = np.random.default_rng(seed), max(1, BATCH // len(kinds))
+    sizes = [min(most, resamples - done) for done in range(0, resamples, most)]
+    totals = [rng.multinomial(len(sums), counts / len(sums), size) @ kinds for size in sizes]
+    return np.concatenate(totals).T
+
+
+def _around(value: float, reach: float, lowest: float = 0.0) -> Interval:
+    return max(lowest, value - reach), min(1.0, value + reach)
 
 
 def unseen(trials: int) -> float:
@@ -87,18 +102,20 @@ def unseen(trials: int) -> float:
 
 
 def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
-    """The number of each item's cluster [n]; clusters are numbered as they first occur."""
+    """The number of each of ``n`` items' cluster; clusters are numbered as they first occur.
+
+    Raises:
+        ValueError: not one cluster an item.
+    """
     if clusters is None:
         return np.arange(n, dtype=np.intp)
+    if len(clusters) != n:
+        raise ValueError(f"{n} values and {len(clusters)} clusters")
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.intp)
 
 
-Z = 1.959963984540054
-"""The normal quantile of 97.5%."""
-
-
-def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> tuple[float, float] | None:
+def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | None:
     """95% interval of the share of ``values`` [n] that are true (Wilson 1927); None without items.
 
     In place of n stand as many independent items as tell as much: n over the design effect, the variance of the share
@@ -111,7 +128,7 @@ def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> tuple[float
     return score_interval(float(array.mean()), _effective(array, clusters))
 
 
-def score_interval(share: float, trials: float, z: float = Z) -> tuple[float, float]:
+def score_interval(share: float, trials: float, z: float = Z) -> Interval:
     """Wilson's interval of a share seen in so many independent trials, which need be no whole number; ``z``: the normal
     quantile. It lies between 0 and 1 and is never empty."""
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
@@ -119,12 +136,10 @@ def score_interval(share: float, trials: float, z: float = Z) -> tuple[float, fl
     return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 
-def _effective(values: np.ndarray, clusters: Clusters) -> float:
+def _effective(values: Floats, clusters: Clusters) -> float:
     """So many independent items tell as much as these."""
     if clusters is None:
         return float(len(values))
-    if len(clusters) != len(values):
-        raise ValueError(f"{len(values)} values and {len(clusters)} clusters")
     index, n, share = cluster_index(clusters, len(values)), len(values), values.mean()
     counts = np.bincount(index)
     if len(counts) == 1 or share in (0.0, 1.0):
@@ -132,3 +147,136 @@ def _effective(values: np.ndarray, clusters: Clusters) -> float:
     off = np.bincount(index, weights=values) - share * counts
     of_clusters = float(off @ off) * len(counts) / (len(counts) - 1) / n**2
     return n / max(1.0, of_clusters / (share * (1 - share) / n))
+
+
+def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> dict[str, Any]:
+    """The correlations of two float arrays [n] by name, and their 95% percentile bootstrap intervals as ``..._ci``.
+
+    Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any, and
+    with fewer than :data:`FEWEST` clusters.
+    """
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    index = cluster_index(clusters, len(first))
+    members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
+    rows = (np.concatenate([members[i] for i in chosen]) for chosen in _chosen(len(members), resamples, seed))
+    drawn = [correlations(first[each], second[each]) for each in rows]
+    found = correlations(x, y)
+    return {**found, **{f"{name}_ci": _percentiles([each[name] for each in drawn]) for name in found}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlations:
+    """Correlations of margins with labels (A 1, tie 0, B -1), or of scores with ratings, and their 95% intervals."""
+
+    pearson: float | None
+    kendall: float | None
+    spearman: float | None
+    pearson_ci: Interval | None
+    kendall_ci: Interval | None
+    spearman_ci: Interval | None
+
+
+def margin_correlations(
+    margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
+) -> Correlations:
+    """Of the items [n] that have a margin; intervals resample prompts whole."""
+    number = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
+    x, truth, clusters = zip(*kept, strict=True)
+    return Correlations(**with_intervals(x, truth, resamples, seed, clusters))
+
+
+def auc_interval(
+    margins: Sequence[float | None], labels: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
+) -> Interval | None:
+    """95% percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc`.
+
+    Resamples (:data:`SLOW_RESAMPLES` at most) without items of both labels are left out; None without any. Where
+    margins part the labels without an error, Clopper and Pearson's: so many pairs of an A and a B that share no
+    cluster are all right, or all wrong, as there are clusters with the rarer label.
+    """
+    whole, index = auc(margins, labels), cluster_index(clusters, len(margins))
+    known = [(m, i, y) for m, i, y in zip(margins, index, labels, strict=True) if m is not None and y in ("A", "B")]
+    # A resample is a weight on each cluster, so that margins are sorted once: each has its place among their values.
+    values, place = np.unique([m for m, _, _ in known], return_inverse=True)
+    own, good = np.array([i for _, i, _ in known], dtype=np.intp), np.array([y == "A" for *_, y in known], dtype=bool)
+    sides = [(own[side], place[side]) for side in (good, ~good)]
+    if whole in (0.0, 1.0):
+        return _around(whole, unseen(min(len(np.unique(side)) for side, _ in sides)))
+    n, found = len(set(index.tolist())), list[float | None]()
+    for chosen in _chosen(n, resamples, seed):
+        weights = np.bincount(chosen, minlength=n)
+        a, b = (np.bincount(places, weights[side], len(values)) for side, places in sides)
+        pairs = a.sum() * b.sum()
+        found.append(float(a @ (np.cumsum(b) - b / 2) / pairs) if pairs else None)
+    return _percentiles(found)
+
+
+def _chosen(clusters: int, resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+    """Clusters drawn with replacement, for slow statistics; nothing of too few."""
+    rng = np.random.default_rng(seed)
+    for _ in range(min(resamples, SLOW_RESAMPLES) if clusters >= FEWEST else 0):
+        yield rng.integers(clusters, size=clusters)
+
+
+def _percentiles(values: Sequence[float | None]) -> Interval | None:
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    low, high = np.percentile(found, ENDS)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one method is than another on the same items.
+
+    Mean difference, its 95% interval, McNemar's exact p (items independent), and the bootstrap's p (clusters of items
+    independent): twice the share of resampled differences on the far side of zero.
+    """
+
+    mean: float
+    interval: Interval | None
+    p_value: float
+    bootstrap_p: float | None
+
+
+def paired_difference(
+    first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
+) -> Difference | None:
+    """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items.
+
+    The percentile bootstrap keeps each item's two answers together; where the difference is the same in all clusters,
+    the interval is as in :func:`bootstrap_interval`. None without items.
+
+    Raises:
+        ValueError: arrays of unequal length.
+    """
+    differences = _differences(first, second)
+    if not len(differences):
+        return None
+    mean = float(differences.mean())
+    found = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
+    if found is None:
+        return Difference(mean, None, mcnemar(first, second), None)
+    # One is added to each count, so that p is never below what the number of resamples can tell; nor is it below what
+    # the clusters can tell, all of which favour one method by chance as often as coins fall alike.
+    far = min((found.means <= 0).sum(), (found.means >= 0).sum()) + 1
+    p = float(min(1.0, max(2 * far / (resamples + 1), 2.0 ** (1 - found.clusters))))
+    return Difference(mean, found.interval, mcnemar(first, second), p)
+
+
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
+    from scipy import stats
+
+    differences = _differences(first, second)
+    only_first, differ = int((differences > 0).sum()), int(np.count_nonzero(differences))
+    return float(stats.binomtest(only_first, differ).pvalue) if differ else 1.0
+
+
+def _differences(first: ArrayLike, second: ArrayLike) -> Floats:
+    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
+    return a.astype(float) - b.astype(float)

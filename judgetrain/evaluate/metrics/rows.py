@@ -14,11 +14,10 @@ from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, agreement_by_name, agreement_by_prompt, vote_metrics
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
+from judgetrain.evaluate.metrics.intervals import Correlations, auc_interval, bootstrap_interval, margin_correlations
 from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
-from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, margin_correlations
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction

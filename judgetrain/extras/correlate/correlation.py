@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.evaluate.metrics.statistics import with_intervals
+from judgetrain.evaluate.metrics.intervals import with_intervals
 from judgetrain.extras.correlate.columns import Column, Item, Row
 from judgetrain.scorers.probdiff import average
 
