@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -87,11 +87,15 @@ class AnswerStore:
         self._directory, self._seed = directory, seed
 
     def contents(
-        self, model: str, requests: Sequence[Request], server: str = "", parameters: Mapping[str, Any] | None = None
+        self,
+        model: str,
+        requests: Sequence[Request],
+        server: str = "",
+        parameters: Callable[[Request], Mapping[str, Any]] = lambda request: {},
     ) -> list[dict[str, Any]]:
         """The content of each request of one call, its ``seed`` included.
 
-        ``server``: the address without secrets. ``parameters``: what else each of them sends.
+        ``server``: the address without secrets. ``parameters``: what else is sent with a request.
         """
         seen: Counter[str] = Counter()
         found: list[dict[str, Any]] = []
@@ -101,7 +105,7 @@ class AnswerStore:
                 "model": model,
                 "messages": [dict(message) for message in request.messages],
                 "sampling": asdict(request.sampling),
-                **({"parameters": dict(parameters)} if parameters else {}),
+                **({"parameters": dict(more)} if (more := parameters(request)) else {}),
             }
             digest = _digest(content)
             again = [request.attempt] if request.attempt else []

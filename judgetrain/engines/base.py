@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
@@ -54,6 +54,18 @@ class Sampling:
         return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
+class FormLine(NamedTuple):
+    """A line of a reply: what its value is called, how it is written with the value in ``{}``, and which values there
+    are (empty: any text)."""
+
+    name: str
+    written: str
+    values: tuple[str, ...] = ()
+
+
+Form = tuple[FormLine, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """One prompt as chat messages (``role``/``content``).
@@ -71,6 +83,8 @@ class Request:
     are sampled alike whatever else is asked in the same call."""
     attempt: int = 0
     """How often the same was asked before without use: kept answers to those are not what is wanted."""
+    form: Form = ()
+    """What the reply holds, for an engine that asks for JSON; empty: the prompt alone says so."""
 
 
 @dataclass(frozen=True)

@@ -286,6 +286,12 @@ class OpenAIEngineConfig(EngineConfig):
         "one out",
         active_if=lambda c: bool(c.extra_body),
     )
+    json_schema: bool = key(
+        False,
+        "ask for judgments and verdicts as JSON of a schema (response_format), for servers that take it; they are "
+        "written down in the form that the prompt asks for",
+        active_if=lambda c: c.json_schema,
+    )
     keep_errors: bool = key(
         False,
         "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "

@@ -37,7 +37,7 @@ def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> No
         again.contents("n", [ask("q")])[0],
         again.contents("m", [ask("q", temperature=0.5)])[0],
         again.contents("m", [ask("q"), ask("q")])[1],
-        again.contents("m", [ask("q")], parameters={"reasoning_effort": "low"})[0],
+        again.contents("m", [ask("q")], parameters=lambda r: {"reasoning_effort": "low"})[0],
         AnswerStore(tmp_path, seed=2).contents("m", [ask("q")])[0],
     ]
     assert [again.get(c) for c in others] == [None] * 6

@@ -21,6 +21,7 @@ from judgetrain.engines.config import OpenAIEngineConfig, own_host
 from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
+from judgetrain.engines.openai.json_schema import in_form, response_format
 from judgetrain.engines.openai.reading import is_other_model, read_completion
 from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
 from judgetrain.engines.prompting import neutralise_known
@@ -98,7 +99,7 @@ class OpenAIEngine:
 
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         contents: Sequence[Mapping[str, Any]] = (
-            self._answers.contents(self._config.model, requests, self._address, self._config.extra_body)
+            self._answers.contents(self._config.model, requests, self._address, self._parameters)
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
@@ -180,7 +181,7 @@ class OpenAIEngine:
         request, limit_key, says_all = asked.request, self._limit_key, self._says_all
         create: Any = client.chat.completions.with_raw_response.create
         body = chat_body(self._config.model, request, asked.content["seed"], limit_key, says_all)
-        body = with_parameters(body, self._config.extra_body)
+        body = with_parameters(body, self._parameters(request))
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
@@ -207,8 +208,19 @@ class OpenAIEngine:
                 f"{self._address} was asked for model {self._config.model}, and {completion.model} answered: its "
                 f"answers are not kept; set model={completion.model} if that is the one to ask"
             )
-        text = redact(completion.text, self._key) if len(self._key) >= UNLIKELY else completion.text
+        text = in_form(completion.text, request.form) if self._as_json(request) else completion.text
+        text = redact(text, self._key) if len(self._key) >= UNLIKELY else text
         return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
+
+    def _as_json(self, request: Request) -> bool:
+        """Whether JSON is asked for; where probabilities are wanted their places are those of a text."""
+        return self._config.json_schema and bool(request.form) and not request.sampling.candidates
+
+    def _parameters(self, request: Request) -> dict[str, Any]:
+        if not self._as_json(request):
+            return self._config.extra_body
+        asked = {"response_format": response_format(request.form, request.step), "structured_outputs": None}
+        return asked | self._config.extra_body
 
     def _refusal(self, status: int, text: str, asked: Pending, limit_key: str, says_all: bool) -> Outcome:
         """What a status other than success means: a request to give up or to ask again, or the end of the run.
@@ -293,8 +305,12 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str, says_all:
 
 
 def with_parameters(body: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A request's body with ``engine.extra_body``; what is None there is not sent."""
+    """A request's body with further parameters; what is None among them is not sent."""
+
+    def kept(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in part.items() if name not in parameters}
+
     more = {name: value for name, value in parameters.items() if value is not None}
-    kept = {name: value for name, value in body.items() if name not in parameters}
-    extra = {**kept.pop("extra_body", {}), **more}
-    return kept | ({"extra_body": extra} if extra else {})
+    extra = kept(body.get("extra_body", {})) | more
+    own = {name: value for name, value in kept(body).items() if name != "extra_body"}
+    return own | ({"extra_body": extra} if extra else {})

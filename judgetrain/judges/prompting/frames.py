@@ -31,7 +31,7 @@ VERDICT_FIRST = (
 
 _SCORE = "[1-5]"
 """What stands for a score in a frame. The first is the score of the response shown first."""
-_LINE_END = re.compile(r"(?<!\^)\\n")
+LINE_END = re.compile(r"(?<!\^)\\n")
 _NUMBER = re.compile(r"(?P<score>[-+]?\d{1,9}(?:\.\d{1,18})?)(?: ?/ ?(?P<scale>\d{1,9}))?")
 
 
@@ -77,7 +77,7 @@ class Frame:
     def _lines(self) -> tuple[_Line, ...]:
         found: list[_Line] = []
         sides = iter("abc")
-        for line in _LINE_END.split(self.source):
+        for line in LINE_END.split(self.source):
             loose = line.replace("{1,{width}}", "*").replace(": ", ": ?")
             label, score, _ = loose.partition(_SCORE)
             if not score:

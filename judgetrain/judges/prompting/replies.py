@@ -11,6 +11,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges.prompting.forms import form_of
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.prompting.verdicts import Reading
 
@@ -90,7 +91,7 @@ class Asker:
         limits = Sampling.of(self.sampling)
         if self.letters:
             limits = replace(limits, pattern=f"({'|'.join(self.letters)})", candidates=self.letters)
-        replies: list[list[Reply]] = [[] for _ in questions]
+        form, replies = form_of(self.prompts, step), list[list[Reply]]([] for _ in questions)
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
             requests = [
@@ -101,6 +102,7 @@ class Asker:
                     slots=q.slots,
                     attempt=attempt,
                     place=places[i],
+                    form=form,
                 )
                 for i, q in ((i, questions[i]) for i in waiting)
             ]

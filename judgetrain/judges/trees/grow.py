@@ -10,6 +10,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine, Request, Sampling, Step, places
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.prompting.forms import form_of
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, judgment_step, slots_of
@@ -236,7 +237,10 @@ class _Grower:
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
         """The same prompt ``number`` times; ``group`` numbers the prompts and decides their random numbers."""
         messages, places = self.prompts.render(step, slots), range(group * number, (group + 1) * number)
-        asked = Request(messages=messages, sampling=limits, step=step, slots=slots, attempt=self.shape.attempt)
+        form = form_of(self.prompts, step)
+        asked = Request(
+            messages=messages, sampling=limits, step=step, slots=slots, attempt=self.shape.attempt, form=form
+        )
         return [replace(asked, place=place) for place in places]
 
     def _judgment(self, due: _Due, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
