@@ -106,13 +106,23 @@ class Dialogue:
 
 
 @dataclass(frozen=True)
+class Rating:
+    """How good a response is by itself, as people say: ``score`` from 0 (worst) to 1, and why, where they say it."""
+
+    score: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A dialogue and two responses, with the models that wrote them and, where known, the right verdict.
 
     ``label`` is the human (or world's) verdict, in this comparison's own order. Training reads it with
     ``label.source=given`` alone. ``group`` is a subset or scenario name for per-group tables. ``made`` says how the
     pair was constructed, where its better side is known by construction (``responses.contrast``). ``rubric``: the
-    criteria that it is to be judged by, where they are given.
+    criteria that it is to be judged by, where they are given. ``rating_a`` and ``rating_b``: what people say of each
+    response by itself; the ``label`` then says which is rated higher. A response that nothing else is set against is
+    :attr:`alone`: it stands as ``response_a``, with its rating, and ``response_b`` is empty.
     """
 
     id: str
@@ -125,6 +135,8 @@ class Comparison:
     group: str | None = None
     made: str | None = None
     rubric: Rubric | None = None
+    rating_a: Rating | None = None
+    rating_b: Rating | None = None
 
     @classmethod
     def of(
@@ -157,8 +169,15 @@ class Comparison:
         return int(self.content[:10], 16)
 
     @property
+    def alone(self) -> bool:
+        """Whether it is one rated response, which is judged by itself alone (in order A)."""
+        return self.rating_a is not None and self.rating_b is None and not self.response_b
+
+    @property
     def forfeit(self) -> Verdict | None:
         """The verdict where a response holds no text: it loses, whoever judges, and two such are a tie. Else None."""
+        if self.alone:
+            return None
         a, b = bool(self.response_a.strip()), bool(self.response_b.strip())
         return None if a and b else "A" if a else "B" if b else "tie"
 
@@ -182,6 +201,8 @@ class Comparison:
             model_a=self.model_b,
             model_b=self.model_a,
             label=None if self.label is None else mirror(self.label),
+            rating_a=self.rating_b,
+            rating_b=self.rating_a,
         )
 
     def to_row(self) -> dict[str, Any]:
@@ -189,13 +210,18 @@ class Comparison:
         row = asdict(self) | {"dialogue": self.dialogue.to_row()}
         if self.rubric is not None:
             row["rubric"] = self.rubric.to_row()
-        return {name: value for name, value in row.items() if value is not None or name not in ("made", "rubric")}
+        return {name: value for name, value in row.items() if value is not None or name not in _SELDOM}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Comparison:
         """Read back what :meth:`to_row` wrote."""
+        found = {name: Rating(**row[name]) for name in ("rating_a", "rating_b") if row.get(name)}
         rubric = Rubric.from_row(row["rubric"]) if row.get("rubric") else None
-        return cls(**(row | {"dialogue": Dialogue.from_row(row["dialogue"]), "rubric": rubric}))
+        return cls(**(row | found | {"dialogue": Dialogue.from_row(row["dialogue"]), "rubric": rubric}))
+
+
+_SELDOM = ("made", "rubric", "rating_a", "rating_b")
+"""Fields of a comparison that its row leaves out where they are None."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class SourceConfig:
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
         {},
-        "how the labels of comparisons are written -> A, B or tie; empty: the adapter's, or as A, B, tie",
+        "how labels are written -> A, B or tie, and of one response 0 (the worst) to 1, as {1: 0, 10: 1} for 1 to 10; "
+        "empty: the adapter's, or as A, B, tie; of one response as pass, fail, true, false, or 1 to 5",
         active_if=lambda c: c.labels,
     )
     adapter: str | None = key(

@@ -15,6 +15,7 @@ from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.contamination import Match, named_queries
 from judgetrain.data.dedup import NearIndex, Seen
 from judgetrain.data.given import adapted
+from judgetrain.data.ratings import Pairing
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
@@ -116,9 +117,9 @@ def _compared(item: Item) -> str:
 
 
 def _flat(rows: Iterable[Sequence[Item]], facts: dict[str, int]) -> Iterator[Item]:
-    """The items of rows one after another; the rows are counted."""
+    """The items of rows one after another; the rows are counted, two of a pair of responses that were rated alone."""
     for items in rows:
-        facts["read"] += 1
+        facts["read"] += 1 + any(comparison is not None and comparison.rating_b is not None for _, comparison in items)
         yield from items
 
 
@@ -148,15 +149,22 @@ def _read(
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
             comparison = reader.comparison(row, number, labelled=False)
             return comparison.dialogue, replace(comparison, label=reader.label(row))
+        if reader.is_rated(row):
+            rated = reader.rated(row, number)
+            return rated.dialogue, rated
         return reader.dialogue(row, number), None
 
+    pairing = Pairing()
     for dialogue, comparison in read(source, key, take, rejects):
-        if comparison or source.turns == "last":
+        if comparison and comparison.alone:
+            yield from ([(c.dialogue, c)] for c in pairing.add(comparison))
+        elif comparison or source.turns == "last":
             yield [(dialogue, comparison)]
         elif source.turns == "first":
             yield [(replace(next(user_turns(dialogue)), id=dialogue.id), None)]
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
+    yield from ([(c.dialogue, c)] for c in pairing.left())
     reader.tell_unknown(lambda told: say(f"dialogues: {told}"))
     reader.tell_unused(lambda told: say(f"dialogues: {told}"))
 

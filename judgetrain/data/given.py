@@ -10,8 +10,9 @@ from typing import Any
 
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.reading import CaseReader, placed
+from judgetrain.data.cells import majority
 from judgetrain.data.config import DialogueSourceConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.rows import SHOWN, RowReader, majority
+from judgetrain.data.rows import SHOWN, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison
@@ -93,7 +94,7 @@ def _serves(source: SourceConfig, key: str, found: Counter[str], references: boo
     reader = RowReader(source, key)
 
     def serves(row: Any, number: int) -> bool:
-        if reader.has_responses(row) and reader.label(row) is not None:
+        if reader.is_rated(row) or (reader.has_responses(row) and reader.label(row) is not None):
             return True
         return references and reader.dialogue(row, number).reference is not None
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.rows import RowError, majority, said_in
+from judgetrain.data.cells import RowError, majority
+from judgetrain.data.rows import said_in
 
 QUESTION = "label"
 """The question that is asked of every comparison (stage label_queue)."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from judgetrain.data.cells import list_in
 from judgetrain.data.rows import DEFAULT_FIELDS
 
 IDS = ("uid", "question_id", "prompt_id")
@@ -22,13 +23,7 @@ def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
         return (str(found),)
     if column:
         return None
-    messages = row.get("messages")
-    if isinstance(messages, str):
-        try:
-            messages = json.loads(messages)
-        except ValueError:
-            messages = None
-    if isinstance(messages, list) and messages:
+    if messages := list_in(row.get("messages")):
         said = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
         return tuple(map(str, said)) or (json.dumps(messages),)
     found = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))

@@ -94,7 +94,7 @@ def _constructed(
             found = Comparison.from_row(row)
             if found.label in ("A", "B"):
                 better[found.dialogue.id] = found.response_a if found.label == "A" else found.response_b
-            if found.label:
+            if found.label or found.rating_a:
                 labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     made, counts = constructed(kinds, sample, texts, inputs["cluster"], out.seed, labelled)
@@ -176,7 +176,7 @@ def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list
             continue
         answered.add(comparison.dialogue.id)
         a, b = comparison.response_a.strip(), comparison.response_b.strip()
-        if not a or not b:
+        if not a or not (b or comparison.alone):
             dropped["empty_response"] += 1
         elif a == b:
             dropped["identical_responses"] += 1

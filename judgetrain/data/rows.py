@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from judgetrain.data.cells import RowError, label_text, list_in
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.ratings import score_of
 from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.rubrics import Rubric
-from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Verdict
-
-T = TypeVar("T")
+from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 
 ROLES = {
     **dict.fromkeys(("user", "human", "Human"), "user"),
@@ -45,6 +44,8 @@ DEFAULT_FIELDS = {
     "responses": ("responses", "completions"),
     "criteria": ("criteria", "rubric", "rubrics"),
     "label": ("label",),
+    "score": ("score", "rating"),
+    "rationale": ("rationale", "feedback", "explanation"),
     "group": ("group", "scenario", "category"),
 }
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
@@ -57,32 +58,8 @@ def said_in(response: Any) -> str | None:
     return response if isinstance(response, str) else None
 
 
-class RowError(ValueError):
-    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected.
-
-    ``id`` is the row's own, where that could be read.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.id: str | None = None
-
-
-def label_text(value: Any) -> str:
-    """A label as text: whole numbers without a point, also where a file has them as floats."""
-    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
-    return str(int(value)) if whole else str(value)
-
-
-def majority(votes: Iterable[T]) -> T | None:
-    """What is given most often; None where nothing is, or two are given equally often."""
-    most: list[tuple[T | None, int]] = [*Counter(votes).most_common(2), (None, 0)]
-    return None if len(most) > 1 and most[0][1] == most[1][1] else most[0][0]
-
-
 VERDICTS = ("A", "B", "tie")
-"""What a label may mean."""
+"""What a label of two responses may mean."""
 SHOWN = 5
 """Ways of writing a label that a message names."""
 
@@ -95,7 +72,8 @@ class RowReader:
     """
 
     def __init__(self, source: SourceConfig, key: str = "source") -> None:
-        self._source, self._labels, self._key = source, dict(source.labels), key
+        self._source, self._key = source, key
+        self._labels = {text: meaning for text, meaning in source.labels.items() if meaning in VERDICTS}
         self.unknown: Counter[str] = Counter()
         """How labels that are none are written, and how often."""
         self._columns, self._used = Counter[str](), set[str]()
@@ -103,10 +81,19 @@ class RowReader:
         if unknown:
             known = ", ".join(DEFAULT_FIELDS)
             raise ConfigError(f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {known}")
-        if wrong := next((text for text, meaning in self._labels.items() if meaning not in VERDICTS), None):
-            raise ConfigError(
-                f"{key}.labels.{wrong}={self._labels[wrong]!r}: what a label means is one of {', '.join(VERDICTS)}"
-            )
+        self._scale = {text: self._share(text) for text in source.labels if text not in self._labels}
+
+    def _share(self, label: str) -> float:
+        meaning = self._source.labels[label]
+        try:
+            if 0 <= (share := float(meaning)) <= 1:
+                return share
+        except ValueError:
+            pass
+        raise ConfigError(
+            f"{self._key}.labels.{label}={meaning!r}: what a label means is one of {', '.join(VERDICTS)}, or of one "
+            "response a number from 0 (the worst) to 1"
+        )
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
@@ -208,12 +195,12 @@ class RowReader:
         names = [
             self._source.fields.get(field) or _first(row, field) for field in ("query", "response_a", "response_b")
         ]
-        lists = [_listed(row.get(name)) for name in names if name]
-        if len(lists) < len(names) or None in lists or len({len(each or ()) for each in lists}) > 1:
+        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None and _texts(found)]
+        if len(lists) < len(names) or len({len(each) for each in lists}) > 1:
             return row
-        if (turns := len(lists[0] or ())) != 1:
+        if (turns := len(lists[0])) != 1:
             raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
-        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True) if each}}
+        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True)}}
 
     def candidates(self, row: Any, number: int) -> Candidates:
         """The responses of a row that holds one, or a list of them, each to be scored by itself.
@@ -222,17 +209,50 @@ class RowReader:
             RowError: what is missing or wrong.
         """
         dialogue = self._shown(self.dialogue(row, number), row)
-        listed = self._get(row, "responses")
-        if isinstance(listed, str) and listed.lstrip().startswith("["):
-            listed = _decoded(listed, "responses")
-        if listed is None:
-            listed = [self._text(row, "response")]
-        if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
-            raise RowError("wrong_type", f"expected a list of texts in field responses, found {listed!r:.80}")
+        cell = self._get(row, "responses")
+        listed = [self._text(row, "response")] if cell is None else list_in(cell)
+        if not listed or not all(isinstance(text, str) for text in listed):
+            raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
         texts = tuple(listed)
         if not any(text.strip() for text in texts):
             raise RowError("empty_response", "no response holds a text")
         return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
+
+    def rated(self, row: Any, number: int) -> Comparison:
+        """The response of a row that holds one, with how good its label says that it is; nothing is set against it.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        dialogue = self._shown(self.dialogue(row, number), row)
+        response, why = self._text(row, "response"), self._get(row, "rationale")
+        if not response.strip():
+            raise RowError("empty_response", "expected a response, found only white space")
+        rating = Rating(score_of(self._rating(row), self._scale), None if why is None else str(why))
+        model, group = (self._get(row, name) for name in ("model_a", "group"))
+        return Comparison(
+            dialogue.id,
+            dialogue,
+            response,
+            "",
+            model_a="" if model is None else str(model),
+            group=None if group is None else str(group),
+            rubric=self.rubric(row),
+            rating_a=rating,
+        )
+
+    def is_rated(self, row: Any) -> bool:
+        """Whether the row holds one response and a label of it."""
+        if not self.is_scored(row) or self._get(row, "response") is None:
+            return False
+        return not self._is_other_s(row, "response") and self._rating(row) not in (None, "")
+
+    def _rating(self, row: Mapping[str, Any]) -> Any:
+        return self._get(row, "score") if (label := self._get(row, "label")) is None else label
+
+    def _is_other_s(self, row: Mapping[str, Any], field: str) -> bool:
+        """Whether the column of a field is one that ``fields`` gives to another field."""
+        return _first(row, field) in {name for other, name in self._source.fields.items() if other != field}
 
     def _shown(self, dialogue: Dialogue, row: Mapping[str, Any]) -> Dialogue:
         """The dialogue with the reference that a judge may be shown: of column ``reference``, or one that is named."""
@@ -307,8 +327,8 @@ class RowReader:
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
-        if _first(row, "reference") in {name for field, name in self._source.fields.items() if field != "reference"}:
-            return None  # it is another field's column, as a label in a column answer
+        if self._is_other_s(row, "reference"):  # as a label in a column answer
+            return None
         value = self._get(row, "reference")
         if self._source.format == "questions" and isinstance(value, list):  # one a question; the last is asked last
             value = value[-1] if value else None
@@ -318,13 +338,11 @@ class RowReader:
         return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        turns = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
-        if isinstance(turns, str):
-            turns = _decoded(turns, "messages")
-        if turns is None:
+        cell = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
+        if cell is None:
             said: tuple[Message, ...] = (Message("user", self._query(row)),)
-        elif not isinstance(turns, list) or not turns:
-            raise RowError("wrong_type", "expected a list of messages")
+        elif not (turns := list_in(cell)):
+            raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
         else:
             said = _CONVERSATIONS[self._source.format](turns)
         system = _spoken(_joined(self._get(row, "system")))
@@ -426,23 +444,9 @@ def _first(row: Mapping[str, Any], field: str) -> str | None:
     return next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
 
 
-def _listed(value: Any) -> list[str | None] | None:
-    """A list of texts, where None is no text, also as JSON; None for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    is_list = isinstance(value, list) and all(text is None or isinstance(text, str) for text in value)
-    return value if is_list else None
-
-
-def _decoded(text: str, field: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        told = f"expected a list as JSON in field {field}, found {text[:40]!r} ({error})"
-        raise RowError("wrong_type", told) from error
+def _texts(cell: Sequence[Any]) -> bool:
+    """Whether a list holds texts alone, or nothing where somebody said nothing."""
+    return all(text is None or isinstance(text, str) for text in cell)
 
 
 def _joined(value: Any) -> Any:

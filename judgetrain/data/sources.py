@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.data import readers
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelling import SHAPES
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue
 

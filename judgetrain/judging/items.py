@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.data import world
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.given import adapted
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import DataError
 from judgetrain.judging.config import VerdictsConfig

@@ -12,9 +12,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.prompts import IDS, first_of
-from judgetrain.data.rows import DEFAULT_FIELDS, RowError
+from judgetrain.data.rows import DEFAULT_FIELDS
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue, Message, messages_of

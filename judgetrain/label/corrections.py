@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.contamination import BenchmarkQueries
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.label.examples import sft_row

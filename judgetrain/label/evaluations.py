@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode

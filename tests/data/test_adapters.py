@@ -14,8 +14,8 @@ import yaml
 from judgetrain.data.benchmarks.adapter import load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.reading import source_of
+from judgetrain.data.cells import majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import majority
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row

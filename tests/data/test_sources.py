@@ -104,7 +104,7 @@ BAD = [
     ),
     ('{"query": "a", "query": "b"}', "repeated_key", "the key 'query' stands twice"),
     ('{"query": "a", "note": ' + "9" * 4301 + "}", "not_json", "Exceeds the limit"),
-    ('{"query": "a", "messages": "[5"}', "wrong_type", "expected a list as JSON"),
+    ('{"query": "a", "messages": "[5"}', "wrong_type", "expected a list of messages, found '[5'"),
     ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
 

@@ -21,8 +21,9 @@ from typing import Any, cast
 
 import yaml
 
+from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import ADAPTERS, adapter_file
-from judgetrain.data.rows import VERDICTS, RowError, label_text
+from judgetrain.data.rows import VERDICTS
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
+from judgetrain.data.cells import majority
 from judgetrain.data.config import BenchmarkConfig, WorldConfig
 from judgetrain.data.prompts import Asked, clusters
-from judgetrain.data.rows import majority
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Verdict

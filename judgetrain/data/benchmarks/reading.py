@@ -9,8 +9,9 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
+from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowError, RowReader, label_text, said_in
+from judgetrain.data.rows import RowReader, said_in
 from judgetrain.data.sources import read
 from judgetrain.schema import Comparison, Verdict, mirror
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
+from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowError, label_text
 from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.rows import RowError, label_text
+from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.sources import read
 from judgetrain.evaluate.report.run_names import told_apart
 from judgetrain.extras.correlate.config import ColumnConfig

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.rows import RowError
+from judgetrain.data.cells import RowError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
 from judgetrain.judges.base import SHARES, logistic
 from judgetrain.judging.rows import read_verdicts

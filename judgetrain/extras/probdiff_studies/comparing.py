@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics import correlations

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.data.rows import RowError
+from judgetrain.data.cells import RowError
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
