@@ -62,9 +62,14 @@ def better(first: Outcomes, second: Outcomes) -> float:
 
 def above_zero(outcomes: Outcomes) -> float:
     """The probability that judgments of this kind are more often right than wrong."""
-    from scipy.stats import beta
+    return _mostly(outcomes.right, outcomes.wrong)
 
-    return float(beta.sf(0.5, outcomes.right + PRIOR, outcomes.wrong + PRIOR))
+
+def _mostly(right: int, wrong: int) -> float:
+    """As SciPy's ``beta.sf``, to the last bit, whose checks of a distribution's arguments take 50 times as long."""
+    from scipy.special import betaincc
+
+    return float(betaincc(right + PRIOR, wrong + PRIOR, 0.5))
 
 
 @functools.cache
@@ -83,14 +88,12 @@ def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     In order AB and in BA, where both responses are shown, no other verdict is more frequent, and the posterior
     probability that more than half of such judgments give it is at least ``sure``; else None.
     """
-    from scipy.stats import beta
-
     told = independent(judgments)
     orders = dict.fromkeys([*(ORDERS if any(j.order in ORDERS for j in told) else ()), *(j.order for j in told)])
     counts = [Counter(j.verdict for j in told if j.order == order and j.verdict) for order in orders]
     total = sum(counts, Counter())
     for verdict, count in total.most_common(1):
         leads = all(0 < found[verdict] == max(found.values()) for found in counts)
-        if leads and beta.sf(0.5, count + PRIOR, total.total() - count + PRIOR) >= sure and 2 * count > total.total():
+        if leads and 2 * count > total.total() and _mostly(count, total.total() - count) >= sure:
             return verdict
     return None
