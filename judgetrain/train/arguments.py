@@ -28,7 +28,7 @@ def training_arguments(
 
     batch, steps_of_each = shared_out(config, current().size)
     steps = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps_of_each}
-    steps["per_device_eval_batch_size"] = 1  # means over rows, which no number of processes changes
+    steps["per_device_eval_batch_size"] = batch
     if isinstance(config, DpoConfig):
         return arguments_of(DPOConfig, config, key, directory, seed, evaluate, steps | _dpo(config))
     return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | {"completion_only_loss": True})

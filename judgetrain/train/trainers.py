@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import TrainerControl, TrainerState, TrainingArguments, get_scheduler
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments, get_scheduler
 from trl import DPOTrainer, SFTTrainer
 from trl.trainer import utils
 
@@ -34,18 +34,75 @@ def agreement_then_loss(metrics: Row, pairs: int) -> float:
     return round(metrics[AGREEMENT] * pairs) + (1.0 / (2.0 + max(0.0, loss)) if math.isfinite(loss) else 0.0)
 
 
-class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
+class RowMeans(Trainer):  # type: ignore[misc]
+    """A trainer whose held-out figures are means over rows, each of them once, however they are batched or shared out.
+
+    The model reads a batch at once. From what it said TRL then computes its figures of each row by itself.
+    """
+
+    def weights(self, inputs: Mapping[str, Any]) -> list[float]:
+        """What each row of a batch counts in a mean."""
+        raise NotImplementedError
+
+    def prediction_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+        """Add up the figures of a batch; there is nothing else to return."""
+        inputs, metrics, answers, figures = self._prepare_inputs(inputs), self._metrics["eval"], list[Any](), []
+
+        def reading(**asked: Any) -> Any:
+            answers.append(model(**asked))
+            return answers[-1]
+
+        weights = self.weights(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager(), _ungathered(self.accelerator):
+            self.compute_loss(reading, inputs)
+            for row, weight in enumerate(weights):
+                metrics.clear()
+                known, own = iter(answers), slice(row, None, len(weights))  # pairs: the rejected sides stand below
+                loss = self.compute_loss(lambda own=own, known=known, **_: _part(next(known), own), _part(inputs, own))
+                found = {"loss": float(loss)} | {name: values[-1] for name, values in sorted(metrics.items())}
+                figures.append([weight, *(weight * value for value in found.values())])
+        metrics.clear()
+        sums = torch.tensor(figures, dtype=torch.float64, device=self.args.device)
+        self._sums = self._sums + self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu()
+        self._names = [*found]
+        return None, None, None
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Transformers' loop, with the means."""
+        self._sums = torch.zeros(())
+        found = super().evaluation_loop(*args, **kwargs)
+        means = dict(zip(self._names, (self._sums[1:] / self._sums[0]).tolist(), strict=True))
+        found.metrics["eval_loss"] = means.pop("loss")
+        self._metrics["eval"].update({name: [mean] for name, mean in means.items()})  # TRL logs them
+        return found
+
+
+def _part(of: Mapping[str, Any], rows: slice) -> Any:
+    """Some rows of a batch, or of a model's answer to it."""
+    parts = {k: v[rows] if isinstance(v, torch.Tensor) and v.ndim else v for k, v in of.items()}
+    return parts if type(of) is dict else type(of)(**parts)
+
+
+@contextmanager
+def _ungathered(accelerator: Any) -> Iterator[None]:
+    """Have each process keep its own figures, which are gathered together later."""
+    accelerator.gather = accelerator.gather_for_metrics = lambda tensor: tensor
+    try:
+        yield
+    finally:
+        del accelerator.gather, accelerator.gather_for_metrics
+
+
+class PreferenceTrainer(RowMeans, DPOTrainer):  # type: ignore[misc]
     """TRL's trainer; the loss is TRL's.
 
     It also logs ``lengths/chosen`` and ``lengths/rejected`` (completion tokens) and ``kl``: the mean of
     log pi_ref - log pi over both sides, nats per sequence, an estimate of KL(reference || policy) as far as the
-    reference could have written the sides. Held-out figures are means over pairs, where TRL's are means over batches,
-    of which the last may be short. The supervised term is a mean over the chosen tokens of an optimizer step, where
-    TRL's is a mean of the means of its micro-batches.
+    reference could have written the sides. The supervised term is a mean over the chosen tokens of an optimizer step,
+    where TRL's is a mean of the means of its micro-batches; held out, it is a mean over pairs, as all figures are.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._evaluated: list[int] = []
         super().__init__(*args, **kwargs)
         self._weights, self._tokens = [*self.loss_weights], 1.0  # type: ignore[has-type]
 
@@ -55,6 +112,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         tokens = torch.tensor([float(_chosen_tokens(each)) for each in samples] or [1.0], device=self.args.device)
         self._tokens = float(self.accelerator.reduce(tokens.mean(), "mean"))
         return samples, items
+
+    def weights(self, inputs: Mapping[str, Any]) -> list[float]:
+        """Every pair counts the same."""
+        return [1.0] * (len(inputs["input_ids"]) // 2)
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
         """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
@@ -71,47 +132,14 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         share = _chosen_tokens(inputs) / self._tokens if self.model.training else 1.0
         weighted = zip(self.loss_types, self._weights, strict=True)
         self.loss_weights = [weight * share if name == "sft" else weight for name, weight in weighted]
-        with nullcontext() if self.model.training else self._each_pair_once():
-            loss = super()._compute_loss(model, inputs, return_outputs)
-            self._count(inputs, metrics)
-        return loss
-
-    def _count(self, inputs: Mapping[str, Any], metrics: dict[str, list[float]]) -> None:
+        loss = super()._compute_loss(model, inputs, return_outputs)
         lengths = inputs["completion_mask"].sum(dim=1).float().chunk(2)
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())
         if self.beta:
             rewards = metrics["rewards/chosen"][-1] + metrics["rewards/rejected"][-1]
             metrics["kl"].append(-rewards / 2 / self.beta)
-        if not self.model.training:
-            pairs = torch.tensor([lengths[0].numel()], device=lengths[0].device)
-            self._evaluated.append(int(self.accelerator.gather(pairs).sum()))
-
-    @contextmanager
-    def _each_pair_once(self) -> Iterator[None]:
-        """Leave out of what is gathered the pairs that stand in the last batch again, so that each process has some."""
-        accelerator, gather = self.accelerator, self.accelerator.gather
-
-        def gather_once(tensor: torch.Tensor) -> torch.Tensor:
-            state = accelerator.gradient_state
-            over = state.end_of_dataloader and state.remainder > 0
-            return gather(tensor)[: state.remainder] if over else gather(tensor)
-
-        accelerator.gather = gather_once
-        try:
-            yield
-        finally:
-            del accelerator.gather
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's log of the figures since the last one."""
-        if not self.model.training:
-            for values in self._metrics["eval"].values():
-                if len(values) == len(self._evaluated):  # a value for each batch; the count of tokens is one
-                    total = sum(value * pairs for value, pairs in zip(values, self._evaluated, strict=True))
-                    values[:] = [total / sum(self._evaluated)]
-            self._evaluated.clear()
-        super().log(logs, start_time)
+        return loss
 
 
 def _chosen_tokens(inputs: Mapping[str, Any]) -> int:
@@ -130,23 +158,13 @@ class KeptPairs(KeptBest):
         event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
 
 
-class SupervisedTrainer(SFTTrainer):  # type: ignore[misc]
-    """TRL's SFT trainer; the held-out loss is a mean over tokens, as the training loss is, however they are batched."""
+class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
+    """TRL's SFT trainer; held-out figures are means over tokens, as the training loss is."""
 
-    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """TRL's step; the loss is summed up over tokens besides."""
-        loss, *others = super().prediction_step(model, inputs, *args, **kwargs)
-        tokens = (inputs["labels"][:, 1:] != -100).sum().to(loss.device)
-        sums = torch.stack([loss * tokens, tokens]).double()[None]
-        self._heldout += self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu()
-        return (loss, *others)
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Transformers' loop, with the loss per token."""
-        self._heldout = torch.zeros(2, dtype=torch.float64)
-        found = super().evaluation_loop(*args, **kwargs)
-        found.metrics["eval_loss"] = float(self._heldout[0] / self._heldout[1])
-        return found
+    def weights(self, inputs: Mapping[str, Any]) -> list[float]:
+        """An example counts as many times as it has tokens with a label."""
+        tokens: list[float] = (inputs["labels"][:, 1:] != -100).sum(dim=1).tolist()
+        return tokens
 
 
 class PhasedTrainer(SupervisedTrainer):

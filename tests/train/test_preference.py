@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import dataset, fitting
+from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
 from judgetrain.train.trainers import PreferenceTrainer
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial
 
@@ -84,18 +85,30 @@ def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
     assert metrics["lengths/rejected"] == counts[4:].float().mean().item() > metrics["lengths/chosen"]
 
 
-def test_held_out_figures_are_means_over_pairs_though_the_last_batch_is_short(tmp_path: Path) -> None:
-    trainer = trainer_of(DpoConfig(beta=BETA, per_device_train_batch_size=2), 5, tmp_path)
+def test_held_out_figures_are_means_over_pairs_however_they_are_batched(tmp_path: Path) -> None:
+    settings = DpoConfig(beta=BETA, sft_weight=0.7, per_device_train_batch_size=2)
+    trainer = trainer_of(settings, 5, tmp_path)
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(5)])
     with torch.no_grad():
         ours, counts = sequence_logprobs(trainer.model.eval(), batch)
-    metrics = trainer.evaluate(trainer.train_dataset)
-    for place, side in ((slice(0, 5), "chosen"), (slice(5, 10), "rejected")):
-        assert metrics[f"eval_lengths/{side}"] == pytest.approx(counts[place].float().mean().item())
-        assert metrics[f"eval_logps/{side}"] == pytest.approx(ours[place].mean().item(), rel=1e-4)
-    assert metrics["eval_lengths/rejected"] != pytest.approx(
-        sum(counts[5 + i : 5 + i + 2].float().mean().item() for i in (0, 2)) / 3 + counts[9].item() / 3, rel=1e-3
-    ), "the mean over batches is another number here"
+    reference = torch.tensor([[-9.0, -8, -7, -6, -5], [-9.0, -12, -7, -10, -20]])
+    ratios = ours.view(2, 5) - reference
+    losses = torch.log1p(torch.exp(-BETA * (ratios[0] - ratios[1]))) - 0.7 * ours[:5] / counts[:5]
+    rows = trainer.train_dataset.remove_columns(REFERENCE_COLUMNS)
+    for name, values in zip(REFERENCE_COLUMNS, reference.tolist(), strict=True):
+        rows = rows.add_column(name, values)
+    reads = []
+    for size in (2, 1, 5):
+        trainer.args.per_device_eval_batch_size = size
+        with patch.object(trainer.model, "forward", side_effect=trainer.model.forward) as forward:
+            metrics = trainer.evaluate(rows)
+        reads.append(forward.call_count)
+        assert metrics["eval_loss"] == pytest.approx(losses.mean().item(), rel=1e-4), size
+        assert metrics["eval_rewards/accuracies"] == pytest.approx((ratios[0] > ratios[1]).float().mean().item())
+        for place, side in ((slice(0, 5), "chosen"), (slice(5, 10), "rejected")):
+            assert metrics[f"eval_lengths/{side}"] == pytest.approx(counts[place].float().mean().item())
+            assert metrics[f"eval_logps/{side}"] == pytest.approx(ours[place].mean().item(), rel=1e-4)
+    assert reads == [3, 5, 1], "a batch is read once"
 
 
 def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tmp_path: Path) -> None:
