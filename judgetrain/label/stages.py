@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TREE_READS, TreeConfig
@@ -58,6 +58,8 @@ class TeacherSettings(StageSettings):
         active_if=lambda settings: settings.teacher.evaluations and settings.dialogues.decontaminate,
     )
     """What says which evaluations that come from a file hold a benchmark's query."""
+    base: ModelConfig = at("train.base", in_fingerprint=False)
+    judgment_sampling: SamplingConfig = at("tree.judgment_sampling", in_fingerprint=False)
     sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
 

@@ -14,13 +14,15 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.contamination import named_queries
 from judgetrain.engines.answers import answers_of, spending
-from judgetrain.engines.base import Engine
+from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.loading import load_tokenizer, own_context
+from judgetrain.engines.prompting import encode
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.listing import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
@@ -31,6 +33,9 @@ from judgetrain.label.known import KnownLabels
 from judgetrain.label.labels import HINTS
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
+
+LOOKED_AT = 200
+"""Comparisons whose prompts are measured before the teacher is asked: they are in a random order."""
 
 Writer = Callable[[Sequence[Comparison], Engine, int], list[EvaluationTree]]
 """Writes the evaluations of comparisons with an engine and a seed."""
@@ -69,6 +74,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not settings.teacher.evaluations:
+        if told := too_long(settings, taught[:LOOKED_AT]):
+            out.log(f"teacher: {told}")
         _annotate(settings, taught, out)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
@@ -123,6 +130,31 @@ def divided(
     for same in queries.values():
         (taught if len(taught) + len(same) <= most else remaining).extend(same)
     return (taught, remaining) if taught else (remaining, [])
+
+
+def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> str:
+    """How many comparisons leave the judge that is to be trained no room for a judgment; empty where none does.
+
+    Raises:
+        DataError: most of them: what the teacher would write could not be used.
+    """
+    if not settings.base.path:
+        return ""
+    order, prompts = orders_of(settings.teacher, settings.reads)[0], load_prompt_set(settings.prompts)
+    slots = (judgment_slots(c, order, "", "", settings.reference) for c in comparisons)
+    sampling = Sampling(max_new_tokens=settings.judgment_sampling.max_new_tokens)
+    asked = [Request(messages=prompts.render(judgment_step(order), each), sampling=sampling) for each in slots]
+    context = own_context(settings.base)
+    _, unasked = encode(asked, load_tokenizer(settings.base), context)
+    long = sum(each.finish_reason == "too_long" for each in unasked.values())
+    told = (
+        f"{long} of {len(comparisons)} comparisons are too long for train.base={settings.base.path}, which reads "
+        f"{context} tokens, prompt and tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens} together; lower "
+        "that, or leave out long dialogues with dialogues.max_query_chars"
+    )
+    if 2 * long > len(comparisons):
+        raise DataError(f"the teacher was not asked: {told}")
+    return told if long else ""
 
 
 def orders_of(teacher: TeacherConfig, reads: str) -> tuple[Order, ...]:

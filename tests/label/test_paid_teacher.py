@@ -18,12 +18,14 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import answers
-from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.config import WORLD_BASE, OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.cost_estimate import described
+from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.gate import Clock
-from judgetrain.errors import EngineError
+from judgetrain.errors import DataError, EngineError
 from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
@@ -32,6 +34,7 @@ from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
 from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.scripted import criteria, judged
+from tests.builders.train import templated
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
 
@@ -161,3 +164,30 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     *_, total, warning = described(costs, config.teacher, "teacher")
     assert f"{CALLS} calls" in total
     assert re.search(r"teacher\.max_requests=10 does not suffice", warning)
+
+
+def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
+    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = Path(templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
+    own, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
+    config.train.base.path = str(base)
+    tokenizer = load_tokenizer(config.train.base)
+    config.tree.judgment_sampling.max_new_tokens = 50
+    prompts = load_prompt_set("compact")
+    slots = [judgment_slots(c, "AB", "", "") for c in COMPARISONS]
+    asked = [
+        tokenizer.apply_chat_template(list(prompts.render("judgment", s)), add_generation_prompt=True) for s in slots
+    ]
+    needed = sorted(len(ids["input_ids"]) + 50 for ids in asked)
+
+    def reading(tokens: int) -> Config:
+        (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": tokens}))
+        return config
+
+    with pytest.raises(DataError, match=r"the teacher was not asked: 10 of 10 .*train\.base=.*max_query_chars"):
+        run(reading(needed[0] - 1), tmp_path / "none")
+    assert not server.bodies
+    run(reading(needed[7]), tmp_path / "some")
+    long = sum(each > needed[7] for each in needed)
+    assert f"teacher: {long} of 10 comparisons are too long" in capsys.readouterr().out and server.bodies
