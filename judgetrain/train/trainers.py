@@ -63,15 +63,16 @@ class RowMeans(Trainer):  # type: ignore[misc]
                 figures.append([weight, *(weight * value for value in found.values())])
         metrics.clear()
         sums = torch.tensor(figures, dtype=torch.float64, device=self.args.device)
-        self._sums = self._sums + self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu()
+        self._sums.append(self.accelerator.gather_for_metrics(sums).sum(dim=0).cpu())
         self._names = [*found]
         return None, None, None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Transformers' loop, with the means."""
-        self._sums = torch.zeros(())
+        self._sums = list[torch.Tensor]()
         found = super().evaluation_loop(*args, **kwargs)
-        means = dict(zip(self._names, (self._sums[1:] / self._sums[0]).tolist(), strict=True))
+        total = torch.stack(self._sums).sum(dim=0)
+        means = dict(zip(self._names, (total[1:] / total[0]).tolist(), strict=True))
         found.metrics["eval_loss"] = means.pop("loss")
         self._metrics["eval"].update({name: [mean] for name, mean in means.items()})  # TRL logs them
         return found
