@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from judgetrain.errors import DataError
+from judgetrain.messages import said
 from judgetrain.rubrics import Rubric
 
 Verdict = Literal["A", "B", "tie"]
@@ -35,30 +36,23 @@ class Message:
     content: str
 
 
-Prompt = str | Sequence[Message | Mapping[str, str]]
-"""What a user asks: the query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``."""
+Prompt = str | Sequence[Message | Mapping[str, Any]]
+"""What a user asks: the query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``.
+
+Calls of tools and what tools gave back are told as text (:mod:`judgetrain.messages`)."""
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """The messages of a prompt; the last one is the user's query.
 
     Raises:
-        DataError: no message, one without a role or text, or a last one that is not the user's.
+        DataError: no message, one that is none (:func:`~judgetrain.messages.said`), or the last is not the user's.
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
-    found = []
-    for i, each in enumerate(prompt):
-        if isinstance(each, str) or not isinstance(each, (Message, Mapping)):
-            raise DataError(f"message {i}: expected a role and a content, found {type(each).__name__}")
-        role, content = (
-            (each.role, each.content) if isinstance(each, Message) else (each.get("role"), each.get("content"))
-        )
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise DataError(f"message {i}: expected a role and a content that are strings, found {role!r}, {content!r}")
-        found.append(Message(role, content))
+    found = [Message(*each) for each in said([asdict(m) if isinstance(m, Message) else m for m in prompt])]
     if not found or found[-1].role != "user":
         last = found[-1].role if found else "none at all"
         raise DataError(f"expected the last message to be the user's, found {last}")

@@ -69,6 +69,13 @@ class SourceConfig:
         "column names where they differ: query, messages, id, response_a, response_b, label, ...; a text with "
         "{columns} in it is filled in, as query: 'Summarise this. {article}'",
     )
+    judged: str = key(
+        "full_trace",
+        "what is judged of a response that is a list of messages: all after the user's last one, calls of tools and "
+        "what they gave back told as text, or the last message alone",
+        choices=("full_trace", "last_reply"),
+        active_if=lambda c: c.judged != "full_trace",
+    )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
         {},

@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.cells import RowError, majority
-from judgetrain.data.rows import said_in
+from judgetrain.messages import replied
 
 QUESTION = "label"
 """The question that is asked of every comparison (stage label_queue)."""
@@ -65,14 +65,13 @@ def preference(row: Any) -> Any:
     prompt, sides = row.get("prompt"), [row.get("chosen"), row.get("rejected")]
     if prompt is None and isinstance(sides[0], list):
         prompt = sides[0][:-1]
-    texts = [text for text in map(said_in, sides) if text is not None]
-    if len(texts) < len(sides):
+    texts = [replied(side) for side in sides]
+    if not all(isinstance(text, str) for text in texts):
         return row
     swapped = bool(derive_seed("side", *texts) % 2)
-    asked = {"messages": prompt} if isinstance(prompt, list) else {"prompt": prompt}
-    pair = dict(zip(("response_a", "response_b"), texts[::-1] if swapped else texts, strict=True))
-    rest = {name: value for name, value in row.items() if name not in ("prompt", "chosen", "rejected")}
-    return rest | asked | pair | {"label": "B" if swapped else "A"}
+    pair = dict(zip(("response_a", "response_b"), sides[::-1] if swapped else sides, strict=True))
+    rest = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
+    return rest | {"prompt": prompt} | pair | {"label": "B" if swapped else "A"}
 
 
 SHAPES: Mapping[str, Callable[[Any], Any]] = {"label_studio": label_studio, "argilla": argilla, "auto": preference}

@@ -15,16 +15,9 @@ from judgetrain.data.ratings import score_of
 from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.messages import replied, said, text_of
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
-
-ROLES = {
-    **dict.fromkeys(("user", "human", "Human"), "user"),
-    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "Bot"), "assistant"),
-    **dict.fromkeys(("system", "developer"), "system"),
-}
-TOOLS = ("tool", "function", "ipython")
-"""Roles of what tools give back: rows that hold some are left out, for their judge would not see the tools."""
 
 DEFAULT_FIELDS = {
     "id": ("id", "question_id", "idx"),
@@ -49,13 +42,6 @@ DEFAULT_FIELDS = {
     "group": ("group", "scenario", "category"),
 }
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
-
-
-def said_in(response: Any) -> str | None:
-    """The text of a response, also of a conversation that ends with it (UltraFeedback, TRL); None of what is none."""
-    if isinstance(response, list) and response and isinstance(response[-1], Mapping):
-        response = response[-1].get("content")
-    return response if isinstance(response, str) else None
 
 
 VERDICTS = ("A", "B", "tie")
@@ -114,6 +100,18 @@ class RowReader:
         if not isinstance(value, str):
             raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
         return value
+
+    def _response(self, row: Mapping[str, Any], field: str) -> str:
+        value = self._replied(self._get(row, field))
+        return value if isinstance(value, str) else self._text(row, field)
+
+    def _replied(self, value: Any) -> Any:
+        """What is judged of a response: its text, also of a conversation that ends with it."""
+        try:
+            found = replied(list_in(value) or value, self._source.judged)
+        except DataError as error:
+            raise RowError("wrong_message", str(error)) from error
+        return found if isinstance(found, str) else value
 
     def check_columns(self, row: Any, key: str) -> None:
         """Check of a source's first row that it has the columns of a comparison, whatever they hold.
@@ -178,7 +176,7 @@ class RowReader:
         """
         row = self._unlisted(row) if isinstance(row, Mapping) else row
         dialogue = self._shown(self.dialogue(row, number), row)
-        a, b = (self._text(row, f"response_{side}") for side in "ab")
+        a, b = (self._response(row, f"response_{side}") for side in "ab")
         models = (self._get(row, f"model_{side}") for side in "ab")
         model_a, model_b = ("" if model is None else str(model) for model in models)
         wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
@@ -210,10 +208,10 @@ class RowReader:
         """
         dialogue = self._shown(self.dialogue(row, number), row)
         cell = self._get(row, "responses")
-        listed = [self._text(row, "response")] if cell is None else list_in(cell)
-        if not listed or not all(isinstance(text, str) for text in listed):
+        listed = [self._response(row, "response")] if cell is None else list_in(cell)
+        texts = tuple(map(self._replied, listed or ()))
+        if not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
-        texts = tuple(listed)
         if not any(text.strip() for text in texts):
             raise RowError("empty_response", "no response holds a text")
         return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
@@ -225,7 +223,7 @@ class RowReader:
             RowError: what is missing or wrong.
         """
         dialogue = self._shown(self.dialogue(row, number), row)
-        response, why = self._text(row, "response"), self._get(row, "rationale")
+        response, why = self._response(row, "response"), self._get(row, "rationale")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
         rating = Rating(score_of(self._rating(row), self._scale), None if why is None else str(why))
@@ -339,16 +337,21 @@ class RowReader:
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
         cell = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
-        if cell is None:
-            said: tuple[Message, ...] = (Message("user", self._query(row)),)
-        elif not (turns := list_in(cell)):
-            raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
-        else:
-            said = _CONVERSATIONS[self._source.format](turns)
-        system = _spoken(_joined(self._get(row, "system")))
+        if cell is None and (asked := list_in(self._get(row, "query"))) and isinstance(asked[0], Mapping):
+            cell = asked  # HealthBench, TRL: a prompt of messages
+        try:
+            if cell is None:
+                messages: tuple[Message, ...] = (Message("user", self._query(row)),)
+            elif not (turns := list_in(cell)):
+                raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
+            else:
+                messages = _CONVERSATIONS.get(self._source.format, _messages_of)(turns)
+            system = text_of(_joined(self._get(row, "system")))
+        except DataError as error:
+            raise RowError("wrong_message", str(error)) from error
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
-        return (Message("system", system), *said) if system else said
+        return (Message("system", system), *messages) if system else messages
 
     def _query(self, row: Mapping[str, Any]) -> str:
         query = self._text(row, "query")
@@ -377,49 +380,20 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
     return value
 
 
-def _message(turn: Any) -> Message:
-    """A message: ``role``/``content`` (OpenAI), ``from``/``value`` (ShareGPT), ``sender_class``/``text`` (ConvAI)."""
-    if not isinstance(turn, Mapping):
-        raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
-    role = next((turn[name] for name in ("role", "from", "sender_class") if name in turn), None)
-    content = _spoken(next((turn[name] for name in ("content", "value", "text") if name in turn), None))
-    if role in TOOLS or (content is None and any(turn.get(name) for name in ("tool_calls", "function_call"))):
-        raise RowError("tool_call", "expected what people and models say, found a call of a tool or what it gave")
-    if str(role) not in ROLES or not isinstance(content, str):
-        raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
-    return Message(ROLES[str(role)], content)
-
-
-def _spoken(content: Any) -> Any:
-    """The text of a message whose content is a list of parts (OpenAI); anything else as it is.
-
-    Raises:
-        RowError: a part that is no text, as a picture.
-    """
-    if not isinstance(content, list):
-        return content
-    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
-    texts = [part for part in parts if isinstance(part, str)]
-    if len(texts) < len(parts):
-        kinds = ", ".join(sorted({str(p.get("type")) if isinstance(p, Mapping) else type(p).__name__ for p in content}))
-        raise RowError("not_text", f"expected a message of text, found parts of type {kinds}")
-    return "\n".join(texts)
-
-
 def _spoken_by(*roles: str) -> Callable[[Sequence[Any]], tuple[Message, ...]]:
     """Reads texts of speakers who take turns; one who is silent says nothing."""
 
     def read(turns: Sequence[Any]) -> tuple[Message, ...]:
-        said = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
-        if not said or not all(isinstance(text, str) for text in turns):
+        spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
+        if not spoken or not all(isinstance(text, str) for text in turns):
             raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
-        return tuple(Message(role, text) for role, text in said)
+        return tuple(Message(role, text) for role, text in spoken)
 
     return read
 
 
 def _messages_of(turns: Sequence[Any]) -> tuple[Message, ...]:
-    return tuple(_message(turn) for turn in turns)
+    return tuple(Message(*each) for each in said(turns))
 
 
 _CONVERSATIONS: dict[str, Callable[[Sequence[Any]], tuple[Message, ...]]] = {

@@ -17,7 +17,7 @@ from judgetrain.pipeline.config import RunConfig
 from judgetrain.pipeline.graph import STAGES
 
 PACKAGE = Path(judgetrain.__file__).parent
-ROOT = {"__init__", "errors", "rubrics", "schema", "keys", "rooms"}
+ROOT = {"__init__", "errors", "messages", "rubrics", "schema", "keys", "rooms"}
 FLOORS = [
     ROOT,
     {"artifacts"},

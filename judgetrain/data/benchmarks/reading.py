@@ -11,8 +11,9 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowReader, said_in
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
+from judgetrain.messages import replied
 from judgetrain.schema import Comparison, Verdict, mirror
 
 Answers = Mapping[tuple[str, str], tuple[list[str], list[str], str | None]]
@@ -69,8 +70,8 @@ class CaseReader:
 
     def __init__(self, source: SourceConfig, answers: Answers | None = None) -> None:
         self.adapter, self._answers = adapter_of(source), answers
-        self._name = source.name
-        self._rows = RowReader(SourceConfig(name=self._name))
+        self._name, self._judged = source.name, source.judged
+        self._rows = RowReader(SourceConfig(name=self._name, judged=self._judged))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
         """The cases of a row; ``number`` stands in where it has no id.
@@ -110,10 +111,7 @@ class CaseReader:
         return ":".join([*(str(row[c]) for c in other), *sorted(models)]), models != sorted(models)
 
     def _comparison(self, local: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
-        named = {"id": local, "group": self.adapter.group(row), **values}
-        if isinstance(values["query"], list):
-            named["messages"] = named.pop("query")
-        return self._rows.comparison(named, 0, labelled=False)
+        return self._rows.comparison({"id": local, "group": self.adapter.group(row), **values}, 0, labelled=False)
 
     def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
         """A vote's comparison: the questions up to the vote's turn, and what the two models answered to them.
@@ -150,8 +148,8 @@ class CaseReader:
 
     def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
         local, _ = self.identity(row, number)
-        sides = {name: self.adapter.value(row, name) for name in ("chosen", "rejected")}
-        lists = {name: value if (said := said_in(value)) is None else [said] for name, value in sides.items()}
+        found = {name: replied(self.adapter.value(row, name), self._judged) for name in ("chosen", "rejected")}
+        lists = {name: [said] if isinstance(said, str) else said for name, said in found.items()}
         for name, texts in lists.items():
             if not isinstance(texts, Sequence) or not texts or not all(isinstance(t, str) for t in texts):
                 raise RowError(
