@@ -65,12 +65,11 @@ def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
 
 def test_a_row_is_read_back_as_it_was_written() -> None:
     row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), chosen=False, run="seed=1")
-    assert row.votes and row.calibration and row.correlations and row.correlations.pearson_ci and row.domains
+    assert row.votes and row.correlations and row.correlations.pearson_ci and row.domains
     written = json.dumps(row.to_row())
     again = MetricRow.from_row(json.loads(written))
     assert json.dumps(again.to_row()) == written
     assert again.votes and again.votes.n == row.votes.n and again.groups == row.groups
-    assert again.calibration and again.calibration.curve == row.calibration.curve
     assert list(row.to_row())[:5] == ["method", "benchmark", "split", "branches", "n"]
     assert {"pearson", "pearson_ci"} < set(row.to_row()) and "correlations" not in row.to_row()
 
@@ -88,13 +87,30 @@ def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
     whole = voted()
     plain = replace(whole, votes={}, prompts={})
     merged = metric_row(plain, scored(plain, merged=True), float("nan"), 50, 1)
-    assert (merged.single_order_accuracy, merged.accuracy_ab, merged.position_bias) == (None,) * 3
+    assert (merged.single_order_accuracy, merged.accuracy_ab, merged.position_bias, merged.n_flips) == (None,) * 4
     assert (merged.votes, merged.prompt_agreement, merged.seconds) == (None,) * 3
     branching = [replace(p, branches=3) for p in scored(whole)]
     assert metric_row(whole, branching, 0.0, 50, 1).correlations is None
     apart = metric_row(whole, scored(whole), 0.0, 50, 1)
     assert apart.groups and apart.groups["g0"].n + apart.groups["g1"].n == apart.n == 45
     assert apart.failures == {"criteria:none": 45, "no_scores": 45} and apart.parse_failures == 45
+
+
+def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> None:
+    """Three of four go to the first: Wilson's interval of 3 in 4, whatever consistent verdicts stand beside them."""
+    said = [*"111", "2", *"ABt" * 20]
+    both = {"1": ("A", "B"), "2": ("B", "A"), "A": ("A", "A"), "B": ("B", "B"), "t": ("tie", "tie")}
+    whole = [
+        Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", f"q{i}"),)), "x", "yy", label="A")
+        for i in range(len(said))
+    ]
+    found = [
+        Prediction(comparison_id=c.id, method="m", verdict_ab=both[v][0], verdict_ba=both[v][1])  # type: ignore[arg-type]
+        for c, v in zip(whole, said, strict=True)
+    ]
+    row = metric_row(Benchmark(name="b", split="test", comparisons=whole), found, 0.0, 50, 1)
+    assert (row.n_flips, row.position_bias) == (4, 0.75)
+    assert row.position_bias_ci == pytest.approx((0.3006, 0.9544), abs=1e-4)
 
 
 def test_cost_and_variance_are_means_over_the_comparisons_that_have_them() -> None:

@@ -1,4 +1,4 @@
-"""Kappa, length bias, vote and cluster statistics, calibration: against closed forms and plain loops."""
+"""Kappa, length, vote and cluster statistics: against closed forms and plain loops."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.metrics.calibration import calibration, expected_calibration_error, reliability_curve
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
+from judgetrain.evaluate.metrics.length import (
+    length_balanced,
+    length_balanced_interval,
+    length_correlation,
+    length_correlation_interval,
+)
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(
@@ -23,7 +28,7 @@ ITEMS = st.lists(
 
 @settings(deadline=None)
 @given(ITEMS)
-def test_merged_decided_kappa_and_length_bias_equal_plain_loops(items: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_merged_decided_kappa_and_length_equal_plain_loops(items: list[tuple]) -> None:  # type: ignore[type-arg]
     ab, ba, labels, longer = ([row[i] for row in items] for i in range(4))
     one = [None if None in (a, b) else a if a == b else "tie" for a, b in zip(ab, ba, strict=True)]
     assert metrics.merged(ab, ba) == one
@@ -39,14 +44,46 @@ def test_merged_decided_kappa_and_length_bias_equal_plain_loops(items: list[tupl
             sum(v == c for v, _ in readable) * sum(y == c for _, y in readable) / n**2 for c in ("A", "B", "tie")
         )
         assert kappa == pytest.approx((observed - chance) / (1 - chance))
-    kept = [
-        (a, y, side) for a, b, y, side in items if a == b and a in ("A", "B") and y in ("A", "B") and side in ("A", "B")
-    ]
-    bias = metrics.length_bias(ab, ba, longer, labels)
-    if not kept:
-        assert bias is None
+    number = {"A": 1, "tie": 0, "B": -1}
+    known = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
+    r = length_correlation(ab, ba, longer)
+    if len({v for v, _ in known}) > 1 and len({side for _, side in known}) > 1:
+        assert r == pytest.approx(metrics.correlations(*zip(*known, strict=True))["pearson"], abs=1e-6)
     else:
-        assert bias == pytest.approx((sum(a == s for a, _, s in kept) - sum(y == s for _, y, s in kept)) / len(kept))
+        assert r is None
+    right = [a == b == y for a, b, y, _ in items]
+    apart = [(ok, y == side) for ok, y, side in zip(right, labels, longer, strict=True) if "tie" not in (y, side)]
+    halves = [[ok for ok, of in apart if of is same] for same in (True, False)]
+    expected = pytest.approx(sum(sum(half) / len(half) for half in halves) / 2, abs=1e-6) if all(halves) else None
+    assert length_balanced(np.array(right), labels, longer) == expected
+
+
+LENGTHS = ["A"] * 30 + ["B"] * 10 + ["A"] * 4
+"""Of 30 items the longer response is the better one, of 10 the shorter one; 4 are ties."""
+BETTER = ["A"] * 30 + ["A"] * 10 + ["tie"] * 4
+
+
+def test_going_by_length_is_right_on_all_of_one_half_and_on_none_of_the_other() -> None:
+    right = metrics.agreement(LENGTHS, LENGTHS, BETTER)
+    assert right.mean() == 30 / 44, "looks like a judge"
+    assert length_balanced(right, BETTER, LENGTHS) == 0.5
+    assert length_correlation(LENGTHS, LENGTHS, LENGTHS) == 1
+    # 40 trials without an exception leave room for 1 - 0.025^(1/40) of others.
+    reach = 1 - 0.025 ** (1 / 40)
+    assert length_balanced_interval(right, BETTER, LENGTHS, 50, 1) == pytest.approx((0.5 - reach, 0.5 + reach))
+    low = 1 - 2 * (1 - 0.025 ** (1 / 44))
+    assert length_correlation_interval(LENGTHS, LENGTHS, LENGTHS, 50, 1) == pytest.approx((low, 1))
+
+
+def test_a_length_balanced_agreement_by_hand() -> None:
+    # Right on 27 of the 30, 4 of the 10; what it says of the ties plays no part.
+    right = np.array([True] * 27 + [False] * 3 + [True] * 4 + [False] * 6 + [True] * 4)
+    assert length_balanced(right, BETTER, LENGTHS) == pytest.approx((27 / 30 + 4 / 10) / 2)
+    spread = math.sqrt(0.9 * 0.1 / 30 + 0.4 * 0.6 / 10) / 2
+    found = length_balanced_interval(right, BETTER, LENGTHS, 4000, 1)
+    assert found == pytest.approx((0.65 - 1.96 * spread, 0.65 + 1.96 * spread), abs=0.025)
+    assert length_balanced_interval(right[:9], BETTER[:9], LENGTHS[:9], 50, 1) is None
+    assert length_balanced(right[:30], BETTER[:30], LENGTHS[:30]) is None, "of one half alone there is no balance"
 
 
 def test_kappa_of_perfect_and_of_constant_answers() -> None:
@@ -114,49 +151,3 @@ def test_correlation_intervals_are_near_fishers() -> None:
     expected = (math.tanh(z - half), math.tanh(z + half))
     assert with_intervals(x, y, 400, 1)["pearson_ci"] == pytest.approx(expected, abs=0.03)
     assert with_intervals([1.0, 1.0], [1.0, 2.0], 20, 1)["pearson_ci"] is None
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60), st.integers(1, 12))
-def test_a_reliability_curve_parts_the_items_and_keeps_their_means(items: list[tuple[float, bool]], bins: int) -> None:
-    confidence, correct = [c for c, _ in items], [r for _, r in items]
-    curve = reliability_curve(confidence, correct, bins)
-    assert sum(b.n for b in curve) == len(items) and len(curve) <= bins
-    assert sum(b.n * b.confidence for b in curve) == pytest.approx(sum(confidence))
-    assert sum(b.n * b.accuracy for b in curve) == pytest.approx(sum(correct))
-    assert [b.confidence for b in curve] == sorted(b.confidence for b in curve)
-    error = expected_calibration_error(curve)
-    assert error is None if not items else 0 <= error <= 1
-
-
-def test_the_calibration_error_by_hand() -> None:
-    curve = reliability_curve([0.6] * 10 + [0.9] * 10, [True] * 6 + [False] * 4 + [True] * 7 + [False] * 3, 2)
-    assert [(b.n, b.confidence, b.accuracy) for b in curve] == [
-        (10, pytest.approx(0.6), 0.6),
-        (10, pytest.approx(0.9), 0.7),
-    ]
-    assert expected_calibration_error(curve) == pytest.approx(0.1)
-
-
-def test_margins_that_are_log_odds_are_calibrated_and_noise_is_not() -> None:
-    rng = np.random.default_rng(2)
-    margins = rng.normal(scale=2, size=2000)
-    labels = ["A" if u < 1 / (1 + math.exp(-m)) else "B" for m, u in zip(margins, rng.random(2000), strict=True)]
-    found = calibration(margins.tolist(), labels, 0)
-    assert found is not None
-    assert found.n == 2000 and found.ece < 0.04
-    above = np.mean(
-        [m > w for m in margins[np.array(labels) == "A"][:200] for w in margins[np.array(labels) == "B"][:200]]
-    )
-    assert found.auc == pytest.approx(above, abs=0.04)
-    assert found.curve[-1].accuracy > 0.9 > found.curve[0].accuracy
-    noise = calibration(rng.permutation(margins).tolist(), labels, 0)
-    assert noise is not None and abs(noise.auc - 0.5) < 0.05
-    assert max(b.confidence for b in noise.curve) < 0.7, "margins that say nothing get no confidence"
-
-
-def test_too_little_to_calibrate_is_none() -> None:
-    assert calibration([1.0] * 10, ["A"] * 10, 0) is None
-    assert calibration([None] * 50, ["A", "B"] * 25, 0) is None
-    assert calibration([1.0] * 50, ["A", "B"] * 25, 0) is None
-    assert calibration([1.0, -1.0] * 25, ["tie"] * 50, 0) is None

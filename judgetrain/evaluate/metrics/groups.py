@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval
-from judgetrain.evaluate.metrics.registry import Interval, mean
+from judgetrain.evaluate.metrics.intervals import Interval, bootstrap_interval
+from judgetrain.evaluate.metrics.registry import mean
 from judgetrain.evaluate.metrics.verdicts import Bools, agreement, conflict_as_tie, decided
 from judgetrain.judges.base import Prediction
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,37 @@ def resampled_means(
     means = total / n
     low, high = np.percentile(means, ENDS)
     return Resampled(means, (float(low), float(high)), len(each))
+
+
+def resampled_interval(
+    columns: Floats,
+    statistic: Callable[[Floats], Floats],
+    clusters: Clusters,
+    resamples: int,
+    seed: int,
+    lowest: float = 0.0,
+) -> Interval | None:
+    """95% percentile bootstrap interval of what a statistic, from ``lowest`` to 1, makes of sums over items.
+
+    Args:
+        columns: what is summed, [n, columns].
+        statistic: given the sums [columns] or [columns, resamples]; NaN where it is not defined, which is left out.
+        clusters: resampled whole; None is returned for fewer than :data:`FEWEST`, and where nothing is defined.
+        resamples: how many.
+        seed: of what is drawn.
+        lowest: what the statistic can be at least.
+
+    Where all resamples are alike, the interval reaches as far as there may be other clusters among as many
+    (:func:`unseen`).
+    """
+    sums = _by_cluster(columns, clusters)
+    drawn = statistic(_drawn(sums, resamples, seed)) if len(sums) >= FEWEST else np.empty(0)
+    known = drawn[np.isfinite(drawn)]
+    if not len(known):
+        return None
+    if np.ptp(known) < 1e-12:
+        return _around(float(known[0]), (1 - lowest) * unseen(len(sums)), lowest)
+    return _percentiles(known.tolist())
 
 
 def _by_cluster(items: Floats, clusters: Clusters) -> Floats:

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.metrics.intervals import paired_difference
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction

@@ -10,8 +10,6 @@ import numpy as np
 
 from judgetrain.evaluate.metrics.sample import Sample
 
-Interval = tuple[float, float]
-"""The ends of a 95% bootstrap interval."""
 Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "seconds"]
 """How a value is shown: a share in percent, a difference of shares in points, a number to so many decimals."""
 

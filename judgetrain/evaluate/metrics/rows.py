@@ -11,12 +11,18 @@ import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
-from judgetrain.evaluate.metrics import verdicts
-from judgetrain.evaluate.metrics.calibration import Calibration, calibration
+from judgetrain.evaluate.metrics import length, verdicts
 from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, agreement_by_name, agreement_by_prompt, vote_metrics
-from judgetrain.evaluate.metrics.intervals import Correlations, auc_interval, bootstrap_interval, margin_correlations
+from judgetrain.evaluate.metrics.intervals import (
+    Correlations,
+    Interval,
+    auc_interval,
+    bootstrap_interval,
+    margin_correlations,
+    wilson_interval,
+)
 from judgetrain.evaluate.metrics.reading import read_record
-from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
+from judgetrain.evaluate.metrics.registry import Column, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.overlap import Overlap
@@ -58,6 +64,13 @@ def _summed_interval(
     return None if found is None else bootstrap_interval(found, resamples, seed, prompts)
 
 
+def _position_interval(ab: verdicts.Verdicts, ba: verdicts.Verdicts, prompts: Sequence[str]) -> Interval | None:
+    decides = verdicts.flips(ab, ba)
+    first = [verdict == "A" for verdict, there in zip(ab, decides, strict=True) if there]
+    of = [prompt for prompt, there in zip(prompts, decides, strict=True) if there]
+    return wilson_interval(first, of if len(set(of)) < len(of) else None)
+
+
 def _unreadable_verdicts(ab: verdicts.Verdicts, ba: verdicts.Verdicts) -> int:
     return _count(verdicts.unreadable(ab)) + _count(verdicts.unreadable(ba))
 
@@ -70,7 +83,7 @@ def _parse_failures(failures: Mapping[str, int]) -> int:
 class MetricRow:
     """A method with a number of branches (0: it has none) on a benchmark, over its ``n`` comparisons with a label.
 
-    Shares are from 0 to 1; ``..._ci`` are 95% bootstrap intervals over items, or over the ``n_prompts`` prompts where
+    Shares are from 0 to 1; ``..._ci`` are 95% intervals over items, or over the ``n_prompts`` prompts where
     comparisons share one; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are
     per verdict in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without
     readable scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment
@@ -125,14 +138,29 @@ class MetricRow:
     kappa: float | None = metric(
         verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
     )
+    n_flips: int | None = metric(
+        lambda ab, ba: _count(verdicts.flips(ab, ba)), "single_ab single_ba", Column(BIASES, "n by order", "integer")
+    )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
+    position_bias_ci: Interval | None = metric(_position_interval, "single_ab single_ba prompts")
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
     )
-    length_bias: float | None = metric(
-        verdicts.length_bias, "ab ba longer labels", Column(BIASES, "length bias", "points")
+    length_correlation: float | None = metric(
+        length.length_correlation, "ab ba longer", Column(BIASES, "with length r", "hundredths")
     )
-    auc: float | None = metric(verdicts.auc, "margins labels")
+    length_correlation_ci: Interval | None = metric(
+        length.length_correlation_interval, "ab ba longer resamples seed prompts"
+    )
+    length_balanced: float | None = metric(
+        length.length_balanced, "agreed labels longer", Column(DEFINITIONS, "length-balanced %")
+    )
+    length_balanced_ci: Interval | None = metric(
+        length.length_balanced_interval, "agreed labels longer resamples seed prompts"
+    )
+    auc: float | None = metric(
+        verdicts.auc, "margins labels", Column(DEFINITIONS, "AUC", "hundredths", sparse=True, order=4)
+    )
     auc_ci: Interval | None = metric(auc_interval, "margins labels resamples seed prompts")
     correlations: Correlations | None = metric(margin_correlations, "single_margins labels prompts resamples seed")
     judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
@@ -158,7 +186,6 @@ class MetricRow:
         agreement_by_prompt, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
     )
     votes: VoteMetrics | None = metric(vote_metrics, "votes resamples seed")
-    calibration: Calibration | None = metric(calibration, "margins labels seed")
     asked: str | None = None
     plan: str | None = None
     overlap: Overlap | None = None
@@ -225,7 +252,7 @@ def metric_row(
         predictions: in its order.
         seconds: what a verdict took; NaN where it is not known.
         resamples: of the bootstrap intervals.
-        seed: of the intervals and of calibration.
+        seed: of the intervals.
 
     Raises:
         ValueError: predictions of other comparisons or in another order.

@@ -23,7 +23,7 @@ from judgetrain.schema import Verdict, mirror
 # fmt: off
 __all__ = [
     "accuracy", "agreement", "auc", "cohens_kappa", "conflict_as_tie", "consistency", "correlations", "decided",
-    "length_bias", "longer_preference", "merged", "position_bias", "single_order_accuracy", "summed", "unreadable",
+    "flips", "longer_preference", "merged", "position_bias", "single_order_accuracy", "summed", "unreadable",
     "without_ties",
 ]
 # fmt: on
@@ -137,16 +137,19 @@ def without_ties(labels: Sequence[str]) -> Bools:
 
 
 def position_bias(ab: Verdicts, ba: Verdicts) -> float | None:
-    """Share of first-shown wins among the pairs of verdicts that flip between A and B with the order.
+    """Share of first-shown wins among the items of which the order decides: verdicts flip between A and B with it.
 
-    0.5 is no bias, 1 always the first; None when nothing flips. Pairs with a tie or an unreadable verdict tell no
+    0.5 is no bias, 1 always the first; None when nothing flips. Items with a tie or an unreadable verdict tell no
     side and are left out.
     """
+    decides = flips(ab, ba)
+    return float(np.mean(_arrays(ab)[0][decides] == "A")) if decides.any() else None
+
+
+def flips(ab: Verdicts, ba: Verdicts) -> Bools:
+    """Items whose verdict is A in one order and B in the other, bool [n]: there the order decides."""
     first, second = _arrays(ab, ba)
-    to_first = np.count_nonzero((first == "A") & (second == "B"))
-    to_second = np.count_nonzero((first == "B") & (second == "A"))
-    flips = to_first + to_second
-    return to_first / flips if flips else None
+    return ((first == "A") & (second == "B")) | ((first == "B") & (second == "A"))
 
 
 def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
@@ -154,18 +157,6 @@ def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> floa
     verdict, _, side = _arrays(ab, ba, labels=longer)
     kept = consistency(ab, ba) & without_ties(longer) & (verdict != "tie")
     return float(np.mean(verdict[kept] == side[kept])) if kept.any() else None
-
-
-def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Sequence[str]) -> float | None:
-    """How much more often verdicts go to the longer response than labels do, from -1 to 1.
-
-    Over the items with a consistent A or B verdict, an A or B label and responses of unequal length; None without any.
-    0 is a judge that prefers the longer response exactly as often as people do on the same items.
-    """
-    verdict, _, side = _arrays(ab, ba, labels=longer)
-    label = _arrays(ab, labels=labels)[1]
-    kept = consistency(ab, ba) & without_ties(longer) & without_ties(labels) & (verdict != "tie")
-    return float(np.mean(verdict[kept] == side[kept]) - np.mean(label[kept] == side[kept])) if kept.any() else None
 
 
 def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:

@@ -85,7 +85,6 @@ class Report:
             sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),
             *(sections.declared(title, verdicts) for title in declared),
-            sections.calibration(verdicts),
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),

@@ -12,7 +12,7 @@ from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow
-from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed, value
+from judgetrain.evaluate.report.table import Columns, Table, percent, share, signed, value
 
 Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ def glance(rows: Rows) -> Table:
         "seconds": value("seconds", "seconds"),
         "variance %": share("spread"),
         "prefers longer %": share("longer_preference"),
-        "length bias": value("length_bias", "points"),
+        "length-balanced %": share("length_balanced"),
         "prefers first %": share("position_bias"),
         "parsed %": share("parsed"),
     }
@@ -79,6 +79,7 @@ def results(rows: Rows) -> Table:
     starred = CHOSEN if any(r.chosen for r in rows) else ""
     columns: Columns = NAME | asked(rows)
     columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
+    columns["length-balanced %"] = share("length_balanced")
     return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred}")
 
 
@@ -90,7 +91,7 @@ def declared(title: str, rows: Rows) -> Table:
         if column.table == title
         if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
-    columns: Columns = {c.header: value(name, c.unit) for name, c in shown.items()}
+    columns: Columns = {c.header: value(name, c.unit, ends=True) for name, c in shown.items()}
     return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note), folded=True)
 
 
@@ -105,16 +106,6 @@ def votes(rows: Rows) -> Table:
         "between people %": lambda r: f"{percent(r.votes.between_people)} / {percent(r.votes.between_people_decided)}",
     }
     return Table.of("Agreement per vote", [r for r in rows if r.votes], columns)
-
-
-def calibration(rows: Rows) -> Table:
-    """Whether larger margins are surer."""
-    columns: Columns = NAME | {
-        "n": lambda r: r.calibration.n if r.calibration else "–",
-        "AUC": share("auc", 2, 1),
-        "ECE": lambda r: number(r.calibration.ece if r.calibration else None, 3),
-    }
-    return Table.of("Calibration of margins", [r for r in rows if r.auc is not None], columns, folded=True)
 
 
 def chosen(choices: Sequence[Choice]) -> Table:

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from judgetrain.evaluate.metrics.registry import Interval, Unit
+from judgetrain.evaluate.metrics.intervals import Interval
+from judgetrain.evaluate.metrics.registry import Unit
 
 Cells = tuple[str, ...]
 Columns = dict[str, Callable[[Any], Any]]
@@ -61,9 +62,15 @@ def share(name: str, digits: int = 1, scale: int = 100) -> Callable[[Any], str]:
     return cell
 
 
-def value(name: str, unit: Unit) -> Callable[[Any], str]:
-    """A cell: an attribute in its unit."""
-    return lambda row: formatted(getattr(row, name), unit)
+def value(name: str, unit: Unit, ends: bool = False) -> Callable[[Any], str]:
+    """A cell: an attribute in its unit, with the ``ends`` of its interval where the record has one (``..._ci``)."""
+
+    def cell(row: Any) -> str:
+        found = getattr(row, f"{name}_ci", None) if ends else None
+        brackets = f" [{', '.join(formatted(end, unit) for end in found)}]" if found else ""
+        return formatted(getattr(row, name), unit) + brackets
+
+    return cell
 
 
 def percent(value: float | None) -> str:

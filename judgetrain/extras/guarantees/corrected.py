@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.metrics.intervals import unseen
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.intervals import Interval, unseen
 from judgetrain.evaluate.metrics.verdicts import merged
 from judgetrain.extras.guarantees.prediction_powered import LEAST, PoweredMean, powered_mean
 from judgetrain.judges.base import SHARES, Prediction

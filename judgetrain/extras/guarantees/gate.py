@@ -13,8 +13,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.intervals import paired_difference
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.extras.guarantees.config import GuaranteesConfig

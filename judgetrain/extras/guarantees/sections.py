@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from judgetrain.evaluate.hooks import Sections
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed
 from judgetrain.extras.guarantees.cascade import Answers, Selective

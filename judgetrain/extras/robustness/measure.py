@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from judgetrain.evaluate.hooks import Measured, Predicted
-from judgetrain.evaluate.metrics.intervals import wilson_interval
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.intervals import Interval, wilson_interval
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.extras.robustness.attack_suite import AttackSuite, Case
