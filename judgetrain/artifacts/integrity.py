@@ -1,4 +1,4 @@
-"""Whether an artifact is what its stage left: every file's size, rows and SHA-256, kept in its manifest.
+"""Whether an artifact is what its stage left: every file's size and SHA-256, kept in its manifest.
 
 Sizes are looked at whenever an artifact is named, the content of small files too (each is read once and remembered by
 its size, time and inode), and the content of large ones when a stage reads the artifact.
@@ -54,7 +54,7 @@ def made_from(directory: Path) -> dict[str, Path]:
 
 
 def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:
-    """A manifest with the sizes, rows and hashes of the artifact's files, and a checksum of itself."""
+    """A manifest with the sizes and hashes of the artifact's files, and a checksum of itself."""
     files = {str(p.relative_to(directory)): described(p, hashes.file(p)) for p in _listed(directory)}
     hashes.keep()
     whole = {**manifest, FILES: files}
@@ -107,26 +107,8 @@ def damaged(directory: Path, what: str) -> DataError:
 
 
 def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """A file's size and SHA-256, and of JSON lines and Parquet the number of rows."""
-    rows = rows_of(path)
-    known = {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
-    return known if rows is None else known | {"rows": rows}
-
-
-def rows_of(path: Path) -> int | None:
-    """The rows of a file of JSON lines (those that end) or of Parquet (as its footer says); None for other files."""
-    if path.suffix == ".jsonl":
-        with path.open("rb") as file:
-            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
-    if path.suffix == ".parquet":
-        from pyarrow import ArrowInvalid
-        from pyarrow.parquet import read_metadata
-
-        try:
-            return int(read_metadata(path).num_rows)
-        except (ArrowInvalid, OSError):
-            return 0
-    return None
+    """A file's size and SHA-256."""
+    return {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
 
 
 def _listed(directory: Path) -> Iterator[Path]:
@@ -144,8 +126,7 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
     try:
         size = path.stat().st_size
         if size != file["bytes"]:
-            rows = f", {rows_of(path)} of {file['rows']} rows" if "rows" in file else ""
-            return f"{path.name} holds {size} of {file['bytes']} bytes{rows}"
+            return f"{path.name} holds {size} of {file['bytes']} bytes"
         if not large and size > SMALL:
             return None
         # What was remembered may be wrong: the file itself is read again before it is called damaged.

@@ -1,18 +1,13 @@
-"""Who is making an artifact, one process at a time, and which artifacts processes that are at work need."""
+"""Who is making an artifact, one process at a time, and whether any process is at work in ``output_dir``."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.files import read_json, write_json_atomic
-
-IN_USE = ".in-use"
-"""The folder of ``output_dir`` in which every process at work says what it needs."""
 
 
 @contextmanager
@@ -44,48 +39,32 @@ def in_use(directory: Path) -> bool:
 
 
 @contextmanager
-def cleaning(home: Path) -> Iterator[None]:
-    """Hold what keeps artifacts from being removed while a process says that it needs them."""
-    from filelock import FileLock
-
-    (home / IN_USE).mkdir(parents=True, exist_ok=True)
-    with FileLock(home / IN_USE / ".lock"):
+def using(home: Path) -> Iterator[None]:
+    """Keep ``stage=clean`` away while this process makes or reads artifacts of ``output_dir``; a kill ends it too."""
+    with _shared(home) as (file, fcntl):
+        fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
-def using(home: Path, directories: Iterable[Path]) -> Iterator[None]:
-    """Say for a while that this process makes or reads these artifacts; a kill ends it too."""
-    from filelock import FileLock
-
-    record = home / IN_USE / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
-    with cleaning(home):
-        held = FileLock(record.with_suffix(".lock"))
-        held.acquire()
-        write_json_atomic(record, [str(directory.resolve()) for directory in directories])
-    try:
-        yield
-    finally:
-        record.unlink(missing_ok=True)
-        held.release()
-        record.with_suffix(".lock").unlink(missing_ok=True)
-
-
-def needed_by_others(home: Path) -> Iterator[Path]:
-    """The artifacts that living processes make or read; to be called under :func:`cleaning`.
-
-    What killed processes have said goes away.
-    """
-    from filelock import FileLock, Timeout
-
-    for record in (home / IN_USE).glob("*.json"):
+def cleaning(home: Path) -> Iterator[bool]:
+    """Hold ``output_dir`` alone, so that nobody begins to use what is removed; gives whether nobody uses it."""
+    with _shared(home) as (file, fcntl):
         try:
-            with FileLock(record.with_suffix(".lock"), timeout=0):
-                record.unlink(missing_ok=True)
-        except Timeout:
-            yield from map(Path, read_json(record) or ())
-        else:
-            record.with_suffix(".lock").unlink(missing_ok=True)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
+def _shared(home: Path) -> Iterator[tuple[Any, Any]]:
+    import fcntl
+
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / ".users.lock").open("a+") as file:
+        yield file, fcntl
 
 
 @contextmanager

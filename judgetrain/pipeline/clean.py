@@ -11,7 +11,7 @@ from pathlib import Path
 
 from judgetrain import rooms
 from judgetrain.artifacts.integrity import MANIFEST, made_from
-from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by_others
+from judgetrain.artifacts.locks import cleaning
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
@@ -21,14 +21,18 @@ from judgetrain.pipeline.sweeps import JOB
 def clean(pipeline: Pipeline) -> None:
     """Print what nothing refers to; with ``yes`` remove it.
 
-    Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, what
-    other processes make or need at the moment, and everything that these were made from. Links to elsewhere are left
-    alone.
+    Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, and
+    everything that these were made from. Links to elsewhere are left alone.
+
+    Raises:
+        ConfigError: ``output_dir`` is not there, or another process makes or reads artifacts in it.
     """
     home, console = Path(pipeline.config.output_dir), pipeline.console
     if not home.is_dir():
         raise ConfigError(f"output_dir={str(home)!r}: there is no such directory, so nothing to remove")
-    with cleaning(home):  # no process begins to need what is looked at
+    with cleaning(home) as alone:
+        if not alone:
+            raise ConfigError(f"output_dir={str(home)!r}: another process is at work there; clean when it has ended")
         found = leftovers(pipeline)
         if not found:
             console.line(f"clean: nothing to remove: every artifact in {pipeline.root} is used")
@@ -40,8 +44,10 @@ def clean(pipeline: Pipeline) -> None:
         if not pipeline.config.yes:
             console.line(f"clean: {len(found)} artifacts would be removed; add yes=true to remove them")
             return
-        removed = [directory for directory in found if _remove(directory)]
-        console.line(f"clean: {len(removed)} of {len(found)} artifacts removed")
+        for directory in found:
+            (directory / MANIFEST).unlink(missing_ok=True)  # first, so that no half looks whole
+            shutil.rmtree(directory)
+        console.line(f"clean: {len(found)} artifacts removed")
 
 
 def leftovers(pipeline: Pipeline) -> list[Path]:
@@ -66,8 +72,7 @@ def _used(pipeline: Pipeline) -> Iterator[Path]:
     for job in output.glob(f"sweeps/*/*/*/{JOB}"):
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))
-    in_making = [directory for directory in _artifacts(pipeline) if in_use(directory)]
-    return _made_from([*roots, *in_making, *needed_by_others(output)])
+    return _made_from(roots)
 
 
 def _made_from(roots: list[Path]) -> Iterator[Path]:
@@ -81,15 +86,6 @@ def _made_from(roots: list[Path]) -> Iterator[Path]:
         yield directory
         with suppress(DataError):
             waiting += made_from(directory).values()
-
-
-def _remove(place: Path) -> bool:
-    """Remove an artifact unless another process holds it; the manifest goes first, so that no half looks whole."""
-    with held_if_free(place) as free:
-        if free:
-            (place / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(place)
-    return free
 
 
 def _size(directory: Path) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
@@ -14,8 +12,7 @@ from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.options import groups
 
 TIME_TO_END = 30.0
-"""Seconds that an interrupted process has to end by itself."""
-
+"""Seconds that an interrupted process has to end by itself; then it says where it is, and is left."""
 
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
 
@@ -83,17 +80,9 @@ def _show(page: Callable[[], None]) -> None:
 def command() -> int:
     """:func:`main` for a process of its own, which ends when it is interrupted."""
     code = main()
-    if code == EXIT_INTERRUPTED:
-        threading.Thread(target=_end, args=(TIME_TO_END,), daemon=True).start()
+    if code == EXIT_INTERRUPTED:  # libraries join their threads and processes, and an interrupt may cost them one
+        faulthandler.dump_traceback_later(TIME_TO_END, exit=True)
     return code
-
-
-def _end(seconds: float) -> None:
-    """Leave, whoever still waits: libraries join their threads and processes, and an interrupt may cost them one."""
-    time.sleep(seconds)
-    print(f"judgetrain: did not end within {seconds:g} s of the interrupt; left while it was here:", file=sys.stderr)
-    faulthandler.dump_traceback()
-    os._exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -185,9 +185,7 @@ class Pipeline:
         self.plan(name)
         self._check_here(name)
         started, made, home, short = time.time(), 0, Path(self.config.output_dir), ""
-        plans = [plan for stage in self.needed(name) for plan in (self.plan(stage), *self.plan(stage).inputs.values())]
-        directories = [*dict.fromkeys(plan.directory for plan in plans)]
-        with nullcontext() if self.plan(name).finished else using(home, directories):
+        with nullcontext() if self.plan(name).finished else using(home):
             self.verify(name)
             for stage in self.missing(name):
                 try:

@@ -47,11 +47,11 @@ def wrong(artifact: Path, large: bool = True) -> str | None:
     return damage(artifact, ContentHashes.of_run(artifact.parents[2]), large=large)
 
 
-def test_a_manifest_tells_the_size_rows_and_hash_of_every_file(artifact: Path) -> None:
+def test_a_manifest_tells_the_size_and_hash_of_every_file(artifact: Path) -> None:
     manifest = read_manifest(artifact)
     assert manifest is not None and wrong(artifact) is None and checked(artifact) == manifest
     files = manifest["files"]
-    assert files["trees-00001-of-00002.jsonl"]["rows"] == 4 and files["predictions.parquet"]["rows"] == 1000
+    assert {"trees-00001-of-00002.jsonl", "predictions.parquet"} < set(files)
     assert files["model/model.safetensors"]["bytes"] == 2560 and len(files["model/model.safetensors"]["sha256"]) == 64
     assert ".lock" not in files and ".seconds.json" not in files
 
@@ -59,12 +59,12 @@ def test_a_manifest_tells_the_size_rows_and_hash_of_every_file(artifact: Path) -
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("trees-00001-of-00002.jsonl", r"holds 39 of 52 bytes, 3 of 4 rows$"),
-        ("predictions.parquet", r"holds \d+ of \d+ bytes, 0 of 1000 rows$"),
+        ("trees-00001-of-00002.jsonl", r"holds 39 of 52 bytes$"),
+        ("predictions.parquet", r"holds \d+ of \d+ bytes$"),
         ("model/model.safetensors", r"holds 1920 of 2560 bytes$"),
     ],
 )
-def test_what_was_cut_is_named_with_its_rows(name: str, what: str, artifact: Path) -> None:
+def test_what_was_cut_is_named(name: str, what: str, artifact: Path) -> None:
     content = (artifact / name).read_bytes()
     (artifact / name).write_bytes(content[: 3 * len(content) // 4])
     assert re.match(f"{Path(name).name} {what}", wrong(artifact, large=False) or "")

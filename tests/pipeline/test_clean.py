@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
-from judgetrain.artifacts.locks import IN_USE, using
+from judgetrain.artifacts.locks import using
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.pipeline.clean import clean, leftovers
 from judgetrain.pipeline.config import Config
@@ -66,7 +65,7 @@ def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.Capt
     assert (pipeline.root / "dpo" / "other" / "manifest.json").is_file()
     pipeline.config.yes = True
     clean(pipeline)
-    assert "2 of 2 artifacts removed" in capsys.readouterr().out
+    assert "clean: 2 artifacts removed" in capsys.readouterr().out
     left = {f"{p.parent.parent.name}/{p.parent.name}" for p in pipeline.root.glob("*/*/manifest.json")}
     assert left == {"tree/t1", "dpo/used", "evaluate/e1"}
     assert not (pipeline.root / "sft" / "half").exists()
@@ -74,46 +73,26 @@ def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.Capt
     assert "nothing to remove" in capsys.readouterr().out
 
 
-def test_what_another_process_is_making_is_left_alone(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.config.yes = True
-    held = pipeline.root / "dpo" / "other"
-    with FileLock(held / ".lock", thread_local=False):
-        clean(pipeline)
-    assert "1 of 1 artifacts removed" in capsys.readouterr().out
-    assert (held / "manifest.json").is_file()
-
-
-def test_what_other_processes_need_is_left_alone(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    """Inputs of what is being made, and whatever a living process has said that it will read."""
-    pipeline.config.yes = True
-    root, home = pipeline.root, Path(pipeline.config.output_dir)
-    manifest(root, "label", "l1", {})
-    manifest(root, "sft", "s1", {"label": "l1"})
-    manifest(root, "teacher", "later", {})
-    # Said by a process that lives, and by one that was killed.
-    with using(home, [root / "teacher" / "later", root / "sft" / "half"]):
-        assert [path.name for path in (home / IN_USE).glob("*.json")] != []
-        with FileLock(root / "sft" / "s1" / ".lock", thread_local=False):
-            assert names(leftovers(pipeline)) == ["dpo/other"]
-        assert names(leftovers(pipeline)) == ["label/l1", "sft/s1", "dpo/other"]
-    (home / IN_USE / "1-dead.json").write_text(json.dumps([str(root / "teacher" / "later")]))
-    assert "teacher/later" in names(leftovers(pipeline)) and not list((home / IN_USE).glob("*.json"))
-
-
-def test_a_run_says_what_it_needs_until_it_ends(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
+def test_nothing_is_removed_while_another_process_is_at_work(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run holds ``output_dir`` from its first stage to its last; two of them do so together."""
+    refusals = []
 
     def make(self: Pipeline, plan: object) -> bool:
-        seen.append([json.loads(path.read_text())[0] for path in (home / IN_USE).glob("*.json")])
+        with pytest.raises(ConfigError, match="another process is at work there") as refused, using(home):
+            clean(pipeline)
+        refusals.append(refused)
         return True
 
-    home = Path(pipeline.config.output_dir)
+    pipeline.config.yes, home = True, Path(pipeline.config.output_dir)
     monkeypatch.setattr(Pipeline, "_make", make)
     monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
     monkeypatch.setattr(Pipeline, "_check_here", lambda self, name: None)
     pipeline.run("cluster")
-    dialogues = str(pipeline.plan("dialogues").directory.resolve())
-    assert seen == [[dialogues], [dialogues]] and not list((home / IN_USE).glob("*.json"))
+    assert len(refusals) == 2 and (pipeline.root / "dpo" / "other").is_dir()
+    clean(pipeline)
+    assert not (pipeline.root / "dpo" / "other").exists()
 
 
 def test_links_to_elsewhere_are_not_followed(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_cut_file_stops_who_reads_it_before_anything_is_made(tmp_path: Path) -
     [path] = tmp_path.glob("o/artifacts/dialogues/*/dialogues.jsonl")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"dialogues\.jsonl holds \d+ of \d+ bytes, \d+ of \d+ rows; stage dialogues"):
+    with pytest.raises(DataError, match=r"dialogues\.jsonl holds \d+ of \d+ bytes; stage dialogues"):
         Pipeline(config).run("cluster")
     assert not list(tmp_path.glob("o/artifacts/cluster/*"))
     states = {row["stage"]: row for row in rows(Pipeline(config))}

@@ -38,7 +38,7 @@ def serve(pipeline: Pipeline) -> None:
     inputs = _inputs(pipeline, settings)
     token, listener = os.environ.get(TOKEN, "").strip() or None, bound(config.serve)
     models = Models(settings, inputs, StageRun(home / "served", "serve", config.seed, pipeline.console, home=home))
-    with using(home, inputs.values()), judge_of(models, settings) as judge:
+    with using(home), judge_of(models, settings) as judge:
         run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)
 
 
