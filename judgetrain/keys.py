@@ -6,8 +6,10 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from judgetrain.errors import ConfigError
@@ -27,35 +29,27 @@ class File:
     path: str
 
 
-def in_place(path_of: PathOf) -> Callable[[Any, Any], Any]:
+def in_place(path_of: PathOf, keep: bool = False) -> Callable[[Any, Any], Any]:
     """``content=`` of a value that is only a place: fingerprints hold the files' content instead, wherever they lie.
 
     Of an installed package the name stays, beside its version; a value that names no file here stays as it is.
+    ``keep``: the value, or each of a list, says more than a place, and stays beside the content.
     """
 
     def content(value: Any, owner: Any) -> Any:
+        if isinstance(value, list):
+            return [content(entry, owner) for entry in value]
         path = path_of(value, owner)
         if not path:
             return value
-        return [value, File(path)] if path.startswith(PACKAGE) else File(path)
+        return [value, File(path)] if keep or path.startswith(PACKAGE) else File(path)
 
     return content
 
 
 of_file = in_place(lambda path, owner: path or None)
 """``content=`` of the path of one file, where there is one."""
-
-
-def beside(path_of: PathOf) -> Callable[[Any, Any], Any]:
-    """``content=`` of a value, or of each of a list, that says more than a place: fingerprints hold both."""
-
-    def content(value: Any, owner: Any) -> Any:
-        if isinstance(value, list):
-            return [content(entry, owner) for entry in value]
-        path = path_of(value, owner)
-        return [value, File(path)] if path else value
-
-    return content
+beside = partial(in_place, keep=True)
 
 
 def key(
@@ -94,14 +88,10 @@ def key(
     limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
     uses = {"in_fingerprint": in_fingerprint, "active_if": active_if, "content": content, "variants": variants}
     metadata = {"doc": doc, **limits, **uses}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        return field(default_factory=lambda: dataclasses.replace(default), metadata=metadata)
+    if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

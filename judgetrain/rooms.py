@@ -56,6 +56,10 @@ class Section:
         found: type[Any] = resolve_name(self.code)
         return found
 
+    def default(self) -> Any:
+        """The section with its defaults."""
+        return self.load()()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Room:

@@ -27,18 +27,16 @@ class Point:
 class Chart:
     """A line for each series, in the colours ``c0`` to ``c5`` of the stylesheet; values are shares, shown in percent.
 
-    The x axis begins at ``left`` and has ``ticks`` (None: round numbers). ``plain``: values are no shares, and the
-    y axis holds them all; points are then marked only if ``marked``. ``names`` stand below the x axis at 0, 1, 2 and so
-    on, in place of numbers.
+    The x axis has ``ticks`` (None: round numbers). ``plain``: values are no shares, and the y axis holds them all;
+    points are then marked only if they have tips. ``names`` stand below the x axis at 0, 1, 2 and so on, in place of
+    numbers.
     """
 
     title: str
     x_label: str
     series: Mapping[str, Sequence[Point]]
     ticks: Sequence[float] | None = None
-    left: float = 0.0
     plain: bool = False
-    marked: bool = False
     names: Sequence[str] = ()
 
     @cached_property
@@ -50,13 +48,14 @@ class Chart:
     @property
     def thin(self) -> bool:
         """Whether lines are drawn without their points."""
-        return self.plain and not self.marked
+        return self.plain and not any(p.tip for line in self.series.values() for p in line)
 
     @cached_property
     def x_span(self) -> tuple[float, float]:
         """The ends of the x axis."""
-        right = max(*(self.ticks or [self.left]), *(p.x for line in self.series.values() for p in line))
-        return self.left, right if right > self.left else self.left + 1.0
+        left = -0.3 if self.names else 0.0
+        right = max(left, *(self.ticks or ()), *(p.x for line in self.series.values() for p in line))
+        return left, right if right > left else left + 1.0
 
     @cached_property
     def y_span(self) -> tuple[float, float]:

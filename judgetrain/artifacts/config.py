@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from judgetrain import rooms
 from judgetrain.keys import key
 
-EXECUTORS = {"local": "judgetrain.artifacts.executors.base:LocalExecutor"} | {
+EXECUTORS = {"local": "judgetrain.artifacts.executors.base:Executor"} | {
     name: code for room in rooms.rooms() for name, code in room.executors.items()
 }
 """What the types of executor make, as ``module:Class``."""

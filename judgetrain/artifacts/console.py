@@ -21,14 +21,15 @@ def duration(seconds: float) -> str:
 
 
 class Console:
-    """Lines on standard output, and progress bars where that is a terminal."""
+    """Lines on standard output, and progress bars where that is a terminal; nothing where it is ``silent``."""
 
-    def __init__(self) -> None:
-        self.terminal = sys.stdout.isatty()
+    def __init__(self, silent: bool = False) -> None:
+        self.silent, self.terminal = silent, not silent and sys.stdout.isatty()
 
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
-        print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+        if not self.silent:
+            print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
         """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal.

@@ -158,12 +158,14 @@ class ContentHashes:
                     f"{pattern}: holds more than {MOST} files, so that it is no model's directory, nor data's"
                 )
             files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
-            return self._kept({str(p.relative_to(root)): self.file(p) for p in files})
-        files = [Path(p) for p in sorted(glob.glob(str(root)))]
-        names = [p.name for p in files]
-        # Files of one name in several directories are told apart by their place in the order.
-        found = {n if names.count(n) == 1 else f"{i}/{n}": self.file(files[i]) for i, n in enumerate(names)}
-        return self._kept(found)
+            found = {str(p.relative_to(root)): self.file(p) for p in files}
+        else:
+            files = [Path(p) for p in sorted(glob.glob(str(root)))]
+            names = [p.name for p in files]
+            # Files of one name in several directories are told apart by their place in the order.
+            found = {n if names.count(n) == 1 else f"{i}/{n}": self.file(files[i]) for i, n in enumerate(names)}
+        self.keep()
+        return found
 
     def identity(self, value: Any) -> Any:
         """Settings as plain data with the content of their files in place of where they lie."""
@@ -189,10 +191,6 @@ class ContentHashes:
             with suppress(OSError, JudgetrainError):
                 write_json_atomic(self._cache, {"checksum": fingerprint(known), "hashes": known})
                 self._new = False
-
-    def _kept(self, found: dict[str, str]) -> dict[str, str]:
-        self.keep()
-        return found
 
 
 def _remembered(cache: Path) -> dict[str, list[Any]]:

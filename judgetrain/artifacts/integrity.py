@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def made_from(directory: Path) -> dict[str, Path]:
     """
     upstream = (read_manifest(directory) or {}).get("upstream", {})
     return {stage: directory.parent.parent / stage / mark for stage, mark in upstream.items()}
+
+
+def lineage(*roots: Path) -> Iterator[Path]:
+    """Artifacts, and all that they were made from, as far as their manifests can be read."""
+    seen, waiting = set[Path](), [*roots]
+    while waiting:
+        directory = waiting.pop().resolve()
+        if directory not in seen:
+            seen.add(directory)
+            yield directory
+            with suppress(DataError):
+                waiting += made_from(directory).values()
 
 
 def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:

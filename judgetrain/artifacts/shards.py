@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.errors import DataError
@@ -47,19 +47,9 @@ class ShardResult:
         )
 
 
-class Tokens(TypedDict):
-    """How many tokens were read and written, by :class:`ShardResult`'s names."""
-
-    prompt_tokens: int
-    generated_tokens: int
-
-
-def tokens_of(parts: Sequence[Any]) -> Tokens:
+def tokens_of(parts: Sequence[Any]) -> dict[str, Any]:
     """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
-    return Tokens(
-        prompt_tokens=sum(part.prompt_tokens for part in parts),
-        generated_tokens=sum(part.generated_tokens for part in parts),
-    )
+    return {name: sum(getattr(part, name) for part in parts) for name in ("prompt_tokens", "generated_tokens")}
 
 
 def counted(

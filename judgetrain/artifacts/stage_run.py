@@ -10,12 +10,11 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Executor, LocalExecutor, Work
+from judgetrain.artifacts.executors.base import Executor, Work
 from judgetrain.artifacts.files import (
     atomic,
     read_json,
@@ -53,21 +52,21 @@ def is_held_out(seed: int, identifier: str, share: float) -> bool:
     return derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31 < share
 
 
-@dataclass(frozen=True)
 class ShardSeeds:
-    """What a worker elsewhere knows of a :class:`StageRun`."""
+    """What a worker elsewhere knows of a :class:`StageRun`: seeds and places; it has nothing to write or to say."""
 
-    directory: Path
-    stage: str
-    seed: int
-    home: Path
+    def __init__(self, directory: Path, stage: str, seed: int, home: Path) -> None:
+        self.directory, self.stage, self.seed, self.home = directory, stage, seed, home
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardSeeds, (self.directory, self.stage, self.seed, self.home)
 
     def shard_seed(self, index: int) -> int:
         """The seed of one shard, the same in every run of the artifact."""
         return derive_seed(self.seed, "shard", index)
 
 
-class StageRun:
+class StageRun(ShardSeeds):
     """One stage's directory in the making: where rooms put what they make, and what they count.
 
     Args:
@@ -95,13 +94,8 @@ class StageRun:
         clock: Callable[[], float] = time.monotonic,
         executor: Executor | None = None,
     ) -> None:
-        self.directory = directory
-        self.executor = executor or LocalExecutor()
-        self.home, self.recipe = home or directory.parents[2], recipe
-        self.stage = stage
-        self.seed = derive_seed(seed, stage)
-        self.console = console
-        self.track = Run()
+        super().__init__(directory, stage, derive_seed(seed, stage), home or directory.parents[2])
+        self.executor, self.recipe, self.console, self.track = executor or Executor(), recipe, console, Run()
         self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
         for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
@@ -113,10 +107,6 @@ class StageRun:
         self._sharded: list[str] = []
         self._printed = ""
         self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """To a worker goes what shards are made of, the seeds and places; it has nothing to write or to say."""
-        return ShardSeeds, (self.directory, self.stage, self.seed, self.home)
 
     def _kept_notes(self) -> dict[str, Any]:
         found = read_json(self._notes_path) if self._notes_path.exists() else {}
@@ -147,10 +137,6 @@ class StageRun:
         """Write :attr:`seconds` down: whenever something is finished, so that a kill loses no more than the rest."""
         if self._writes:
             write_json_atomic(self.path(SECONDS), round(self.seconds, 3))
-
-    def shard_seed(self, index: int) -> int:
-        """The seed of one shard, the same in every run of the artifact."""
-        return derive_seed(self.seed, "shard", index)
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
@@ -248,7 +234,7 @@ class StageRun:
         unanswered: list[UnansweredError] = []
         spent = 0.0
         left = ((i, items[i * size : (i + 1) * size]) for i in range(total) if i not in finished)
-        executor = self.executor if spread else LocalExecutor()
+        executor = self.executor if spread else Executor()
         work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
             for done in executor.run(work, left):

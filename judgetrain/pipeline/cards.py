@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain import rooms
 from judgetrain.artifacts.files import read_json
-from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
+from judgetrain.artifacts.integrity import MANIFEST, lineage, read_manifest
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import Config
@@ -56,7 +56,11 @@ def fill(judge: Path, newest: Path | None = None) -> None:
     rows, evaluation = next(
         ((rows, d) for d in found if own_rows(rows := read_json(d / "metrics.json") or [], name)), ([], None)
     )
-    source = _source(evaluation) + _seed(evaluation) if evaluation else ""
+    source = ""
+    if evaluation:
+        source = _source(evaluation)
+        if (seed := _manifest(evaluation).get("seed")) is not None:
+            source += f", seed {seed}"
     add_results(judge / "model", name, rows, source, sections=sections, made=list(_made(judge)))
 
 
@@ -75,11 +79,6 @@ def _source(directory: Path) -> str:
     return f"{stage} `{directory.name}`{day}"
 
 
-def _seed(directory: Path) -> str:
-    seed = _manifest(directory).get("seed")
-    return "" if seed is None else f", seed {seed}"
-
-
 def _manifest(directory: Path) -> Mapping[str, Any]:
     """The manifest of a finished artifact; empty where there is none that can be read, which is said elsewhere."""
     try:
@@ -90,13 +89,7 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:
     """How many a stage took and gave, by the stages that a judge was made of, in the order of the pipeline."""
-    manifests: dict[str, Mapping[str, Any]] = {}
-    waiting = [judge]
-    while waiting:
-        directory = waiting.pop()
-        if directory.parent.name not in manifests and (found := _manifest(directory)):
-            manifests[directory.parent.name] = found
-            waiting += made_from(directory).values()
+    manifests = {directory.parent.name: _manifest(directory) for directory in lineage(judge)}
     for stage in rooms.stages():
         if own := manifests.get(stage):
             told = f"{own['counts']['in']} in, {own['counts']['out']} out"

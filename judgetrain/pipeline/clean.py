@@ -6,13 +6,12 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from judgetrain import rooms
-from judgetrain.artifacts.integrity import MANIFEST, made_from
+from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.locks import cleaning
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import ConfigError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB
@@ -72,20 +71,7 @@ def _used(pipeline: Pipeline) -> Iterator[Path]:
     for job in output.glob(f"sweeps/*/*/*/{JOB}"):
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))
-    return _made_from(roots)
-
-
-def _made_from(roots: list[Path]) -> Iterator[Path]:
-    """These artifacts and all that they were made from, as far as their manifests tell."""
-    seen, waiting = set[Path](), list(roots)
-    while waiting:
-        directory = waiting.pop().resolve()
-        if directory in seen:
-            continue
-        seen.add(directory)
-        yield directory
-        with suppress(DataError):
-            waiting += made_from(directory).values()
+    return lineage(*roots)
 
 
 def _size(directory: Path) -> str:

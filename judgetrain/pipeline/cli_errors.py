@@ -94,7 +94,7 @@ def _unread(override: str) -> str:
         }
         by_value = {text.partition("=")[2]: text for text in meant}
         found = get_close_matches(override, by_value, n=1)
-        near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override) or "") else ""
+        near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override)) else ""
         return f"{override}: expected key=value" + (f"; did you mean {near}?" if near else "")
     if "[" in key:
         dotted = re.sub(r"\[(\d+)\]", r".\1", key)

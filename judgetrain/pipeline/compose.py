@@ -23,7 +23,7 @@ from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
-from judgetrain.pipeline.key_names import is_key, key_types, nearest_key, section_of
+from judgetrain.pipeline.key_names import is_key, key_types, nearest_key, no_such_key, section_of
 from judgetrain.pipeline.options import CONF, RECIPES, groups, recipes
 
 GROUPS = {
@@ -308,8 +308,7 @@ def _check_added(overrides: Collection[str]) -> None:
     keys = key_types(added)
     for name in added:
         if not is_key(name, keys) and name not in groups():
-            near = nearest_key(name)
-            raise ConfigError(f"{name}: there is no such key" + (f"; did you mean {near}?" if near else ""))
+            raise no_such_key(name)
 
 
 def _layers(overrides: Collection[str]) -> list[Collection[str]]:
@@ -367,7 +366,7 @@ def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequenc
             break
     if foreign := sorted(set(given) - set(known)):
         near = nearest_key(f"{key}.{foreign[0]}")
-        hint = f"; did you mean {near}?" if near and near.rpartition(".")[2] in known else ""
+        hint = f"; did you mean {near}?" if near.rpartition(".")[2] in known else ""
         raise ConfigError(f"{key}.{foreign[0]}: type {name} has no such key; it has {', '.join(known)}{hint}")
     for k, v in given.items():
         if isinstance(v, Mapping) != OmegaConf.is_config(own[k]):
@@ -376,9 +375,6 @@ def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequenc
     try:
         return OmegaConf.to_object(OmegaConf.merge(own, given))
     except ConfigKeyError as error:
-        near = nearest_key(f"{key}.{error.full_key}")
-        raise ConfigError(
-            f"{key}.{error.full_key}: there is no such key" + (f"; did you mean {near}?" if near else "")
-        ) from error
+        raise no_such_key(f"{key}.{error.full_key}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}.{error.full_key}: {str(error).splitlines()[0]}") from error

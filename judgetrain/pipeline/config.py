@@ -45,9 +45,6 @@ class RunConfig:
     output_dir: str = key(
         "outputs", "artifacts, answers of paid models, reports and tracking files", in_fingerprint=False
     )
-    data_dir: str = key(
-        "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
-    )
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
@@ -57,6 +54,9 @@ class RunConfig:
         None,
         "YAML or JSON file with the criteria that judges go by where a row brings none; None: the judge names its own",
         content=of_file,
+    )
+    data_dir: str = key(
+        "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
@@ -91,32 +91,25 @@ class Untyped:
     read: Callable[[], Any]
 
 
-class _Sections(RunConfig):
-    def __getattribute__(self, name: str) -> Any:
-        value = object.__getattribute__(self, name)
-        if isinstance(value, Untyped):
-            value = value.read()
-            setattr(self, name, value)
-        return value
-
-
-def default(section: rooms.Section) -> Any:
-    """A section with its defaults."""
-    return section.load()()
-
-
 def _with_sections(cls: type[C]) -> type[C]:
     """A dataclass that has every room's sections as fields."""
     for section in rooms.sections().values():
-        untyped = partial(Untyped, partial(default, section))
+        untyped = partial(Untyped, section.default)
         cls.__annotations__[section.name] = Any
         setattr(cls, section.name, dataclasses.field(default_factory=untyped, metadata={"doc": section.doc}))
     return dataclass(cls)
 
 
 @_with_sections
-class Config(_Sections):
+class Config(RunConfig):
     """The whole configuration. A section is read when it is first asked for: a run imports the rooms that it needs."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Untyped):
+            value = value.read()
+            setattr(self, name, value)
+        return value
 
     def changed(self, **values: Any) -> Self:
         """A copy with other values; sections that nothing has read stay unread."""

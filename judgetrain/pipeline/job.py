@@ -200,14 +200,12 @@ def guarded(work: Callable[[], None]) -> int:
             raise
         _tell(error)
     except Exception as error:
-        if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
-            print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
-            return EXIT_ERROR
-        if not _show_traceback and 'Could not detect "srun"' in str(error):
-            print(f"judgetrain: sweep=slurm: {NO_SLURM}", file=sys.stderr)
-            return EXIT_ERROR
         said = refused(error) if isinstance(error, OSError) else None
-        if FULL.search(str(error)):
+        if all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
+            said = f"no job of the sweep is done ({error})"
+        elif 'Could not detect "srun"' in str(error):
+            said = f"sweep=slurm: {NO_SLURM}"
+        elif FULL.search(str(error)):
             said = "the disk is full; everything finished is kept. Free some space and run again."
         if _show_traceback or not said:
             raise

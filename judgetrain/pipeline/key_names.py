@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
 from judgetrain import rooms
+from judgetrain.errors import ConfigError
 from judgetrain.keys import bounds
 from judgetrain.pipeline.config import RunConfig
 
@@ -116,7 +117,7 @@ def every_key(named: Collection[str] | None = None, apart: Collection[str] = ())
     for section in rooms.sections().values():
         if wanted is None or section.name in wanted:
             yield Key(name=section.name, meaning=section.doc)
-            yield from keys_of(section.load()(), f"{section.name}.", apart)
+            yield from keys_of(section.default(), f"{section.name}.", apart)
 
 
 def section_of(key: str) -> str:
@@ -124,11 +125,17 @@ def section_of(key: str) -> str:
     return re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0]
 
 
-def nearest_key(wrong: str) -> str | None:
-    """The key that looks most like a wrong one; None if none does."""
+def nearest_key(wrong: str) -> str:
+    """The key that looks most like a wrong one; empty if none does."""
     wrong = re.sub(r"\[\d+\]", "[]", wrong)
     found = get_close_matches(wrong, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
-    return found[0] if found else None
+    return found[0] if found else ""
+
+
+def no_such_key(wrong: str, what: str = "") -> ConfigError:
+    """The error of a key that there is not, with the one that looks most like it; ``what``: what is wrong instead."""
+    near = nearest_key(wrong)
+    return ConfigError((what or f"{wrong}: there is no such key") + (f"; did you mean {near}?" if near else ""))
 
 
 def key_types(named: Collection[str] | None = None) -> dict[str, str]:

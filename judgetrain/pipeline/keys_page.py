@@ -11,9 +11,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.key_names import Key, every_key, keys_of, nearest_key, of_engines, records, shown
+from judgetrain.pipeline.key_names import Key, every_key, keys_of, no_such_key, of_engines, records, shown
 
 WIDTH = 100
 """Columns of a printed page at most."""
@@ -44,8 +43,7 @@ def show(arguments: Sequence[str]) -> None:
     prefixes = [re.sub(r"\[\d*\]", "[]", word) for word in options.words if "=" not in word] or [""]
     keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
     if not keys:
-        near = nearest_key(prefixes[0])
-        raise ConfigError(f"no key begins with {prefixes[0]}" + (f"; did you mean {near}?" if near else ""))
+        raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
     config, width = _composed(overrides), min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for key in keys:
         print("\n".join(_lines(key, _in_force(config, key), width)))

@@ -50,17 +50,6 @@ class Task:
     directory: str
 
 
-class Silent(Console):
-    """The console of a process that only helps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.terminal = False
-
-    def line(self, message: str) -> None:
-        """Print nothing."""
-
-
 def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
     """Where a stage writes."""
     home, recipe = Path(config.output_dir), config.recipe_name
@@ -83,14 +72,12 @@ def follow(config: Config) -> None:
     quiet_libraries(terminal=False)
     world = distributed.current()
     while (task := world.decide(lambda: None)) is not None:
-        run_stage(task, stage_run(config, task, Silent(), writes=False))
+        run_stage(task, stage_run(config, task, Console(silent=True), writes=False))
 
 
 def call(task: Task | None) -> None:
     """Tell the helpers, if there are any, which stage comes; None: there is no more."""
-    world = distributed.current()
-    if world.size > 1:
-        world.decide(lambda: task)
+    distributed.current().decide(lambda: task)
 
 
 def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:

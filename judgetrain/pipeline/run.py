@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
-from judgetrain.artifacts.executors.base import check_executor
+from judgetrain.artifacts.executors.base import executor_type
 from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
 from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain
 from judgetrain.artifacts.installed import versions
@@ -93,14 +93,12 @@ class Pipeline:
         self.root = Path(config.output_dir) / "artifacts"
         self._hashes = ContentHashes.of_run(Path(config.output_dir))
         self._plans: dict[str, Plan] = {}
-        self._settings: dict[str, StageSettings] = {}
         self.made: list[str] = []
 
     def settings(self, name: str) -> StageSettings:
         """What a stage reads of the configuration."""
-        if name not in self._settings:
-            self._settings[name] = STAGES[name].settings.of(self.config)
-        return self._settings[name]
+        settings: StageSettings = STAGES[name].settings.of(self.config)
+        return settings
 
     def plan(self, name: str) -> Plan:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
@@ -184,44 +182,37 @@ class Pipeline:
         self.check(name)
         self.plan(name)
         self._check_here(name)
-        started, made, home, short = time.time(), 0, Path(self.config.output_dir), ""
-        with nullcontext() if self.plan(name).finished else using(home):
+        started, made, plan = time.time(), len(self.made), self.plan(name)
+        with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
             self.verify(name)
             for stage in self.missing(name):
                 try:
-                    made += self._make(self.plan(stage))
+                    self._make(self.plan(stage))
                 except NothingToLearnError as error:
                     if not self._do_without(stage, name):
                         raise
                     short = f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
-                    break
-        if short:
-            self.console.line(short)
-            directory = self.run(name)
-            self.console.line(short)
-            return directory
-        directory = self.plan(name).directory
-        if made:
-            self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
-        else:
-            self._tell_again(self.plan(name))
-            self.console.line(f"{name}: nothing to do, everything is there: {directory}")
-        return directory
+                    self.console.line(short)
+                    directory = self.run(name)
+                    self.console.line(short)
+                    return directory
+        if len(self.made) > made:
+            self.console.line(f"{name}: done in {duration(time.time() - started)}: {plan.directory}")
+            return plan.directory
+        if (printed := plan.directory / PRINTED).is_file():
+            print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
+        if plan.manifest:
+            self.console.line(f"{name}: {_summary(plan.manifest)}")
+        self.console.line(f"{name}: nothing to do, everything is there: {plan.directory}")
+        return plan.directory
 
     def _do_without(self, lost: str, name: str) -> bool:
         """Go on without a stage that came to nothing, where the stage asked for can."""
         without = STAGES[name].without
         config = without and resolve_name(without)(self.config, lost, lambda config: Pipeline(config).needed(name))
         if config:
-            self.config, self._plans, self._settings = config, {}, {}
+            self.config, self._plans = config, {}
         return bool(config)
-
-    def _tell_again(self, plan: Plan) -> None:
-        """Print what a finished stage printed at its end."""
-        if (printed := plan.directory / PRINTED).is_file():
-            print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
-        if plan.manifest:
-            self.console.line(f"{plan.stage.name}: {_summary(plan.manifest)}")
 
     def check(self, name: str) -> None:
         """Check the settings of a stage and of everything that it needs and that has to be made.
@@ -269,26 +260,23 @@ class Pipeline:
         """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
         stages = list(self.missing(name))
         if stages:
-            check_executor(self.config.executor)
+            executor_type(self.config.executor).check(self.config.executor)
         for stage in stages:
             STAGES[stage].check_here(self.settings(stage))
         checked: set[str] = set()
         for stage in stages:
             check_parts(self.plan(stage).settings, stage, checked)
 
-    def _make(self, plan: Plan) -> bool:
-        if plan.finished:
-            return False
+    def _make(self, plan: Plan) -> None:
         with locked(plan.directory, self.console):
-            if plan.finished:
-                return False
+            if plan.finished:  # by another process
+                return
             alone = distributed.current().group is None
             if plan.stage.trains and alone and self.config.train.distributed != "none":
                 launch(self.config, plan.stage.name, _execute)
             else:
                 self.execute(plan)
         self.made.append(plan.stage.name)
-        return True
 
     def execute(self, plan: Plan) -> None:
         """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
@@ -323,7 +311,6 @@ class Pipeline:
         self.console.line(f"{name}: {_summary(manifest)}")
 
     def _manifest(self, plan: Plan, out: StageRun) -> dict[str, Any]:
-        totals = out.totals()
         return {
             "stage": plan.stage.name,
             "fingerprint": plan.fingerprint,
@@ -335,8 +322,7 @@ class Pipeline:
             "upstream": plan.upstream,
             "content": plan.content,
             "versions": versions(),
-            "counts": totals["counts"],
-            "tokens": totals["tokens"],
+            **out.totals(),
             "seconds": round(out.seconds, 2),
             "notes": out.notes,
         }

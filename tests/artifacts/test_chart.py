@@ -24,13 +24,13 @@ def drawing(drawn: Chart) -> str:
     return str(ENVIRONMENT.get_template("charts.html").module.figure(drawn))  # type: ignore[attr-defined]
 
 
-@given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]))
-def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], left: float) -> None:
+@given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3))
+def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]]) -> None:
     drawn = {
         name: [Point(x, sorted((a, b, c))[1], "<&\"'>", (min(a, b, c), max(a, b, c))) for x, a, b, c in points]
         for name, points in series.items()
     }
-    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn, left=left))
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn))
     for x, y in re.findall(r'<circle class="c\d" cx="([\d.-]+)" cy="([\d.-]+)"', svg):
         assert LEFT - 0.1 <= float(x) <= RIGHT + 0.1
         assert TOP - 0.1 <= float(y) <= BOTTOM + 0.1
@@ -39,8 +39,8 @@ def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], lef
 
 
 def test_places_by_hand() -> None:
-    line = [Point(0.5, 0.5), Point(1.0, 1.0)]
-    svg = drawing(Chart(title="t", x_label="x", series={"a": line}, ticks=[0.5, 1.0], left=0.5))
+    line = [Point(0.0, 0.5), Point(1.0, 1.0)]
+    svg = drawing(Chart(title="t", x_label="x", series={"a": line}, ticks=[0.0, 1.0]))
     assert f'cx="{LEFT:.1f}" cy="{(TOP + BOTTOM) / 2:.1f}"' in svg
     assert f'cx="{RIGHT:.1f}" cy="{TOP:.1f}"' in svg
 

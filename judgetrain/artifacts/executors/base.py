@@ -1,4 +1,4 @@
-"""What processes shards, and the one that does so in this process."""
+"""What processes shards: in this process, or elsewhere (subclasses)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from judgetrain.artifacts.config import EXECUTORS, ExecutorConfig
 from judgetrain.errors import UnansweredError
@@ -69,11 +69,19 @@ def free_held() -> None:
         close()
 
 
-class Executor(Protocol):
-    """Processes shards, and knows nothing of files: who asks writes what comes.
+class Executor:
+    """Processes shards, one after the other in this process, and knows nothing of files: who asks writes what comes.
 
     What a shard holds must depend on its number and its items alone, so that it is the same wherever it is processed.
+    Subclasses process shards elsewhere.
     """
+
+    def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Callable[[str], object] = print):
+        """All executors are made alike: ``gpus`` is what a stage's models need, ``say`` prints a line."""
+
+    @staticmethod
+    def check(config: ExecutorConfig) -> None:
+        """Refuse what cannot be had on this machine (``ConfigError``)."""
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards (number, items) in the order in which they are finished; each is taken when there is room for it.
@@ -81,45 +89,19 @@ class Executor(Protocol):
         Raises:
             JudgetrainError: what ``process`` raised, but for what a server left unanswered.
         """
-        ...
-
-    def close(self) -> None:
-        """Give back what workers hold: processes, models, GPUs."""
-        ...
-
-
-class LocalExecutor:
-    """One shard after the other, in this process; it needs no settings."""
-
-    def __init__(self, *settings: Any) -> None:
-        """All executors are made alike."""
-
-    @staticmethod
-    def check(config: ExecutorConfig) -> None:
-        """It can always be had."""
-
-    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards, in order."""
         for index, items in shards:
             yield done(work, index, items)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give back what workers hold: processes, models, GPUs."""
 
 
-def check_executor(config: ExecutorConfig) -> None:
-    """Refuse an executor that cannot be had on this machine.
-
-    Raises:
-        ConfigError: names the key, or the package that is missing.
-    """
-    resolve_name(EXECUTORS[config.type]).check(config)
+def executor_type(config: ExecutorConfig) -> type[Executor]:
+    """The class of a configuration's executor; one on a cluster reaches it when it gets its first shards."""
+    found: type[Executor] = resolve_name(EXECUTORS[config.type])
+    return found
 
 
 def make_executor(config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> Executor:
-    """The executor of a configuration; one on a cluster reaches it when it gets its first shards.
-
-    ``gpus``: what a stage's models need, where there are GPUs; ``say`` prints a line.
-    """
-    executor: Executor = resolve_name(EXECUTORS[config.type])(config, gpus, say)
-    return executor
+    """The executor of a configuration."""
+    return executor_type(config)(config, gpus, say)

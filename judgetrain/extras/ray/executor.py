@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Done, R, Work
+from judgetrain.artifacts.executors.base import Done, Executor, R, Work
 from judgetrain.artifacts.installed import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 from judgetrain.extras.ray.cluster import Share, connect, described, nodes
@@ -30,7 +30,7 @@ ENDING = 30.0
 """Seconds that workers have to free their models, and then to be gone."""
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """A pool of workers that lasts from a stage's first shard to its end (:meth:`close`).
 
     Where what is to be done says what its model takes (``Work.gpus``), and the workers have another number of GPUs,

@@ -131,4 +131,4 @@ def _chart(found: Sequence[Distribution]) -> Chart:
         for each in found
     }
     short = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
-    return Chart(title="Share of queries by scenario", x_label="scenario", series=series, left=-0.3, names=short)
+    return Chart(title="Share of queries by scenario", x_label="scenario", series=series, names=short)

@@ -181,7 +181,7 @@ def charts(result: Result) -> list[Chart]:
             name: [Mark(p.kl, of(p).mean, f"{name}, best of {p.n}: {of(p)}", of(p).interval) for p in points]
             for name, points in result.curves.items()
         }
-        return Chart(title=title, x_label="divergence from the writer (nats)", series=series, plain=True, marked=True)
+        return Chart(title=title, x_label="divergence from the writer (nats)", series=series, plain=True)
 
     return [
         chart(f"What is chosen, by {result.gold}", attrgetter("gold")),
