@@ -177,8 +177,8 @@ class Comparison:
 
     @property
     def longer(self) -> Verdict:
-        """The response with more characters; a tie at equal length."""
-        a, b = len(self.response_a), len(self.response_b)
+        """The response with more characters, blanks around it left out; a tie at equal length."""
+        a, b = len(self.response_a.strip()), len(self.response_b.strip())
         return "tie" if a == b else "A" if a > b else "B"
 
     @property

@@ -44,6 +44,17 @@ def base() -> TokenScorer:
     return TokenScorer.from_pretrained("world")
 
 
+def test_a_response_without_a_text_has_no_score_and_loses(base: TokenScorer) -> None:
+    texts = {"A": ("yes", " \n"), "B": ("", "no"), None: ("", "")}
+    asked = [replace(COMPARISONS[0], response_a=a, response_b=b) for a, b in texts.values()]
+    for name in ("sentprob", "softmax_combo"):
+        found = ScorerJudge(base, name).compare_all(asked, 0)
+        assert [p.verdict for p in found] == ["A", "B", "unreadable"]
+        assert [p.margin for p in found] == [None] * 3, "no number stands in for a score"
+        assert [p.failures for p in found] == [{"empty_response": 1}] * 2 + [{"empty_response": 2}]
+    assert [c.longer for c in asked] == ["A", "B", "tie"]
+
+
 @pytest.mark.parametrize("method", ["sentprob", "softmax_ent", "softmax_combo", "attnent_min"])
 def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str) -> None:
     judge = ScorerJudge(base, method)
@@ -193,13 +204,6 @@ def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, 
     change(config)
     with pytest.raises(ConfigError, match=expected):
         check_stage("evaluate", config)
-
-
-def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: TokenScorer) -> None:
-    empty = replace(COMPARISONS[0], response_b="")
-    found = ScorerJudge(base, "softmax_combo").compare_all([empty, *COMPARISONS[1:]], 0)
-    assert (found[0].verdict_ab, found[0].failures) == (None, {"empty_response": 1})
-    assert all(p.verdict_ab for p in found[1:])
 
 
 def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:

@@ -18,6 +18,7 @@ Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
 
 EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
+BALANCED = "Length-balanced: mean of the agreement where the longer response is better and where the shorter one is."
 CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
 
 
@@ -80,7 +81,7 @@ def results(rows: Rows) -> Table:
     columns: Columns = NAME | asked(rows)
     columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
     columns["length-balanced %"] = share("length_balanced")
-    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred}")
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred} {BALANCED}")
 
 
 def declared(title: str, rows: Rows) -> Table:

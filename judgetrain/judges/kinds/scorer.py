@@ -63,7 +63,9 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
     for i, comparison in enumerate(comparisons):
         a, b = oriented[2 * i : 2 * i + 2]
         margin = None if a is None or b is None else a - b
-        verdict = verdict_of(margin)
+        texts = [bool(text.strip()) for text in (comparison.response_a, comparison.response_b)]
+        # A response without a text has no score, and loses against one with a text.
+        verdict = verdict_of(margin) if texts[0] == texts[1] else "A" if texts[0] else "B"
         gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
         result.append(
             Prediction(
