@@ -143,7 +143,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge", "scenarios"}),
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.sampling.temperature=0.2", {"correct"}),
-    ([], "verdicts.judge=dpo@2", {"judge"}),
+    ([], "verdicts.judge=dpo@2", {"judge", "export"}),
     ([], "verdicts.max_requests=9", set()),
     (["verdicts.judge=random"], "judge.aggregation=mean", {"evaluate", "correct", "stress"}),
     (["verdicts.judge=pairwise:external"], "evaluate.pairwise.sampling.temperature=0.3", {"judge"}),
