@@ -63,8 +63,8 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
 class Dialogue:
     """A dialogue whose last message is the user's query.
 
-    ``id`` is unique over all sources (``source:local-id``). ``reference`` is the corpus' own answer and
-    ``category`` the corpus' own label, where it has them.
+    ``id`` is unique over all sources (``source:local-id``). ``reference`` is the corpus' own answer, ``category`` the
+    corpus' own label and ``rubric`` the criteria that responses are to be judged by, where it has them.
     """
 
     id: str
@@ -72,6 +72,7 @@ class Dialogue:
     messages: tuple[Message, ...]
     reference: str | None = None
     category: str | None = None
+    rubric: Rubric | None = None
 
     @property
     def query(self) -> str:
@@ -90,13 +91,15 @@ class Dialogue:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        return asdict(self) | {"messages": [asdict(m) for m in self.messages]}
+        row = asdict(self) | {"messages": [asdict(m) for m in self.messages]}
+        return _rubric_row(row, self.rubric)
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Dialogue:
         """Read back what :meth:`to_row` wrote."""
         messages = tuple(Message(m["role"], m["content"]) for m in row["messages"])
-        return cls(row["id"], row["source"], messages, row.get("reference"), row.get("category"))
+        rubric = Rubric.from_row(row["rubric"]) if row.get("rubric") else None
+        return cls(row["id"], row["source"], messages, row.get("reference"), row.get("category"), rubric)
 
 
 @dataclass(frozen=True)
@@ -201,9 +204,7 @@ class Comparison:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        row = asdict(self) | {"dialogue": self.dialogue.to_row()}
-        if self.rubric is not None:
-            row["rubric"] = self.rubric.to_row()
+        row = _rubric_row(asdict(self) | {"dialogue": self.dialogue.to_row()}, self.rubric)
         return {name: value for name, value in row.items() if value is not None or name not in _SELDOM}
 
     @classmethod
@@ -214,7 +215,13 @@ class Comparison:
         return cls(**(row | found | {"dialogue": Dialogue.from_row(row["dialogue"]), "rubric": rubric}))
 
 
-_SELDOM = ("made", "rubric", "rating_a", "rating_b")
+def _rubric_row(row: dict[str, Any], rubric: Rubric | None) -> dict[str, Any]:
+    """The row with its rubric as rows have it, without the field where there is none."""
+    del row["rubric"]
+    return row if rubric is None else row | {"rubric": rubric.to_row()}
+
+
+_SELDOM = ("made", "rating_a", "rating_b")
 """Fields of a comparison that its row leaves out where they are None."""
 
 

@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,8 +90,9 @@ def constructed(
                 continue
             counts[kind] += 1
             bad, how = worse
-            about = dialogue.id, dialogue, good, bad, writer, writer
-            pair = Comparison(*about, label="A", group=dialogue.category, made=f"{kind}: {how}")
+            about = dialogue.id, replace(dialogue, rubric=None), good, bad, writer, writer
+            told = f"{kind}: {how}"
+            pair = Comparison(*about, label="A", group=dialogue.category, made=told, rubric=dialogue.rubric)
             found[dialogue.id] = pair if rng.random() < 0.5 else pair.swapped()
             break
     counts["better_is_longer"] = sum(

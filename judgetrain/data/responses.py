@@ -163,7 +163,8 @@ def pair(
         if a == b:
             dropped["identical_responses"] += 1
             continue
-        yield Comparison(dialogue.id, dialogue, a, b, model_a, model_b, None, dialogue.category)
+        about, rubric = replace(dialogue, rubric=None), dialogue.rubric
+        yield Comparison(dialogue.id, about, a, b, model_a, model_b, None, dialogue.category, rubric=rubric)
 
 
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:

@@ -27,7 +27,7 @@ DEFAULT_FIELDS = {
     "system": (),
     "options": (),
     "answer": (),
-    "reference": ("reference", "output", "answer"),
+    "reference": ("reference", "reference_answer", "output", "answer"),
     "category": ("category", "scenario"),
     "response_a": ("response_a", "response_1", "answer_a", "output_1", "response_A"),
     "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
@@ -156,6 +156,7 @@ class RowReader:
             messages,
             self._reference(row) or answer,
             None if category is None else str(category),
+            self.rubric(row),
         )
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
@@ -182,7 +183,8 @@ class RowReader:
         wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
         label, group = self._label(row) if wanted else None, self._get(row, "group")
         group = None if group is None else str(group)
-        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group, rubric=self.rubric(row))
+        about, rubric = replace(dialogue, rubric=None), dialogue.rubric
+        return Comparison(dialogue.id, about, a, b, model_a, model_b, label, group, rubric=rubric)
 
     def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts.
@@ -214,7 +216,7 @@ class RowReader:
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
         if not any(text.strip() for text in texts):
             raise RowError("empty_response", "no response holds a text")
-        return Candidates(dialogue.id, dialogue, texts, self.rubric(row))
+        return Candidates(dialogue.id, replace(dialogue, rubric=None), texts, dialogue.rubric)
 
     def rated(self, row: Any, number: int) -> Comparison:
         """The response of a row that holds one, with how good its label says that it is; nothing is set against it.
@@ -230,12 +232,12 @@ class RowReader:
         model, group = (self._get(row, name) for name in ("model_a", "group"))
         return Comparison(
             dialogue.id,
-            dialogue,
+            replace(dialogue, rubric=None),
             response,
             "",
             model_a="" if model is None else str(model),
             group=None if group is None else str(group),
-            rubric=self.rubric(row),
+            rubric=dialogue.rubric,
             rating_a=rating,
         )
 
@@ -253,8 +255,8 @@ class RowReader:
         return _first(row, field) in {name for other, name in self._source.fields.items() if other != field}
 
     def _shown(self, dialogue: Dialogue, row: Mapping[str, Any]) -> Dialogue:
-        """The dialogue with the reference that a judge may be shown: of column ``reference``, or one that is named."""
-        known = "reference" in self._source.fields or row.get("reference") is not None
+        """The dialogue with the reference that a judge may be shown: of a column of that name, or one that is named."""
+        known = "reference" in self._source.fields or _first(row, "reference") in ("reference", "reference_answer")
         return dialogue if known else replace(dialogue, reference=None)
 
     def rubric(self, row: Mapping[str, Any]) -> Rubric | None:
@@ -373,6 +375,8 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
         return _PLACE.sub(lambda place: str(_column(row, place[1], field)), name)
     value: Any = row
     for part in name.split("."):
+        if value is None:
+            return None
         if not isinstance(value, Mapping) or part not in value:
             found = ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {found}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ SHAPES: dict[str, tuple[str, ...]] = {
 _TEXTS = tuple(dict.fromkeys(columns[0] for columns in SHAPES.values()))
 _KNOWN = {column for columns in SHAPES.values() for column in columns}
 _LEVELS = ("scale", "choices", "options")
+_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s")
+"""What stands before a line of a list."""
 _MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response meets it"))
 """The scale of shapes whose criteria are met or not."""
 
@@ -30,7 +33,7 @@ def rubric_of(raw: Any) -> Rubric:
 
     Args:
         raw: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
-            the text of one criterion. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
+            a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
 
     Raises:
         DataError: what is missing or wrong, by the criterion's number and the column.
@@ -41,7 +44,7 @@ def rubric_of(raw: Any) -> Rubric:
         inner = next((raw[name] for name in ("criteria", "rubrics", "rubric") if name in raw), None)
         raw = [raw] if inner is None else inner
     if isinstance(raw, str):
-        raw = [raw]
+        raw = [line for each in raw.splitlines() if (line := _MARK.sub("", each).strip())]
     if not isinstance(raw, Sequence):
         raise DataError(f"expected a list of criteria, found {type(raw).__name__}")
     found = []

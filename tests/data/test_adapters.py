@@ -51,6 +51,7 @@ def test_every_shipped_adapter_is_tested() -> None:
         ("eval_p", ["A", "B", "tie"], ["chitchat"] * 3, {"chitchat": "General Communication"}),
         ("pandalm", ["A", "B", "tie", None], ["Grammarly"] * 4, {}),
         ("llmbar", ["A", "B"], [None] * 2, {}),
+        ("rubricbench", ["A", "B"], ["CHAT"] * 2, {}),
         ("faireval", ["B", "A"], [None] * 2, {}),
         ("evalbiasbench", ["A", "A", "B"], ["length bias"] * 2 + ["concreteness"], {}),
         ("ppe_human", ["A", "B", "tie", "tie"], ["English"] * 4, {}),
@@ -75,6 +76,16 @@ def test_labels_groups_and_texts_of_pairs(
         assert comparison.response_a in texts and comparison.response_b in texts
         assert all(part in texts for part in comparison.dialogue.query.split("\n\n"))
         assert comparison.response_a != comparison.response_b
+
+
+def test_rubricbench_brings_the_experts_criteria_a_line_each_unless_they_are_left_out(tmp_path: Path) -> None:
+    first, second = load(tmp_path, "rubricbench").comparisons
+    assert first.id == "rubricbench:c0" and first.rubric is not None and second.rubric is not None
+    assert [c.text for c in first.rubric.criteria] == ["Does it name two trees?", "Does it name trees alone?"]
+    assert [c.text for c in second.rubric.criteria] == ["Does it name a tree?"]
+    entry = settings(tmp_path, "rubricbench", ROWS["rubricbench"])
+    entry.source.fields["criteria"] = ""
+    assert all(c.rubric is None for c in load_benchmark(entry, 0, 17, None).comparisons)
 
 
 def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_path: Path) -> None:
@@ -211,6 +222,7 @@ def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_
         ("evalbiasbench", {"label": 0}, r"evalbiasbench\.jsonl:2: label 0 is not one of 1, 2"),
         ("rm_bench", {"chosen": ["a", "b"]}, r"jsonl:2: expected 3 texts \(concise, .*\) in chosen, found 2"),
         ("ppe_human", {"winner": "both"}, r"ppe_human\.jsonl:2: label 'both' is not one of model_a"),
+        ("rubricbench", {"rubrics": [{"points": 1}]}, r"jsonl:2: field criteria: criterion 1: no column says what"),
         ("rewardbench2", {"rejected": []}, r"jsonl:2: expected a text or a list of texts in rejected"),
     ],
 )

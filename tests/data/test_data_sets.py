@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import readers
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.data_sets import catalogue, described
+from judgetrain.data.responses import pair
+from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
@@ -108,6 +111,11 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
        for code, name, text in (("zh", "Chinese", "没有回头路。"), ("cs", "Czech", "Není cesty zpět."),
                                 ("de", "German", "Es gibt kein Zurück."), ("ru", "Russian", "Пути назад нет."))},
     "blog_writing": ("test.json", as_lines, ROWS["BLOG"], ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
+    "healthbench": ("2025-05-07-06-14-12_oss_eval.jsonl", as_lines, ROWS["HEALTHBENCH"],
+                    ("h1", "Monday.", 2, "Rest.", None)),
+    **{f"rar_{part}": ("data/train-00000-of-00001.parquet", as_parquet, ROWS["RAR"],
+                       ("0000001", "Why does ice float?", 0, "It is less dense.", "forum"))
+       for part in ("medicine", "science")},
     "blog_writing_train": ("train.json", as_lines, ROWS["BLOG_TRAIN"], ("0", "写100字", 0, "标题：好", None)),
 }  # fmt: skip
 
@@ -134,6 +142,24 @@ def test_a_published_file_is_read_alone(name: str, tmp_path: Path) -> None:
     out, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name, path=str(path)))
     assert summary(dialogues[0]) == expected
     assert out.notes["sources"]["src"] == {"read": len(rows), "kept": len(rows)}
+
+
+def test_rubrics_of_prompts_reach_the_comparisons_of_their_answers(tmp_path: Path) -> None:
+    expected = {"HEALTHBENCH": [("Asks for fever.", 7.0), ("Advises antibiotics.", -5.0)],
+                "RAR": [("Names density.", 5.0), ("Blames salt.", -1.0)]}  # fmt: skip
+    for name, dataset in (("HEALTHBENCH", "healthbench"), ("RAR", "rar_science"), ("RAR", None)):
+        as_lines(tmp_path / "in.jsonl", ROWS[name])
+        source = DialogueSourceConfig(name="src", dataset=dataset, path=str(tmp_path / "in.jsonl"))
+        _, dialogues = run(tmp_path, source)
+        answers = {model: {d.id: f"{model} answers" for d in dialogues} for model in ("m", "n")}
+        made = next(pair(dialogues, answers, 1, Counter()))
+        assert made.rubric is not None and made.dialogue.rubric is None
+        assert [(c.text, c.weight) for c in made.rubric.criteria] == expected[name]
+        scored = RowReader(source if dataset is None else described(source, "key")).candidates(
+            ROWS[name][0] | {"response": "Because."}, 1
+        )
+        assert (scored.rubric, scored.dialogue.messages) == (made.rubric, dialogues[0].messages)
+        assert scored.dialogue.reference == {"HEALTHBENCH": "Rest.", "RAR": "It is less dense."}[name]
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "convai2_human_bot"])

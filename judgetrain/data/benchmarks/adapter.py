@@ -60,11 +60,11 @@ class Adapter:
         Raises:
             RowError: a required column is missing; names the columns looked for and found.
         """
-        columns = self.fields.get(name) or self.optional.get(name) or []
+        columns = self.fields.get(name, self.optional.get(name, []))
         for column in columns:
             if row.get(column) is not None:
                 return row[column]
-        if required and name in self.fields:
+        if required and columns and name in self.fields:
             looked, found = " or ".join(map(repr, columns)), ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {looked} (field {name}), found {found}")
         return None

@@ -32,7 +32,7 @@ class Case:
 def adapter_of(source: SourceConfig) -> Adapter:
     """The source's adapter with the columns and labels that the configuration overrides."""
     adapter = load_adapter(source.adapter or "")
-    named = {name: [column] for name, column in source.fields.items()}
+    named = {name: [column] if column else [] for name, column in source.fields.items()}
     labels: dict[str, Any] = source.labels or dict(adapter.labels)
     return replace(adapter, fields={**adapter.fields, **named}, labels=labels)
 
@@ -87,7 +87,7 @@ class CaseReader:
             comparison = self._conversation(row, local)
             prompt = comparison.dialogue.messages[0].content  # of both turns
         else:
-            names = ("query", "input", "response_a", "response_b", "model_a", "model_b")
+            names = ("query", "input", "response_a", "response_b", "model_a", "model_b", "reference", "criteria")
             comparison = self._comparison(local, row, {name: self.adapter.text(row, name) for name in names})
         votes = list(self.adapter.votes(row))
         if reversed_:
