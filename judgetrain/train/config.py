@@ -99,14 +99,14 @@ class InitialConfig(TrainConfig):
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
-    learning_rate: float = key(5e-7, "peak", above=0.0)
-    beta: float = key(0.1, "strength of the KL constraint", above=0.0)
-    sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
     keep_best: bool = key(
         False,
         "keep the checkpoint of the best agreement on held-out pairs (then loss), not the last: DPO can unlearn "
         "(branching paper, section 5.7)",
     )
+    learning_rate: float = key(5e-7, "peak", above=0.0)
+    beta: float = key(0.1, "strength of the KL constraint", above=0.0)
+    sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
 
 
 DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")

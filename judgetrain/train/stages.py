@@ -56,15 +56,13 @@ class JudgeSettings(TrainingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class InitialSettings(JudgeSettings):
-    """Stage initial."""
+    """Stage initial. ``judge`` and ``criteria`` are written beside the weights: how the judge is asked by default."""
 
     base: ModelConfig = at("train.base")
-    train: InitialConfig = at("train.initial")
     prompts: str = at("prompts", content=in_place(prompt_path))
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
-    """The two are written beside the weights, for those who ask the judge without saying how; they decide nothing of
-    them."""
+    train: InitialConfig = at("train.initial")
     reads: str = at("tree.reads", in_fingerprint=False)
     reference: bool = at("tree.reference", in_fingerprint=False)
     both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
@@ -73,32 +71,35 @@ class InitialSettings(JudgeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class SftSettings(JudgeSettings):
-    """Stage sft."""
+    """Stage sft. ``together``: examples were drawn two by two, one in each order, and are trained so, too."""
 
     train: TrainConfig = at("train.sft")
     together: bool = at("label.orders_together", in_fingerprint=False)
-    """Whether examples were drawn two by two, one in each order: they are trained so, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceSettings(TrainingSettings):
-    """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
+class PairSettings(TrainingSettings):
+    """What is checked where preference pairs are read: that there are any, and held-out ones if they are needed."""
 
-    base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
-    train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
-    adapters: bool = at("train.dpo.lora.enabled")
     pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
     held: float = at("label.holdout", in_fingerprint=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSettings(PairSettings):
+    """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
+
+    adapters: bool = at("train.dpo.lora.enabled")
+    train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
+    base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(JudgeSettings):
+class DpoSettings(PairSettings, JudgeSettings):
     """Stage dpo."""
 
     train: DpoConfig = at("train.dpo")
-    pairs: int = at("label.max_pairs_per_level", in_fingerprint=False)
-    held: float = at("label.holdout", in_fingerprint=False)
 
 
 def _check_initial(settings: InitialSettings) -> None:
