@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +16,7 @@ from judgetrain.label.examples import sft_row
 from judgetrain.schema import Comparison
 
 KEY = "label.corrections"
-COLUMNS = {"response": ("response",), "judgment": ("judgment", "evaluation"), "corrected": ("corrected",)}
-"""Where the texts of a row stand; the second name is that of stage correct's own rows."""
+COLUMNS = ("response", "judgment", "corrected")
 
 
 def correction_rows(
@@ -26,9 +24,9 @@ def correction_rows(
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Supervised examples of level ``correction``: the prompt that stage correct asks with, and the corrected response.
 
-    Rows have a query (or messages) and the columns response, judgment and corrected; so do those of stage correct.
-    How many are left out, by reason, comes second: ``contaminated``, they hold one of a benchmark's ``queries``, and
-    ``not_corrected``, their ``corrected`` is null.
+    Rows have a query (or messages) and the columns response, judgment and corrected; stage correct's own call the
+    judgment evaluation. How many are left out, by reason, comes second: ``contaminated``, they hold one of a
+    benchmark's ``queries``, and ``not_corrected``, their ``corrected`` is null.
 
     Raises:
         DataError: a row without one of them; names file and line.
@@ -37,23 +35,17 @@ def correction_rows(
     dropped = Counter[str]()
 
     def take(row: Any, number: int) -> list[dict[str, Any]]:
-        if isinstance(row, Mapping) and "corrected" in row and row["corrected"] is None:
-            dropped["not_corrected"] += 1
-            return []
-        texts = {name: _text(row, name) for name in COLUMNS}
         dialogue = reader.dialogue(row, number)
-        if queries is not None and queries.matches(dialogue):
-            dropped["contaminated"] += 1
+        texts = {"judgment": row.get("evaluation")} | {name: row[name] for name in COLUMNS if name in row}
+        corrected = texts.pop("corrected", "")
+        contaminated = queries is not None and queries.matches(dialogue)
+        if corrected is None or contaminated:
+            dropped["not_corrected" if corrected is None else "contaminated"] += 1
             return []
-        corrected = texts.pop("corrected")
+        for name, text in {"response": None, **texts, "corrected": corrected}.items():
+            if not isinstance(text, str) or not text.strip():
+                raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
         item = Comparison(dialogue.id, dialogue, texts["response"], corrected)
         return [sft_row(list(prompts.render("correction", slots_of(item) | texts)), corrected, "correction", item, [])]
 
     return [row for rows in read(source, KEY, take) for row in rows], dropped
-
-
-def _text(row: Any, name: str) -> str:
-    found = [row[column] for column in COLUMNS[name] if column in row] if isinstance(row, Mapping) else []
-    if not found or not isinstance(found[0], str) or not found[0].strip():
-        raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
-    return found[0]

@@ -8,6 +8,7 @@ the paper's table 9): each preference that holds in both orders is a preference 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,8 +67,8 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
         ConfigError: no such set, or a set with neither way.
     """
     path = prompt_file(config.prompts)
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    dialect: Dialect = "preference" if any(line.startswith("preference:") for line in lines) else "pairwise"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    dialect: Dialect = "preference" if re.search("^preference:", text, re.MULTILINE) else "pairwise"
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
@@ -96,7 +97,10 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")
-    said = {case.comparison.id: _said(case, each) for case, each in zip(cases, replies, strict=True)}
+    said = {}
+    for case, each in zip(cases, replies, strict=True):
+        found = preferences(case.conflicts, each) if case.conflicts else label_of_verdicts(each[0])
+        said[case.comparison.id] = replace(found, ensemble=case.ensemble)
     table = {"asked": dialect, **disagreement([*said.values()])}
     out.write_json("external", table)
     out.note("external", table)
@@ -104,17 +108,12 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     return said
 
 
-def _said(case: Case, replies: Sequence[Sequence[Reply]]) -> External:
-    found = preferences(case.conflicts, replies) if case.conflicts else label_of_verdicts(replies[0])
-    return replace(found, ensemble=case.ensemble)
-
-
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
     """What the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
     for row in read_rows(trees, "trees"):
         tree = EvaluationTree.from_row(row)
         ensemble = ensemble_label(tree, config)
-        if ensemble.reason == "too_few_readable":
+        if ensemble.reason == "too_few_readable" or tree.comparison.alone:
             continue
         conflicts = list(conflicting(tree)) if dialect == "preference" else []
         rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
@@ -126,14 +125,9 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
     """All pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
     for criterion, guideline in tree.guidelines():
-        for x, y in combinations(guideline.judgments, 2):
-            if (
-                x.order != y.order
-                or x.order not in ORDERS
-                or x.verdict is None
-                or y.verdict is None
-                or x.verdict == y.verdict
-            ):
+        readable = [j for j in guideline.judgments if j.verdict is not None and j.order in ORDERS]
+        for x, y in combinations(readable, 2):
+            if x.order != y.order or x.verdict == y.verdict:
                 continue
             shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
             critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
@@ -150,13 +144,12 @@ def _questions(conflict: Conflict) -> list[Question]:
 
 def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
     """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
-    step: Step = "pairwise" if dialect == "pairwise" else "preference"
-    read: Read = read_preference
-    if step == "pairwise":
+    if dialect == "pairwise":
         asked = [[[*pairwise_questions(case.comparison)]] for case in cases]
-        read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
+        read: Read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
     else:
-        asked = [[_questions(conflict) for conflict in case.conflicts] for case in cases]
+        asked, read = [[_questions(conflict) for conflict in case.conflicts] for case in cases], read_preference
+    step: Step = "pairwise" if dialect == "pairwise" else "preference"
     replies = iter(asker.ask([questions for each in asked for questions in each], step, read, seed))
     return [[next(replies) for _ in each] for each in asked]
 

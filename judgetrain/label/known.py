@@ -16,7 +16,8 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, Verdict, mirror
+from judgetrain.label.rated import level_of
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Verdict, mirror
 
 Shown = tuple[str, str, str, str]
 """Of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
@@ -74,13 +75,18 @@ class KnownLabels:
     name = "given"
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
-        self._labels: dict[Shown, Verdict] = {}
+        self._texts: dict[Shown, str] = {}
         for comparison in comparisons:
-            if (label := comparison.label) is None:
-                continue
+            ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
             for order in (*ORDERS, *RESPONSES):  # a response that stands in several pairs keeps its first label
-                shown = _shown(judgment_slots(comparison, order, "", ""))
-                self._labels.setdefault(shown, label if order in ("AB", "A") else mirror(label))
+                if rating := ratings.get(order):
+                    text = rated(rating)
+                elif comparison.label is None:
+                    continue
+                else:
+                    label = comparison.label if order in ("AB", "A") else mirror(comparison.label)
+                    text = judgment(label) if order in ORDERS else f"Score: {SCORES[label][0]}"
+                self._texts.setdefault(_shown(judgment_slots(comparison, order, "", "")), text)
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; nothing is drawn."""
@@ -95,8 +101,8 @@ class KnownLabels:
             text = render_criteria([aspect.line for aspect in suited(slots["query"])[: int(slots["count"])]])
         elif request.step == "guideline":
             text = GUIDELINE
-        elif (label := self._labels.get(_shown(slots))) is not None:
-            text = judgment(label) if request.step == "judgment" else f"Score: {SCORES[label][0]}"
+        elif (known := self._texts.get(_shown(slots))) is not None:
+            text = known
         else:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
@@ -116,6 +122,12 @@ def suited(query: str) -> list[Aspect]:
         return 1 if not aspect.when else 0 if re.search(aspect.when, query.casefold()) else 2
 
     return sorted(ASPECTS, key=rank)
+
+
+def rated(rating: Rating) -> str:
+    """A judgment of one response that says its rating, and why where people say it."""
+    reason = " ".join((rating.reason or "").split())
+    return f"Score: {round(level_of(rating))}" + (f"\nAnalysis: {reason}" if reason else "")
 
 
 def judgment(label: Verdict) -> str:

@@ -59,6 +59,7 @@ HINTS = {
     "tree.constrained=true",
     "cut_off": "replies ran out of tokens: raise max_new_tokens of tree.judgment_sampling or teacher.sampling",
     "error": "the model gave no answer: look at the server, and run the command again",
+    "rated_alone": "what people say of single responses is read with label.source=given",
     "no_given_label": "the comparisons bring none: look at the column of labels and dialogues.sources[].labels",
     "orders_disagree": "the external judge's two orders disagree: choose a stronger one (label.external.engine)",
     "self_inconsistent": "judgments of one prompt differ: lower tree.judgment_sampling.temperature",
@@ -106,11 +107,16 @@ def accepts(verdict: Verdict | None, label: Verdict, rule: str) -> bool:
 
 
 def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label that the comparison brings, or an abstention: ``no_given_label``, or ``too_few_readable`` branches."""
+    """The label that the comparison brings, or an abstention: ``no_given_label``, or ``too_few_readable`` branches.
+
+    ``rated_alone``: a response that people rated by itself, where their labels are not to be read.
+    """
     ensemble, verdict = ensemble_label(tree, config), tree.comparison.label
     if ensemble.reason == "too_few_readable":
         return ensemble
     reason = None if verdict else "no_given_label"
+    if tree.comparison.alone and config.source != "given":
+        verdict, reason = None, "rated_alone"
     votes = vote([verdict] if verdict else [])[2]
     share = 0.0 if verdict is None else 0.5 if verdict == "tie" else 1.0
     return Label(verdict=verdict, share=share, votes=votes, readable=ensemble.readable, reason=reason, source="given")

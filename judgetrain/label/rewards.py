@@ -17,30 +17,20 @@ import numpy as np
 
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label
+from judgetrain.label.rated import by_rating
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Scores, Value
-from judgetrain.scorers.methods import assemble, better, groups, score
+from judgetrain.scorers.methods import assemble, better, parts, score
 from judgetrain.scorers.stages import load_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
-
-ENSEMBLE = "ensemble"
-Parts = dict[str, float | None]
-"""A reward's parts by signal; None where there is no score."""
-
-
-def mean_of(parts: Parts) -> float | None:
-    """The mean of the parts that are there; None if there are none."""
-    known = [part for part in parts.values() if part is not None]
-    return fmean(known) if known else None
 
 
 def percentiles(scores: Mapping[str, float]) -> dict[str, float]:
@@ -61,14 +51,11 @@ class Rewards:
 
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def of_nodes(self, nodes: Iterable[str], share: float | None = None) -> Parts:
-        """The parts of one node, or their means over several; ``share`` is the vote's part."""
+    def _means(self, nodes: Iterable[str]) -> dict[str, float]:
+        """The mean of each signal over the nodes that have a score."""
         ids = list(nodes)
-        means: Parts = {ENSEMBLE: share}
-        for signal, found in self.scores.items():
-            known = [found[i] for i in ids if i in found]
-            means[signal] = fmean(known) if known else None
-        return means
+        known = {signal: [found[i] for i in ids if i in found] for signal, found in self.scores.items()}
+        return {signal: fmean(scores) for signal, scores in known.items() if scores}
 
     def of_pair(self, pair: Pair, tree: EvaluationTree) -> Pair | None:
         """The pair with its margin: the mean of the branches' margin and of each signal's difference.
@@ -78,36 +65,24 @@ class Rewards:
         """
         if not self.scores:
             return pair
-        chosen, rejected = (self._behind(side[0], tree) for side in (pair.chosen_nodes, pair.rejected_nodes))
-        parts: Parts = {ENSEMBLE: pair.margin}
-        for signal in self.scores:
-            first, second = chosen[signal], rejected[signal]
-            parts[signal] = None if first is None or second is None else first - second
-        margin = mean_of(parts)
-        if margin is None or margin < 0:
-            return None
-        known = {s: p for s, p in parts.items() if p is not None and s != ENSEMBLE}
-        return replace(pair, margin=margin, reward=pair.reward | {"branches": pair.margin} | known)
-
-    def _behind(self, node: str, tree: EvaluationTree) -> Parts:
-        below = next((c.judgments for c in tree.criteria if c.id == node), None)
-        return self.of_nodes([node] if below is None else [j.id for j in below])
+        below = {c.id: [j.id for j in c.judgments] for c in tree.criteria}
+        heads = (nodes[0] for nodes in (pair.chosen_nodes, pair.rejected_nodes))
+        chosen, rejected = (self._means(below.get(node, [node])) for node in heads)
+        apart = {signal: value - rejected[signal] for signal, value in chosen.items() if signal in rejected}
+        margin = fmean([pair.margin, *apart.values()])
+        return None if margin < 0 else replace(pair, margin=margin, reward={"branches": pair.margin} | apart)
 
     def break_tie(self, tree: EvaluationTree, label: Label) -> Label:
         """The label; where as many branches say A as B, that of the side with the larger mean score of its branches.
 
         A tie stays one where the means are equal or unknown.
         """
-        equal = label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0
-        if not (self.scores and equal):
-            return label
-        sides: dict[str, list[float]] = {"A": [], "B": []}
-        for _, _, judgment in tree.judgments():
-            reward = mean_of(self.of_nodes([judgment.id]))
-            if judgment.verdict in sides and reward is not None:
-                sides[judgment.verdict].append(reward)
-        first, second = (fmean(found) if found else None for found in sides.values())
-        if first is None or second is None or first == second:
+        sides: dict[str | None, list[float]] = {"A": [], "B": []}
+        if label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0:
+            for _, _, judgment in tree.judgments():
+                if judgment.verdict in sides and (scores := self._means([judgment.id])):
+                    sides[judgment.verdict].append(fmean(scores.values()))
+        if not all(sides.values()) or (first := fmean(sides["A"])) == (second := fmean(sides["B"])):
             return label
         return replace(label, verdict="A" if first > second else "B", source="reward")
 
@@ -142,20 +117,14 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     settings, base, signals = stage.scorer, stage.base, stage.label.signals
     if settings is None or base is None:
         return Rewards()
-    judge = ModelConfig(
-        path=str(inputs["initial"] / "model"),
-        dtype=base.dtype,
-        attn_implementation=base.attn_implementation,
-        gpus=settings.gpus,
-    )
-    trees = inputs["tree"]
+    judge, trees = replace(base.at(inputs["initial"] / "model"), gpus=settings.gpus), inputs["tree"]
     with loaded_once(lambda: load_scorer(judge)) as scorer:
         for signal in signals:
 
             def process(index: int, places: Sequence[int], signal: str = signal) -> ShardResult:
                 found = map(EvaluationTree.from_row, rows_at(trees, "trees", places[0], len(places)))
-                nodes = [node for tree in found for node in nodes_of(tree, prompter)]
-                return _shard(nodes, _names(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+                nodes = [node for tree in found for node in nodes_of(by_rating(tree), prompter)]
+                return _shard(nodes, parts(signal), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
             places = range(count_rows(trees, "trees"))
             out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
@@ -169,11 +138,6 @@ def read_scores(directory: Path) -> list[dict[str, Any]]:
         for row in read_rows(directory, shards):
             merged.setdefault(row["node"], {}).update(row)
     return list(merged.values())
-
-
-def _names(method: str) -> list[str]:
-    """The scores that a signal is computed from."""
-    return [name for members in groups([method]).values() for name in members]
 
 
 def _shard(
@@ -205,10 +169,10 @@ def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) ->
     result: dict[str, dict[str, float]] = {signal: {} for signal in signals}
     for rows in levels.values():
         for signal in signals:
-            parts = {}
-            for name in _names(signal):
+            scores = {}
+            for name in parts(signal):
                 values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
-                parts[name] = Scores(name, values, better(name))
-            oriented = assemble(parts, signal).oriented
+                scores[name] = Scores(name, values, better(name))
+            oriented = assemble(scores, signal).oriented
             result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
     return result

@@ -105,7 +105,9 @@ def _order(pair: Pair) -> bool | None:
 
 
 def _decides(pair: Pair) -> bool | None:
-    return None if pair.chosen_verdict is None else pair.chosen_verdict != "tie"
+    """Whether the chosen judgment is no tie; None also of one response, whose judgment says a score and no verdict."""
+    alone = re.search(r"/[AB]\d+$", pair.chosen_nodes[0])
+    return None if alone or pair.chosen_verdict is None else pair.chosen_verdict != "tie"
 
 
 def _first(pair: Pair) -> bool | None:

@@ -52,12 +52,18 @@ def against_consensus(judgments: Iterable[JudgmentNode], consensus: Verdict) -> 
     return Outcomes(found[consensus], found.total() - found[consensus] - found[None], found[None])
 
 
+@functools.cache
 def better(first: Outcomes, second: Outcomes) -> float:
     """The probability that the first kind of judgments has the higher net success, given their outcomes.
 
     Each outcome's chance has a Dirichlet posterior; the two are independent.
     """
-    return _better(tuple(first), tuple(second))
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    draws = [rng.dirichlet([count + PRIOR for count in counts], DRAWS) for counts in (first, second)]
+    net = [drawn[:, 0] - drawn[:, 1] for drawn in draws]
+    return float(np.mean(net[0] > net[1]))
 
 
 def above_zero(outcomes: Outcomes) -> float:
@@ -70,16 +76,6 @@ def _mostly(right: int, wrong: int) -> float:
     from scipy.special import betaincc
 
     return float(betaincc(right + PRIOR, wrong + PRIOR, 0.5))
-
-
-@functools.cache
-def _better(first: tuple[int, ...], second: tuple[int, ...]) -> float:
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    draws = [rng.dirichlet([count + PRIOR for count in counts], DRAWS) for counts in (first, second)]
-    net = [drawn[:, 0] - drawn[:, 1] for drawn in draws]
-    return float(np.mean(net[0] > net[1]))
 
 
 def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:

@@ -1,29 +1,58 @@
-"""Stage ``label``: prune, label, and write supervised examples and preference pairs (sections 4.3, 4.4)."""
+"""Stages ``tree`` and ``label``: trees, labels, supervised examples and preference pairs (sections 4.3, 4.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun, is_held_out
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, is_held_out
 from judgetrain.data.contamination import named_queries
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.registry import make_engine
 from judgetrain.errors import NothingToLearnError
+from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
+from judgetrain.label.rated import by_rating, each_in
 from judgetrain.label.rewards import branch_rewards
-from judgetrain.label.stages import CORRECTION, LabelSettings
+from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings
 from judgetrain.label.training_data import TrainingData
+from judgetrain.schema import Comparison
 
 VIEWED = 20
 """Pages of trees to look at."""
+
+
+def run_tree(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``trees`` shards by the Initial judge: one tree per remaining comparison, complete (section 4.3)."""
+    config, engine_config, model = settings.tree, settings.engine, inputs["initial"] / "model"
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
+    shape = Shape(
+        count=config.criteria,
+        criteria=config.criteria,
+        guidelines=config.guidelines,
+        judgments=config.judgments,
+        orders=TREE_READS[config.reads],
+        top_up=True,
+    )
+    prompts, name = load_prompt_set(model / "prompts.yaml"), model.parent.parent.name
+    with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=name)) as engine:
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            steer = each_in(shape.orders)
+            return shard_of(grow(items, engine(), prompts, shape, config, out.shard_seed(index), steer=steer))
+
+        taken, spread = comparisons[: config.max_comparisons], not engine_config.paid
+        out.sharded("trees", taken, config.shard_size, process, "comparisons", engine, spread=spread)
 
 
 def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -32,7 +61,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
     disagrees, with itself and with the branches, in ``external.json`` and the manifest; where it prefers critiques
     its preferences make the pairs, and the branches' label chooses the SFT examples. With
-    ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.signals``
+    ``label.source=given`` the comparisons' own labels and ratings stand in for the branches'. With ``label.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards.
     """
     config = settings.label
@@ -48,7 +77,10 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        data.add(tree, given_label(tree, config) if by_data else labels.get(tree.comparison.id))
+        if by_data or tree.comparison.alone:
+            data.add(by_rating(tree), given_label(by_rating(tree), config))
+        else:
+            data.add(tree, labels.get(tree.comparison.id))
         if len(shown) < VIEWED:
             shown.append(tree)
         out.count(in_=1)
@@ -64,13 +96,11 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     for split, held in {"train": False, "heldout": True}.items():
         kinds = {"sft": chain(data.sft, corrections), "pairs": (pair.to_row() for pair in data.pairs)}
         for kind, rows in kinds.items():
-            written = 0
             with out.rows_writer(f"{kind}-{split}") as write:
                 for row in rows:
                     if is_held_out(settings.seed, row["comparison_id"], config.holdout) == held:
                         write(row)
-                        written += 1
-            out.count(out=written)
+                        out.count(out=1)
     out.write_rows("labels", data.labels)
     if shown:
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))

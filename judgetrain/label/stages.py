@@ -178,29 +178,29 @@ def _check_label(settings: LabelSettings) -> None:
 
 TEACHER = Stage(
     name="teacher",
-    settings=TeacherSettings,
     code="judgetrain.label.teacher_stage:run",
+    estimate="judgetrain.label.estimate:teacher",
+    settings=TeacherSettings,
     inputs=needs("responses"),
     check=check_teacher,
     check_here=_check_evaluations,
     format=3,
-    estimate="judgetrain.label.estimate:teacher",
 )
 
 TREE = Stage(
     name="tree",
-    settings=TreeSettings,
-    code="judgetrain.label.grow:run",
+    code="judgetrain.label.stage:run_tree",
     inputs=needs("teacher", "initial"),
     check=_check_tree,
+    settings=TreeSettings,
 )
 
 LABEL = Stage(
     name="label",
-    settings=LabelSettings,
     code="judgetrain.label.stage:run",
+    estimate="judgetrain.label.estimate:external",
     inputs=lambda settings: ("tree", "initial") if settings.label.signals else ("tree",),
     parts={"examples": _of_examples},
+    settings=LabelSettings,
     check=_check_label,
-    estimate="judgetrain.label.estimate:external",
 )

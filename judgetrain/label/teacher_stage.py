@@ -31,6 +31,7 @@ from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.known import KnownLabels
 from judgetrain.label.labels import HINTS
+from judgetrain.label.rated import each_in, judged
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
 
@@ -52,11 +53,19 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
+    found, comparisons = len(comparisons), judged(comparisons, orders_of(settings.teacher, settings.reads))
+    if alone := found - len(comparisons):
+        told = f"{alone} of {found} are responses that stand alone, which trees of two do not judge: set tree.reads=one"
+        out.count(in_=alone, dropped={"rated_alone": alone})
+        out.log(f"teacher: {told}")
+        if not comparisons:
+            raise DataError(f"there is nothing to compare: {told}")
     if settings.teacher.evaluations:
         taught, remaining = _read_written(settings, comparisons, out)
     else:
         by_labels = isinstance(settings.teacher.engine, GivenEngineConfig)
-        known = [c for c in comparisons if c.label or not by_labels]
+        known = [c for c in comparisons if c.label or c.alone or not by_labels]
+        unknown = [c for c in comparisons if by_labels and not (c.label or c.alone)]
         if not known:
             raise DataError(
                 "teacher=given: none of the comparisons has a label; name its column with "
@@ -64,7 +73,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
                 "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
             )
         taught, remaining = divided(known, settings.teacher, out.seed)
-        if unknown := [c for c in comparisons if by_labels and not c.label]:
+        if unknown:
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
@@ -184,7 +193,7 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
     def write(items: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
         if isinstance(teacher.engine, GivenEngineConfig):  # its labels are of the whole, whatever a rubric asks
             items = [replace(c, rubric=None) for c in items]
-        return grow(items, engine, prompts, shape, asking, seed, choose)
+        return grow(items, engine, prompts, shape, asking, seed, choose, each_in(shape.orders))
 
     return write
 

@@ -66,6 +66,7 @@ class TrainingData:
             "ensemble_verdict": ensemble.verdict,
             "truth": tree.comparison.label,
             "made": tree.comparison.made or "",
+            **({"rating": rating.score} if tree.comparison.alone and (rating := tree.comparison.rating_a) else {}),
         }
         self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **known})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
@@ -98,8 +99,9 @@ class TrainingData:
         if not kept:
             return []
         config, prompter, comparison = self.config, self.prompter, tree.comparison
-        groups = in_both_orders([j for _, _, j in kept]) if config.orders_together else [(i,) for i in range(len(kept))]
-        limit = config.max_sft_per_tree // (len(ORDERS) if config.orders_together else 1)
+        paired = config.orders_together and not comparison.alone
+        groups = in_both_orders([j for _, _, j in kept]) if paired else [(i,) for i in range(len(kept))]
+        limit = config.max_sft_per_tree // (len(ORDERS) if paired else 1)
         drawn = rng.sample(groups, min(len(groups), limit))
         chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]

@@ -13,7 +13,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.rewards import Rewards, mean_of, percentiles
+from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
@@ -33,12 +33,6 @@ def test_percentiles_count_what_is_below(scores: dict[str, float]) -> None:
     for node, value in scores.items():
         below = sum(v < value for v in scores.values()) + 0.5 * sum(v == value for v in scores.values())
         assert found[node] == pytest.approx(below / len(scores))
-
-
-def test_the_combined_reward_is_the_mean_of_what_is_known() -> None:
-    assert mean_of({"ensemble": 0.9, "probdiff": 0.3}) == pytest.approx(0.6)
-    assert mean_of({"ensemble": 0.9, "probdiff": None}) == 0.9
-    assert mean_of({"ensemble": None, "probdiff": None}) is None
 
 
 @pytest.mark.parametrize(
