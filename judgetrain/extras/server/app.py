@@ -8,7 +8,9 @@ import binascii
 import hmac
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
+from threading import Event
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
@@ -50,35 +52,54 @@ class Admission:
     def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
         self._app, self._service = app, service
         self._token = None if token is None else token.encode()
-        self._longest = service.limits.body
+        self._limits, self._reading = service.limits, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one connection of another kind, which passes."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            await self._app(scope, receive, send)  # which reads no body
             return
-        headers, body, refusal = dict(scope["headers"]), None, self._late(scope)
-        if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
+        headers, body, refusal = dict(scope["headers"]), b"", self._late(scope)
+        if not self._admits(headers.get(b"authorization", b"")):
             wanted = "a token is needed: Authorization: Bearer TOKEN"
             refusal = error(401, wanted, headers={"www-authenticate": "Bearer"})
         elif refusal is None:
-            body = await self._body(headers, receive)
-            too_long = error(413, f"the request is longer than {self._longest} bytes")
-            refusal = too_long if body is None else self._late(scope)
+            try:
+                async with asyncio.timeout(self._limits.patience):
+                    body = await self._body(headers, receive)
+                refusal = self._late(scope)
+            except HTTPException as refused:
+                refusal = error(refused.status_code, refused.detail, headers={"connection": "close"})
+            except TimeoutError:
+                told = f"the request was not there within {self._limits.patience:g} s"
+                refusal = error(408, told, headers={"connection": "close"})
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def again() -> Message:
-            return next(parts, None) or await receive()
-
         # Accepted is what has come whole: the server's end does not wait for a client that sends no further.
         self._service.open_requests += 1
         try:
-            await self._app(scope, again, send)
+            await self._while_asked(scope, body, receive, send)
         finally:
             self._service.open_requests -= 1
+
+    async def _while_asked(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer as long as the client is there; what waits for a client that has gone is not judged."""
+        gone = asyncio.ensure_future(receive())
+        parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return parts.pop() if parts else await asyncio.shield(gone)
+
+        answering = asyncio.ensure_future(self._app(scope, again, send))
+        try:
+            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            answering.cancel()  # nothing, where it is done
+        await asyncio.wait((answering,))
+        if not answering.cancelled():
+            answering.result()
 
     def _late(self, scope: Scope) -> Response | None:
         """What a request is told that comes after the signal to end."""
@@ -100,22 +121,34 @@ class Admission:
             return False
         return hmac.compare_digest(given.strip(), self._token)
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
-        """The whole body, or None where it is too long."""
-        length = headers.get(b"content-length", b"")
-        body, read, fits = bytearray(), 0, not (length.isdigit() and int(length) > self._longest)
-        while read <= DISCARDED * self._longest:
-            message = await receive()
-            if message["type"] != "http.request":
-                break
-            part = message.get("body", b"")
-            read += len(part)
-            fits = fits and read <= self._longest
-            if fits:
-                body += part
-            if not message.get("more_body"):
-                break
-        return bytes(body) if fits else None
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises:
+            HTTPException: it is too long, or too much is coming in from all clients together.
+        """
+        length, longest = headers.get(b"content-length", b""), self._limits.body
+        body, read, fits = bytearray(), 0, not (length.isdigit() and int(length) > longest)
+        try:
+            while read <= DISCARDED * longest:
+                message = await receive()
+                if message["type"] != "http.request":
+                    break
+                part = message.get("body", b"")
+                read += len(part)
+                fits = fits and read <= longest
+                if fits:
+                    body += part
+                    self._reading += len(part)
+                if self._reading > self._limits.bodies:
+                    raise HTTPException(429, "too much is coming in; ask again in a second")
+                if not message.get("more_body"):
+                    break
+        finally:
+            self._reading -= len(body)
+        if not fits:
+            raise HTTPException(413, f"the request is longer than {longest} bytes")
+        return bytes(body)
 
 
 def create_app(service: Service, token: str | None = None) -> FastAPI:
@@ -146,8 +179,7 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             return error(422, f"comparisons: at most {longest}, found {len(rows)}", "comparisons")
         comparisons = await asyncio.to_thread(lambda: [row.comparison() for row in rows])
         futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
-        # A client that goes away cancels nothing: the batch runs.
-        found = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in futures))
+        found = await asyncio.gather(*map(asyncio.wrap_future, futures))
         verdicts = [schema.VerdictOut.of(c, p) for c, p in zip(comparisons, found, strict=True)]
         many = isinstance(request, schema.ComparisonsIn)
         answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
@@ -158,8 +190,12 @@ def _add_reward(app: FastAPI, service: Service) -> None:
     threads, config = ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"), service.config
 
     async def of_group(group: Group) -> list[Scalar]:
-        loop = asyncio.get_running_loop()
-        return (await loop.run_in_executor(threads, scalars, [group], service.patient, config.reward))[0]
+        loop, gone = asyncio.get_running_loop(), Event()
+        ask = partial(service.patient, gone=gone)
+        try:
+            return (await loop.run_in_executor(threads, scalars, [group], ask, config.reward))[0]
+        finally:
+            gone.set()
 
     gathering = Gathering(config.group, service.limits.group_wait, of_group)
 

@@ -45,8 +45,14 @@ class Limits:
     """Comparisons in one request at most."""
     responses: int = 64
     """Responses to one prompt at most that are all compared with one another: 2,016 pairs."""
+    rewarded: int = 4096
+    """Responses in one request at most."""
     body: int = 8 * 2**20
     """Bytes of the longest request."""
+    bodies: int = 128 * 2**20
+    """Bytes of all requests that are still coming in; further ones are answered 429."""
+    patience: float = 60.0
+    """Seconds that a request's headers may take, and then its body."""
     group_wait: float = 60.0
     """Seconds that a response waits for the others of its group."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from judgetrain.errors import DataError
@@ -77,11 +78,12 @@ def prompt_of(rendered: str) -> Prompt:
 
 @dataclass
 class _Open:
-    """A group that others may still join."""
+    """A group that others may still join, and how many requests wait for it."""
 
     responses: list[str] = field(default_factory=list)
     full: asyncio.Event = field(default_factory=asyncio.Event)
     scalars: asyncio.Task[list[Scalar]] | None = None
+    waiting: int = 0
 
 
 class Gathering:
@@ -104,19 +106,29 @@ class Gathering:
         group = self._open.setdefault(key, _Open())
         first = len(group.responses)
         group.responses += responses
+        group.waiting += 1
         group.scalars = group.scalars or asyncio.create_task(self._of(key, group))
         if len(group.responses) >= self._size:
-            del self._open[key]
-            group.full.set()
-        found = await asyncio.shield(group.scalars)
+            self._close(key, group)
+        try:
+            found = await asyncio.shield(group.scalars)
+        except asyncio.CancelledError:
+            group.waiting -= 1
+            if not group.waiting:  # all who asked are gone
+                self._close(key, group)
+                group.scalars.cancel()
+            raise
         return found[first : first + len(responses)]
 
+    def _close(self, key: Key, group: _Open) -> None:
+        group.full.set()
+        if self._open.get(key) is group:
+            del self._open[key]
+
     async def _of(self, key: Key, group: _Open) -> list[Scalar]:
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(group.full.wait(), self._wait)
-        except TimeoutError:
-            if self._open.get(key) is group:
-                del self._open[key]
+        self._close(key, group)
         return await self._judge(await asyncio.to_thread(_group, key, group.responses))
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from functools import partial
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError
@@ -41,6 +46,36 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+class Patient(H11Protocol):
+    """A connection that is closed when its next request's headers are not there in time; uvicorn would wait for ever.
+
+    Between two requests uvicorn's own limit holds (``timeout_keep_alive``).
+    """
+
+    def __init__(self, patience: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._patience = patience
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Some came."""
+        super().data_received(data)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            if self._deadline:
+                self._deadline.cancel()
+            self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self._patience, self.transport.close)
+
+
 def bound(config: ServeConfig) -> socket.socket:
     """A socket at the address, which nobody is answered at before the judge is loaded.
 
@@ -64,6 +99,7 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     """Answer until a signal ends it."""
     settings = uvicorn.Config(
         create_app(service, token),
+        http=partial(Patient, service.limits.patience),  # type: ignore[arg-type]
         log_level="warning",
         access_log=False,
         timeout_keep_alive=75,

@@ -133,9 +133,9 @@ class VerdictsOut(BaseModel):
 class RewardIn(BaseModel):
     """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
 
-    query: Annotated[list[Text], Field(min_length=1)]
-    prompts: list[Text]
-    labels: list[Any] | None = None
+    query: Annotated[list[Text], Field(min_length=1, max_length=LIMITS.rewarded)]
+    prompts: Annotated[list[Text], Field(max_length=LIMITS.rewarded)]
+    labels: Annotated[list[Any], Field(max_length=LIMITS.rewarded)] | None = None
 
     @model_validator(mode="after")
     def _as_long(self) -> Self:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 from judgetrain.errors import JudgetrainError
 from judgetrain.extras.server.config import LIMITS, Limits, ServeConfig
@@ -69,26 +69,39 @@ class Service:
             if self._closed:
                 raise BusyError(503, "the server is shutting down", 5)
             if len(self._waiting) + len(new) > self.limits.queue:
+                self._waiting = deque(asked for asked in self._waiting if not asked[2].cancelled())
+            if len(self._waiting) + len(new) > self.limits.queue:
                 raise BusyError(429, "the queue is full; ask again in a second", 1)
             self._waiting.extend(new)
             self._changed.notify()
         return [future for *_, future in new]
 
-    def patient(self, comparisons: Sequence[Comparison]) -> list[Prediction]:
-        """The predictions on comparisons of one group, however many, which wait for room in the queue."""
+    def patient(self, comparisons: Sequence[Comparison], gone: threading.Event) -> list[Prediction]:
+        """The predictions on comparisons of one group, however many, which wait for room in the queue.
+
+        Raises:
+            BusyError: the server ends, or whoever asked has ``gone``.
+        """
         found = list[Prediction]()
         size = min(self.limits.batch, self.limits.queue)
         for part in (comparisons[start : start + size] for start in range(0, len(comparisons), size)):
-            while True:
-                try:
-                    futures = self.compare(part, [self.seed] * len(part))
-                    break
-                except BusyError as busy:
-                    if busy.status != 429:
-                        raise
-                    time.sleep(PAUSE)
-            found += [future.result() for future in futures]
+            waiting = self._placed(part, gone)
+            while wait(waiting, PAUSE).not_done and not gone.is_set():
+                pass
+            if gone.is_set():
+                for future in waiting:
+                    future.cancel()
+                raise BusyError(503, "nobody waits for this any more", 1)
+            found += [future.result() for future in waiting]
         return found
+
+    def _placed(self, part: Sequence[Comparison], gone: threading.Event) -> list[Future[Prediction]]:
+        while True:
+            try:
+                return self.compare(part, [self.seed] * len(part))
+            except BusyError as busy:
+                if busy.status != 429 or gone.wait(PAUSE):
+                    raise
 
     def close(self) -> None:
         """Finish what was accepted, and end the thread."""
@@ -106,18 +119,22 @@ class Service:
                     future.set_result(result)
 
     def _next(self) -> list[Asked]:
-        """The next batch; an empty one when all is done and closed."""
+        """The next batch, without what nobody waits for any more; an empty one when all is done and closed."""
         size = self.limits.batch
-        with self._changed:
-            while not self._waiting and not self._closed:
-                self._changed.wait()
-                until = time.monotonic() + self.limits.wait
-                while 0 < len(self._waiting) < size and not self._closed and (left := until - time.monotonic()) > 0:
-                    self._changed.wait(left)
-            batch = [asked for asked in self._waiting if asked[1] == self._waiting[0][1]][:size]
-            taken = {id(asked) for asked in batch}
-            self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
-            return batch
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                    until = time.monotonic() + self.limits.wait
+                    while 0 < len(self._waiting) < size and not self._closed and (left := until - time.monotonic()) > 0:
+                        self._changed.wait(left)
+                if not self._waiting:
+                    return []
+                batch = [asked for asked in self._waiting if asked[1] == self._waiting[0][1]][:size]
+                taken = {id(asked) for asked in batch}
+                self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
+            if batch := [asked for asked in batch if asked[2].set_running_or_notify_cancel()]:
+                return batch
 
     def _judged(self, batch: Sequence[Asked]) -> Sequence[Prediction | Exception]:
         """The predictions of a batch, an exception for a comparison that cannot be judged.

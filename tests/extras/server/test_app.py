@@ -230,6 +230,8 @@ def test_what_is_too_much_is_refused_before_it_is_worked_on(client: TestClient) 
     assert (rows.status_code, time.monotonic() - started < 5) == (422, True) and "at most 256" in rows.text
     group = client.post("/get_reward", json={"query": [f"p{i}" for i in range(1000)], "prompts": ["p"] * 1000})
     assert group.status_code == 422 and "at most 64 responses to one prompt, found 1000" in group.text
+    many = client.post("/get_reward", json={"query": ["p"] * 4097, "prompts": ["p"] * 4097})
+    assert many.status_code == 422 and "at most 4096" in many.text
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])

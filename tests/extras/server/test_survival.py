@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -70,7 +72,7 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
             late.get("/health")  # a connection that is open when the signal comes
             ask = partial(httpx2.post, f"{server.url}/v1/judge", trust_env=False, timeout=60)
             waiting = [clients.submit(ask, json=row | {"id": f"r{i}"}) for i in range(8)]
-            while late.get("/health").json()["open_requests"] != 9:  # the eight, and this one
+            while late.get("/health").json()["open_requests"] != 8:
                 time.sleep(0.02)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
@@ -84,14 +86,59 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
         server.process.kill()
 
 
-def test_a_client_that_sends_half_a_request_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
-    with served(slow(tmp_path, 0, 0.1), tmp_path / "log") as server:
-        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as stalled:
-            stalled.sendall(b"POST /v1/judge HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+HEAD = b"POST /v1/judge HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@contextlib.contextmanager
+def sent(server: Served, data: bytes) -> Iterator[socket.socket]:
+    """A connection on which this was sent; it is closed at the end."""
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        connection.sendall(data)
+        yield connection
+
+
+def posted(path: str, body: object) -> bytes:
+    """A whole request."""
+    content = json.dumps(body).encode()
+    return HEAD.replace(b"/v1/judge", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
+def test_a_client_that_sends_half_a_request_holds_nothing(tmp_path: Path) -> None:
+    """Neither the server's end, nor a connection for ever; what is still coming is bounded for all together."""
+    with served(slow(tmp_path, 0, 0.1, "patience=2", "bodies=1000"), tmp_path / "log") as server:
+        body = HEAD + b"Content-Length: 100\r\n\r\n{"
+        with sent(server, b""), sent(server, HEAD) as headers, sent(server, body) as stalled:
+            told = [b"".join(iter(partial(each.recv, 4096), b"")) for each in (headers, stalled)]  # to their ends
+            assert told[0] == b"" and b" 408 " in told[1]
+        with httpx2.Client(base_url=server.url, trust_env=False) as client:
+            assert client.post("/v1/judge", content=b"x" * 1001).status_code == 429
+            row = {"prompt": "p", "response_a": "aa", "response_b": "b"}
+            assert client.post("/v1/judge", json=row).json()["verdict"] == "A"
+            assert client.post("/health", content=b"x" * 5000).status_code == 405, "it reads nothing"
+        with sent(server, body):
             time.sleep(0.5)
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(30) == 0, server.log
         assert "everything that was accepted is answered" in server.log
+
+
+def test_what_waits_for_a_client_that_has_gone_is_not_judged(tmp_path: Path) -> None:
+    """256 comparisons, and the 2,016 pairs of a group, of which a batch takes four in half a second."""
+    rows = [{"prompt": "p", "response_a": str(i), "response_b": "b"} for i in range(256)]
+    rewarded = {"query": [f"p{i}" for i in range(64)], "prompts": ["p"] * 64}
+    with served(slow(tmp_path, 0, 0.5, "batch=4"), tmp_path / "log") as server:
+        with sent(server, posted("/v1/judge", {"comparisons": rows})), sent(server, posted("/get_reward", rewarded)):
+            while not (tmp_path / "judged.txt").exists():
+                time.sleep(0.05)
+        one = httpx2.post(f"{server.url}/v1/judge", json=rows[0], trust_env=False, timeout=20)
+        assert one.json()["verdict"] == "tie"
+        time.sleep(1.5)
+        judged = (tmp_path / "judged.txt").read_text().split()
+        assert len(judged) <= 5 * 4
+        health = httpx2.get(f"{server.url}/health", trust_env=False).json()
+        assert (health["waiting"], health["open_requests"]) == (0, 0)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0, server.log
 
 
 def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_path: Path) -> None:
