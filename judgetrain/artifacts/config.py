@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from judgetrain import rooms
+from judgetrain.artifacts.installed import check_package
 from judgetrain.keys import key
 
 EXECUTORS = {"local": "judgetrain.artifacts.executors.base:Executor"} | {
@@ -13,15 +15,30 @@ EXECUTORS = {"local": "judgetrain.artifacts.executors.base:Executor"} | {
 """What the types of executor make, as ``module:Class``."""
 
 
+REPORTED = ("trackio", "mlflow", "tensorboard", "comet_ml", "clearml", "swanlab", "neptune", "dvclive")
+"""Trackers, by the names of their packages, to which Transformers' trainers report the curves of training."""
+
+
 @dataclass
 class TrackConfig:
     """Experiment tracking; W&B itself reads WANDB_MODE, WANDB_PROJECT and WANDB_RUN_GROUP."""
 
-    tracker: str = key(
+    tracker: Any = key(
         "wandb",
-        "wandb: as WANDB_MODE says, else online with a key (WANDB_API_KEY or netrc) and offline without",
-        choices=("wandb", "none"),
+        "one, or a list; wandb: as WANDB_MODE says, else online with a key (WANDB_API_KEY or netrc) and offline "
+        "without; the others get the curves of training alone",
+        choices=("wandb", "none", *REPORTED),
     )
+
+    @property
+    def names(self) -> list[str]:
+        """The trackers."""
+        return [name for name in ([self.tracker] if isinstance(self.tracker, str) else self.tracker) if name != "none"]
+
+    def check_here(self) -> None:
+        """Refuse trackers whose packages are not installed (``ConfigError``)."""
+        for name in self.names:
+            check_package(name, f"track.tracker={name}")
 
 
 @dataclass

@@ -21,6 +21,8 @@ INIT_TIMEOUT = 30.0
 
 ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
 """Files that are sent with an artifact; they hold settings and counts, no text of the data."""
+AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")
+"""What ``wandb agent`` tells the command that it starts."""
 UNLISTED = ("checkpoints", "view")
 """Directories inside an artifact that W&B is not told of."""
 
@@ -45,10 +47,13 @@ def without_secrets(value: Any) -> Any:
 
 
 class Run:
-    """One tracked run; does nothing when tracking is off. What W&B cannot take is said once and stops nothing."""
+    """One tracked run; does nothing when tracking is off. What W&B cannot take is said once and stops nothing.
 
-    def __init__(self, run: Any = None, console: Console | None = None) -> None:
-        self._run, self._console, self._told = run, console, False
+    ``report_to``: further trackers, to which the trainers report themselves.
+    """
+
+    def __init__(self, run: Any = None, console: Console | None = None, report_to: Sequence[str] = ()) -> None:
+        self._run, self._console, self._told, self.report_to = run, console, False, [*report_to]
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log numbers; anything that is no number is left out."""
@@ -135,7 +140,7 @@ def mode_of(config: TrackConfig) -> str:
 
     ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY``, or netrc after ``wandb login``).
     """
-    if config.tracker == "none":
+    if "wandb" not in config.names:
         return "disabled"
     if (wanted := os.environ.get("WANDB_MODE")) in ("online", "offline", "disabled"):
         return str(wanted)
@@ -157,33 +162,34 @@ def tracked(
     settings: Mapping[str, Any],
     directory: Path,
     console: Console,
+    asked: bool = True,
 ) -> Iterator[Run]:
     """A W&B run for one stage, always finished, and marked failed when the stage raises.
 
     The id comes from the fingerprint, so that a restart continues its run. ``settings`` is the configuration
-    slice; it holds names of environment variables, never keys. A server that cannot be reached makes the run an
-    offline one: tracking never stops a stage.
+    slice; it holds names of environment variables, never keys. ``asked``: the command names this stage. A server that
+    cannot be reached makes the run an offline one: tracking never stops a stage.
     """
-    mode = mode_of(config)
+    mode, others = mode_of(config), [name for name in config.names if name != "wandb"]
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(directory / "tensorboard"))
     if mode == "disabled":
-        yield Run()
+        yield Run(report_to=others)
         return
     directory.mkdir(parents=True, exist_ok=True)
     options = {
         "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
-        "group": os.environ.get("WANDB_RUN_GROUP") or recipe,
+        "group": os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe,
         "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],  # W&B reads them once a process
         "job_type": stage,
         "name": f"{stage}-{fingerprint[:6]}",
         "id": f"{stage}-{fingerprint}",
         "dir": str(directory),
-        "config": without_secrets(settings),
     }
-    with _files_beside(directory):
-        run = _start(mode, options, console)
+    with _files_beside(directory), _beside_agent(asked) as swept:
+        run = _start(mode, options | {"config": without_secrets({**settings, **swept})}, console)
         exit_code = 1
         try:
-            yield Run(run, console)
+            yield Run(run, console, others)
             exit_code = 0
         finally:
             run.finish(exit_code=exit_code)
@@ -200,6 +206,28 @@ def _files_beside(directory: Path) -> Iterator[None]:
         yield
     finally:
         del os.environ["WANDB_DATA_DIR"]
+
+
+@contextmanager
+def _beside_agent(asked: bool) -> Iterator[dict[str, Any]]:
+    """Under ``wandb agent`` the stage asked for is the sweep's run, which it searches by; each other has its own.
+
+    Gives the values that the sweep chose. W&B reads the agent's variables once a process, and then puts all runs of the
+    process into one: it begins anew for every stage.
+    """
+    if "WANDB_SWEEP_ID" not in os.environ:
+        yield {}
+        return
+    import wandb
+    from wandb.sdk.lib.config_util import dict_from_config_file
+
+    swept = dict_from_config_file(os.environ.get("WANDB_SWEEP_PARAM_PATH", "")) or {}
+    hidden = {} if asked else {name: os.environ.pop(name) for name in AGENT if name in os.environ}
+    wandb.teardown()
+    try:
+        yield swept
+    finally:
+        os.environ.update(hidden)
 
 
 def _reason(error: Exception) -> str:

@@ -261,6 +261,7 @@ class Pipeline:
         stages = list(self.missing(name))
         if stages:
             executor_type(self.config.executor).check(self.config.executor)
+            self.config.track.check_here()
         for stage in stages:
             STAGES[stage].check_here(self.settings(stage))
         checked: set[str] = set()
@@ -297,6 +298,7 @@ class Pipeline:
             settings=plan.lineage | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
+            asked=name == self.config.stage,
         )
         with out.timed(), tracking as track:
             out.track = track

@@ -189,6 +189,7 @@ def _trainer(
         callbacks.append(KeptPairs(len(heldout), out))
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
+    args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
     model = policy_of(job, tokenizer)
     shared: dict[str, Any] = {
         "model": model,

@@ -208,6 +208,35 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
     assert [run.tags for run in runs] == [[f"job-{i}"] for i in range(4)]
 
 
+def test_stages_under_a_sweep_agent_have_a_run_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is what ``wandb agent`` sets, and the file what it writes; the sweep's own run is the last."""
+    import wandb
+    from wandb.sdk.lib.config_util import save_config_file_from_dict
+
+    chosen = tmp_path / "wandb" / "sweep-s1" / "config-r1.yaml"
+    save_config_file_from_dict(str(chosen), {"cluster.sample": {"value": 3}, "seed": {"value": 17}})
+    for name, value in {"SWEEP_ID": "s1", "RUN_ID": "r1", "SWEEP_PARAM_PATH": str(chosen)}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    settings = dialogues(tmp_path, ROWS)
+    settings.stage = "cluster"
+    wandb.teardown()  # what tests before this one have set up
+    try:
+        pipeline = Pipeline(settings)
+        pipeline.run("cluster")
+    finally:
+        wandb.teardown()
+    assert os.environ["WANDB_RUN_ID"] == "r1"
+    first, second = read_runs(tmp_path / "out")
+    assert [first.id, second.id] == [f"dialogues-{pipeline.plan('dialogues').fingerprint}", "r1"]
+    assert [(run.group, run.job_type, run.exit_code) for run in (first, second)] == [
+        ("s1", "dialogues", 0),
+        ("s1", "cluster", 0),
+    ]
+    for run in (first, second):
+        assert run.config["cluster.sample"] == 3 and run.config["seed"] == 17
+    assert (first.sweep, second.sweep) == ("", "s1")
+
+
 def test_the_run_of_an_evaluation_holds_what_its_judges_were_trained_with() -> None:
     swept = ("train.dpo.beta=0.3", "train.dpo.learning_rate=0.002", "tree.criteria=4")
     found = Pipeline(configured("recipe=debug", *swept)).plan("evaluate").lineage

@@ -27,6 +27,7 @@ class OfflineRun:
     id: str = ""
     group: str = ""
     job_type: str = ""
+    sweep: str = ""
     tags: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -98,6 +99,7 @@ def _read(directory: Path) -> OfflineRun:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run.id, run.group, run.job_type = record.run.run_id, record.run.run_group, record.run.job_type
+            run.sweep = record.run.sweep_id
             run.tags = list(record.run.tags)
             run.config = _value(record.run.config.update)
             run.started = record.run.start_time.ToNanoseconds() / 1e9

@@ -144,6 +144,7 @@ def _trainer(
             out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
     own = branch_arguments(config, rollouts.asking)
     args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, watch is not None, own, **DEFAULTS)
+    args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
     model = policy_of(job, tokenizer)
     model.config.name_or_path = job.start.path  # which TRL loads the reference from, where beta is above 0
     with warnings.catch_warnings(), trainer_explained(config, job.key):
