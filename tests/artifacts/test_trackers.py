@@ -13,6 +13,7 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from tests.builders.pairs_pipeline import composed, plant
+from tests.builders.pipeline import configured
 
 
 def of_tensorboard(home: Path, run: str) -> list[float]:
@@ -64,7 +65,8 @@ def test_the_curves_of_training_are_read_back(tracker: str, tmp_path: Path, monk
 
 
 def test_a_tracker_that_is_not_known_or_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert TrackConfig(["wandb", "none", "mlflow"]).names == ["wandb", "mlflow"] and TrackConfig("none").names == []
+    assert configured("track.tracker=[wandb,none,mlflow]").track.names == ["wandb", "mlflow"]
+    assert configured("track.tracker=none").track.names == []
     with pytest.raises(ConfigError, match=r"tracker\[1\]='wandbb': allowed are wandb, none, trackio, mlflow"):
         validate(TrackConfig(["none", "wandbb"]))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "comet_ml" else object())
