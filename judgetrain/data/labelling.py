@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,19 @@ def label_studio(row: Any) -> dict[str, Any]:
     if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
         raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
     return {**row["data"], "label": _majority_of_people(_chosen(row.get("annotations") or ()))}
+
+
+def whole_tasks(rows: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Any, str]]:
+    """Label Studio's tasks with their places; one that stands several times (two exports, a copy) with all votes."""
+    tasks: dict[str, tuple[str, Any, str]] = {}
+    for place, row, raw in rows:
+        votes = row.get("annotations") if isinstance(row, Mapping) else None
+        whole = isinstance(votes, list) and all(isinstance(vote, Mapping) for vote in votes)
+        found = tasks.setdefault(json.dumps(row.get("data"), sort_keys=True) if whole else place, (place, row, raw))[1]
+        if found is not row:
+            known = {vote["id"] for vote in found["annotations"] if vote.get("id") is not None}
+            found["annotations"] = found["annotations"] + [v for v in row["annotations"] if v.get("id") not in known]
+    yield from tasks.values()
 
 
 def _majority_of_people(votes: Iterable[tuple[Any, str]]) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from judgetrain.data import readers
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.labelling import SHAPES
+from judgetrain.data.labelling import SHAPES, whole_tasks
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue
@@ -65,7 +65,9 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
     count, rejects = 0, rejects or Rejects(strict=True, remedy="")
     named = source.adapter or source.fields.keys() & {"response_a", "response_b"}
     shape = None if named and source.format == "auto" else SHAPES.get(source.format)
-    for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
+    rows = _rows(source, key, rejects)
+    rows = whole_tasks(rows) if source.format == "label_studio" else rows
+    for number, (place, row, raw) in enumerate(rows, start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:

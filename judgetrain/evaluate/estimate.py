@@ -10,13 +10,12 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.cost_estimate import CostProbe, Costs, described
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import EXTERNAL
 
@@ -48,9 +47,7 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     Their runners go through all benchmarks with a :class:`~judgetrain.engines.cost_estimate.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
-    config = settings.evaluate
-    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
-    methods = [Method.parse(text) for text in config.methods]
+    benchmarks, methods = settings.benchmarks, settings.methods
     further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
     for method in methods:
         engine = _engine(method, settings)

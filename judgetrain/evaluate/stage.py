@@ -11,7 +11,7 @@ from typing import Any
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
+from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
@@ -27,7 +27,7 @@ from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 
@@ -43,8 +43,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
     config = settings.evaluate
-    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
-    methods = [Method.parse(text) for text in config.methods]
+    benchmarks, methods = settings.benchmarks, settings.methods
     further: dict[str, list[Further]] = {}
     for extra, make, _ in calls("benchmarks", settings):
         further[extra.name] = make(settings, benchmarks, methods)

@@ -1,18 +1,66 @@
-"""Stage evaluate: what must hold before it runs."""
+"""Stage evaluate: what it reads, and what must hold before it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from judgetrain.artifacts.stages import Stage
+from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import calls
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import Method
+from judgetrain.judges.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from judgetrain.data.benchmarks.benchmark import Benchmark
+    from judgetrain.judges.base import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+@with_sections
+class EvaluateSettings(ModelSettings):
+    """Stage evaluate."""
+
+    evaluate: EvaluateConfig = at("evaluate")
+    shard_size: int = at("tree.shard_size")
+
+    own_criteria: ClassVar[bool] = True
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """``evaluate.methods``."""
+        return [Method.parse(text) for text in self.evaluate.methods]
+
+    @property
+    def reads_world(self) -> bool:
+        """Whether a benchmark is of the world."""
+        return any(b.source.type == "world" for b in self.evaluate.benchmarks)
+
+    @cached_property
+    def benchmarks(self) -> Sequence[Benchmark]:
+        """``evaluate.benchmarks``, read once: by the check of what is here, and then by the stage."""
+        from judgetrain.data.benchmarks.benchmark import load_benchmark
+
+        return [load_benchmark(b, i, self.seed, self.world) for i, b in enumerate(self.evaluate.benchmarks)]
+
+    @cached_property
+    def stored(self) -> Mapping[str, list[Prediction]]:
+        """The verdicts of the methods ``stored:NAME``, by NAME; read once, too."""
+        from judgetrain.evaluate.runners.stored import stored_predictions
+
+        config, wanted = self.evaluate, {m.target for m in self.methods if m.kind == "stored"}
+        found = {}
+        for i, stored in enumerate(config.stored):
+            for benchmark, loaded in zip(config.benchmarks, self.benchmarks, strict=True):
+                if stored.benchmark == benchmark.name and stored.name in wanted:
+                    where = f"evaluate.stored[{i}]"
+                    found[stored.name] = stored_predictions(stored, benchmark, loaded.comparisons, where)
+        return found
 
 
 def _check_evaluate(found: EvaluateSettings) -> None:
@@ -59,19 +107,10 @@ def check_branches(branches: Sequence[int], criteria: int) -> None:
 
 def _check_evaluate_here(found: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
-    from judgetrain.data.benchmarks.benchmark import load_benchmark
-    from judgetrain.evaluate.runners.stored import stored_predictions
-
-    settings, methods = found.evaluate, found.methods
-    wanted = {m.target for m in methods if m.kind == "stored"}
-    for i, benchmark in enumerate(settings.benchmarks):
-        loaded = load_benchmark(benchmark, i, found.seed, found.world)
-        for j, stored in enumerate(settings.stored):
-            if stored.benchmark == benchmark.name and stored.name in wanted:
-                stored_predictions(stored, benchmark, loaded.comparisons, f"evaluate.stored[{j}]")
-    check_directories(found.engine, methods, "evaluate.methods")
+    _ = found.benchmarks, found.stored
+    check_directories(found.engine, found.methods, "evaluate.methods")
     for _, extra, section in calls("check_here", found):
-        extra(section, settings)
+        extra(section, found.evaluate)
 
 
 def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> Any:
@@ -89,12 +128,12 @@ def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> A
 
 EVALUATE = Stage(
     name="evaluate",
+    artifact="evaluation",
+    format=4,
     settings=EvaluateSettings,
     code="judgetrain.evaluate.stage:run",
-    artifact="evaluation",
     check=_check_evaluate,
     check_here=_check_evaluate_here,
-    format=4,
     estimate="judgetrain.evaluate.estimate:estimate",
     finished="judgetrain.evaluate.hooks:require_finished",
     without="judgetrain.evaluate.stages:without",

@@ -81,3 +81,23 @@ def told(found: Fitted, judge: str) -> Iterator[Any]:
     parts = (("mean", found.before), ("fitted, held out", found.after))
     for name, each in parts:
         yield f"{name}: agreement {100 * each['agreement']:.1f}%, calibration error {each['ece']:.3f}"
+
+
+def _card(directory: Path, judge: str) -> str:
+    """What a judge's card says of the weights that were fitted for it; empty of another stage's artifact."""
+    if not (directory / FILE).is_file():
+        return ""
+    found = Fitted.load(directory, "fitted weights")
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in sorted(found.weights.items(), key=lambda w: -w[1]))
+    before, after = (
+        f"agreement {each['agreement']:.3f}, calibration error {each['ece']:.3f}"
+        for each in (found.before, found.after)
+    )
+    return (
+        f"Rule `judge.aggregation=fitted`, on {found.n} labelled comparisons. Plain mean: {before}; fitted weights, on "
+        f"prompts that they were not fitted on: {after}. Weights: {weights}."
+    )
+
+
+PARTS = {"Fitted weights": _card}
+"""By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""

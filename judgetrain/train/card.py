@@ -12,6 +12,7 @@ from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.config import ModelConfig, looks_local
 from judgetrain.errors import DataError
+from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
@@ -22,15 +23,33 @@ _HERE = '"."'
 """How the card's example names the directory that it stands in."""
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
 NOT_YET = "Not yet: `python -m judgetrain stage=evaluate` measures it, and writes the figures here."
+REFERENCES = "It was trained with reference answers in its prompts, where a row had one: give it one where you have it."
 _DEFINED = """95% intervals over prompts in brackets.
 Agreement: the share of all comparisons, ties included, on which both orders give the label. Consistency: on which both
 orders give the same readable verdict. n: comparisons."""
 
 
+def shows_references(prompts: PromptSet, rows: Iterable[Row]) -> bool:
+    """Whether a prompt of the training rows shows a reference answer, as the set's fragment begins."""
+    head = prompts.reference.partition("{reference}")[0].strip()
+    said = (message["content"].splitlines() for row in rows for message in row["prompt"])
+    return bool(head) and any(line.startswith(head) for lines in said for line in lines)
+
+
 def write_card(
-    directory: Path, *, stage: str, base: ModelConfig, recipe: str, fingerprint: str, lineage: Mapping[str, str]
+    directory: Path,
+    *,
+    stage: str,
+    base: ModelConfig,
+    recipe: str,
+    fingerprint: str,
+    lineage: Mapping[str, str],
+    references: bool = False,
 ) -> None:
-    """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from."""
+    """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from.
+
+    ``references``: whether it was trained with reference answers in its prompts.
+    """
     from huggingface_hub import ModelCard, ModelCardData
 
     local = base.path == "world" or base.path.startswith(PACKAGE) or looks_local(base.path)
@@ -53,6 +72,7 @@ def write_card(
         lineage=lineage,
         place=_HERE,
         not_yet=NOT_YET,
+        references=REFERENCES if references else "",
     )
     _save(directory, data, card.text)
 

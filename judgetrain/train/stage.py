@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import made_from
@@ -18,7 +19,7 @@ from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.train.card import write_card
+from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import RowsJob, train, trainable
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
@@ -31,7 +32,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
         replace(settings.judge, reference=settings.reference).save(model, settings.criteria)
-        _describe(model, settings, inputs, out)
+        _describe(model, settings, inputs, out, shows_references(load_prompt_set(settings.prompts), rows))
 
     job = RowsJob(
         start=settings.base,
@@ -87,16 +88,28 @@ def _continue(
         reference=reference,
         together=isinstance(settings, SftSettings) and settings.together,
     )
-    train(job, out, goes_on(source, settings, inputs, out))
+    train(job, out, goes_on(source, settings, inputs, out, rows))
 
 
-def goes_on(source: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> Callable[[Path], None]:
-    """What a judge's directory gets besides its weights: how it is asked, as the judge before it, and its card."""
+def goes_on(
+    source: Path,
+    settings: JudgeSettings,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+    rows: Iterable[Mapping[str, Any]] = (),
+) -> Callable[[Path], None]:
+    """What a judge's directory gets besides its weights: how it is asked, as the judge before it, and its card.
+
+    ``rows``: what it is trained on, where that may show reference answers that the judge before it has not seen.
+    """
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
             shutil.copyfile(source / name, directory / name)
-        _describe(directory, settings, inputs, out)
+        before = source / CARD
+        known = before.is_file() and REFERENCES in before.read_text(encoding="utf-8")
+        references = known or shows_references(load_prompt_set(directory / PROMPTS), rows)
+        _describe(directory, settings, inputs, out, references)
 
     return finish
 
@@ -117,7 +130,9 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     raise NothingToLearnError(f"there are no {what} to train on: stage label left out {causes(skipped, {}, more)}")
 
 
-def _describe(directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def _describe(
+    directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun, references: bool
+) -> None:
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
     write_json_atomic(directory / "training_args.json", arguments)
     write_card(
@@ -127,6 +142,7 @@ def _describe(directory: Path, settings: JudgeSettings, inputs: Mapping[str, Pat
         recipe=out.recipe,
         fingerprint=out.directory.name,
         lineage=_lineage(inputs),
+        references=references,
     )
 
 

@@ -17,7 +17,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate import stage
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correlate import stage as correlate_stage
 from judgetrain.extras.correlate.stages import CorrelateSettings
 from tests.builders.pipeline import configured as composed

@@ -15,7 +15,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.estimate import estimated
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline import job

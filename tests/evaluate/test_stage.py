@@ -18,7 +18,7 @@ from judgetrain.engines import registry
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.factory import Models

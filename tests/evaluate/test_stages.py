@@ -8,8 +8,7 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.settings import EvaluateSettings
-from judgetrain.evaluate.stages import EVALUATE
+from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.train.stages import ReferenceSettings
 from tests.builders.pipeline import check_stage, configured

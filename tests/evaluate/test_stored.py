@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import check
 from tests.builders.evaluate import run as run_stage
@@ -41,6 +44,16 @@ def two_orders(tmp_path: Path, **changes: Any) -> Config:
         setattr(stored, name, value)
     evaluate = EvaluateConfig([benchmark], ["stored:auto-j", "first"], stored=[stored], bootstrap=50)
     return Config(evaluate=evaluate)
+
+
+def test_a_file_is_read_once_by_the_check_and_the_stage(tmp_path: Path) -> None:
+    settings = EvaluateSettings.of(two_orders(tmp_path))
+    EVALUATE.check_here(settings)
+    rows = Path(settings.evaluate.benchmarks[0].source.path)
+    rows.unlink()
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console(), home=tmp_path)
+    EVALUATE.run(settings, {}, out)
+    assert out.path("metrics.json").is_file()
 
 
 def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:

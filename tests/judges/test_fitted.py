@@ -15,6 +15,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.fitted import Fitted, calibration_error, fit
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judging.calibrate import PARTS
 from judgetrain.schema import Verdict
 from tests.builders.judging import judge_stage, lines
 from tests.builders.scripted import ScriptedEngine
@@ -118,6 +119,10 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
     found = json.loads((directory / "fitted.json").read_text())
     assert found["n"] == 60 and set(found["weights"]) == {"#1", "#2"} and found["after"]["agreement"] > 0.9
     assert "fitted, held out: agreement" in capsys.readouterr().out
+    (card,) = (tell(directory, "base") for tell in PARTS.values())
+    assert "on 60 labelled comparisons" in card and f"#1 {found['weights']['#1']:.2f}" in card
+    assert f"calibration error {found['before']['ece']:.3f}; " in card and f"{found['after']['ece']:.3f}. W" in card
+    assert [tell(tmp_path, "base") for tell in PARTS.values()] == [""], "another stage's artifact"
     with pytest.raises(ConfigError, match="branching judges alone"):
         Pipeline(configured(*words[:3], "verdicts.judge=longer", source), Console()).run("calibrate")
     used = judge_stage(

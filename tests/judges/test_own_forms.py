@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set

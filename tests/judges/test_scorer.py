@@ -20,7 +20,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import auc_interval
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config

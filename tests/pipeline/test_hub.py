@@ -19,9 +19,10 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
 from judgetrain.pipeline.config import Config
-from judgetrain.train.card import add_results, licence_of, write_card
+from judgetrain.train.card import add_results, licence_of, shows_references, write_card
 from tests.builders.fake_hub import TOKEN, FakeHub
 
 
@@ -95,6 +96,17 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
     assert hashes.of(str(directory)) == before
+
+
+@pytest.mark.parametrize("answer", ["42", ""])
+def test_a_card_says_that_prompts_had_reference_answers(answer: str, tmp_path: Path) -> None:
+    prompts = load_prompt_set("compact")
+    shown = ({"query": "q\nReference: posed", "reference": answer, "count": "3"}, {"query": "p", "count": "3"})
+    seen = shows_references(prompts, [{"prompt": prompts.render("criteria", {"context": "", **s})} for s in shown])
+    assert seen == bool(answer), "a query that says so is quoted"
+    how: dict[str, Any] = {"recipe": "r", "fingerprint": "f", "lineage": {}, "references": seen}
+    write_card(tmp_path, stage="sft", base=ModelConfig(path="world"), **how)
+    assert ("trained with reference answers" in (tmp_path / "README.md").read_text()) == seen
 
 
 def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:

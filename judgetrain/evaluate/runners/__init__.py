@@ -11,7 +11,7 @@ from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.branching import BranchingRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.runners.stored import StoredRunner
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
 

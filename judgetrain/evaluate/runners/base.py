@@ -14,7 +14,7 @@ from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method

@@ -15,7 +15,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.method import TARGETS, Method

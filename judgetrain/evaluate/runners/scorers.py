@@ -11,7 +11,7 @@ from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 

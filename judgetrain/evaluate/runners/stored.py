@@ -17,7 +17,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
 from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
@@ -39,12 +39,9 @@ class StoredRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """What was stored, with nothing known of its cost."""
-        settings = evaluation.settings.evaluate
-        stored = stored_named(method, settings)
-        key = f"evaluate.stored[{settings.stored.index(stored)}]"
-        for benchmark, config in zip(evaluation.benchmarks, settings.benchmarks, strict=True):
+        stored, found = stored_named(method, evaluation.settings.evaluate), evaluation.settings.stored[method.target]
+        for benchmark in evaluation.benchmarks:
             if benchmark.name == stored.benchmark:
-                found = stored_predictions(stored, config, benchmark.comparisons, key)
                 dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
                 evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
                 yield benchmark, [(found, math.nan)]

@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Further
 from judgetrain.evaluate.metrics.choose import split
-from judgetrain.evaluate.settings import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.robustness.attacks.attack import Attack, load_attacks, worse_first
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.kinds.baselines import LongerJudge

@@ -167,6 +167,31 @@ def test_people_are_counted_and_not_their_annotations(votes: list[tuple[Any, str
     assert argilla({"fields": {}, "responses": {"label": answers}})["label"] == label
 
 
+def test_a_task_that_was_exported_twice_is_one_comparison_with_one_vote_a_person(tmp_path: Path) -> None:
+    def task(name: str, *votes: tuple[int, Any, str]) -> dict[str, Any]:
+        said = [
+            {
+                "id": i,
+                "completed_by": who,
+                "result": [{"from_name": "label", "type": "choices", "value": {"choices": [v]}}],
+            }
+            for i, who, v in votes
+        ]
+        return {"data": {"id": name, "query": f"q{name}", "response_a": "x", "response_b": "y"}, "annotations": said}
+
+    rows = [
+        task("1", (1, 7, "A"), (2, 8, "B")),  # 7 says A twice: no majority
+        task("2", (3, None, "A")),
+        task("1", (1, 7, "A"), (2, 8, "B"), (4, 7, "A")),
+        task("2", (3, None, "A"), (5, 9, "B")),  # the same vote of nobody known, and another
+        task("3", (6, 7, "B")),
+        task("3", (8, 7, "A")),  # the last word of one person
+    ]
+    path = lines(tmp_path / "export.jsonl", rows)
+    found = read_comparisons(SourceConfig(name="s", path=str(path), format="label_studio"), "key", labelled=None)
+    assert [(c.id, c.label) for c in found] == [("s:1", None), ("s:2", None), ("s:3", "A")]
+
+
 @pytest.mark.parametrize(
     ("tool", "row"),
     [
