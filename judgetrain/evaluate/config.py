@@ -41,8 +41,9 @@ class EvaluateConfig(LimitsConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (pairwise:base, single_token:base, pointwise:teacher, pairwise:DIR), a judge asked in "
-        "another way (dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
+        "directory asked once (pairwise:base, single_token:base, pointwise:teacher, pairwise:DIR), a model asked by a "
+        "sentence, or by `criteria`, the mean of 8 judgments (prompted:base), a judge asked in another way "
+        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
         "to the benchmark's own labels), and stored:NAME",
         content=beside(method_directory),

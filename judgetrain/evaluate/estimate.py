@@ -47,7 +47,7 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     Their runners go through all benchmarks with a :class:`~judgetrain.engines.cost_estimate.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
-    benchmarks, methods = settings.benchmarks, settings.methods
+    benchmarks, methods = settings.benchmarks, settings.evaluated
     further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
     for method in methods:
         engine = _engine(method, settings)

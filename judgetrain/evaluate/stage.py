@@ -43,7 +43,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
     config = settings.evaluate
-    benchmarks, methods = settings.benchmarks, settings.methods
+    benchmarks, methods = settings.benchmarks, settings.evaluated
     further: dict[str, list[Further]] = {}
     for extra, make, _ in calls("benchmarks", settings):
         further[extra.name] = make(settings, benchmarks, methods)

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from judgetrain.judges.base import Prediction
 
 
+def grown_by(method: Method) -> Method:
+    """The branching judge that ``prompted:MODEL`` is asked as; any other method is itself."""
+    return Method.parse(f"{method.target}+sampled+one") if method.kind == "prompted" else method
+
+
 @dataclass(frozen=True, kw_only=True)
 @with_sections
 class EvaluateSettings(ModelSettings):
@@ -32,9 +37,14 @@ class EvaluateSettings(ModelSettings):
     own_criteria: ClassVar[bool] = True
 
     @property
-    def methods(self) -> Sequence[Method]:
+    def evaluated(self) -> Sequence[Method]:
         """``evaluate.methods``."""
         return [Method.parse(text) for text in self.evaluate.methods]
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """The methods, and the judges that those of kind ``prompted`` are asked as."""
+        return list(dict.fromkeys(each for method in self.evaluated for each in (method, grown_by(method))))
 
     @property
     def reads_world(self) -> bool:
@@ -53,7 +63,7 @@ class EvaluateSettings(ModelSettings):
         """The verdicts of the methods ``stored:NAME``, by NAME; read once, too."""
         from judgetrain.evaluate.runners.stored import stored_predictions
 
-        config, wanted = self.evaluate, {m.target for m in self.methods if m.kind == "stored"}
+        config, wanted = self.evaluate, {m.target for m in self.evaluated if m.kind == "stored"}
         found = {}
         for i, stored in enumerate(config.stored):
             for benchmark, loaded in zip(config.benchmarks, self.benchmarks, strict=True):
@@ -80,7 +90,7 @@ def _check_evaluate(found: EvaluateSettings) -> None:
             raise ConfigError(
                 f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
             )
-    methods = found.methods
+    methods = found.evaluated
     if any(method.has_branches for method in methods):
         check_branches(settings.branches, found.criteria or 0)
     for _, extra, section in calls("check", found):

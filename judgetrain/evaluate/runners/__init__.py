@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.asked import PromptedRunner
+from judgetrain.evaluate.runners.asked import AskedOnceRunner
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.branching import BranchingRunner
+from judgetrain.evaluate.runners.prompted import PromptedByCriterion
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.runners.stored import StoredRunner
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -35,12 +36,13 @@ class BaselineRunner:
             yield benchmark, [(found, 0.0)]
 
 
-PROMPTED = PromptedRunner()
+ASKED_ONCE = AskedOnceRunner()
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
-    "pairwise": PROMPTED,
-    "single_token": PROMPTED,
-    "pointwise": PROMPTED,
+    "pairwise": ASKED_ONCE,
+    "single_token": ASKED_ONCE,
+    "pointwise": ASKED_ONCE,
+    "prompted": PromptedByCriterion(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),

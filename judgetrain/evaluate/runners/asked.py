@@ -21,7 +21,7 @@ from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
 
 
-class PromptedRunner:
+class AskedOnceRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
     forms = "a model or directory after pairwise:, single_token: or pointwise:"
