@@ -18,7 +18,7 @@ from tests.benchmarks.quickstart_table import Seed, differences
 from tests.benchmarks.world_ceilings import line, rows
 
 HERE = Path(__file__).parent
-NO_PROGRAMS = {"__init__", "common", "train_speed_table"}
+NO_PROGRAMS = {"__init__", "common"}
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PROGRAMS)
 
 

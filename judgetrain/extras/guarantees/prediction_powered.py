@@ -17,8 +17,8 @@ from judgetrain.evaluate.metrics.intervals import Clusters, Z, cluster_index, sc
 LEAST = 30
 """Labels, or prompts that share them: an interval of fewer covers less than it says."""
 UNSEEN = 0.5
-"""Differences between labels and verdicts that are added to those seen; by simulation (tests/benchmarks,
-powered_coverage): without, 92% of 95% intervals hold where few labels meet a judge that is seldom off."""
+"""Differences between labels and verdicts that are added to those seen; by simulation: without, 92% of 95% intervals
+hold where few labels meet a judge that is seldom off."""
 
 
 @dataclass(frozen=True, kw_only=True)

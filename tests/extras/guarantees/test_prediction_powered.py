@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import ppi_py
 import pytest
@@ -10,9 +13,73 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from judgetrain.extras.guarantees.prediction_powered import PoweredMean, powered_mean
-from tests.benchmarks.powered_coverage import Setting, coverage
 
 SCORES = (0.0, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A judge who repeats the label with a chance, so many labels and verdicts, comparisons that share a prompt, and
+    the chances that the model wins and ties."""
+
+    repeats: float
+    labels: int
+    verdicts: int
+    shared: int = 1
+    win: float = 0.45
+    tie: float = 0.2
+
+    @property
+    def share(self) -> float:
+        """The true win rate; a tie is half a win."""
+        return self.win + self.tie / 2
+
+
+class Coverage(NamedTuple):
+    """Shares of intervals that hold the truth (reported, normal), mean widths (reported, of the labels alone), and the
+    share of simulations with an interval by both."""
+
+    held: float
+    normal: float
+    width: float
+    alone: float
+    told: float
+
+
+def drawn_world(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, verdicts and prompts of the labelled comparisons and then the others, all [labels + verdicts].
+
+    Comparisons of one prompt have the same label with a chance of one half.
+    """
+    n = setting.labels + setting.verdicts
+    prompts = np.arange(n) // setting.shared
+    chances = [setting.win, setting.tie, 1 - setting.win - setting.tie]
+    drawn, of_prompt = (rng.choice([1.0, 0.5, 0.0], size=n, p=chances) for _ in range(2))
+    same = (rng.random(n) < 0.5) & (setting.shared > 1)
+    labels = np.where(same, of_prompt[prompts * setting.shared], drawn)
+    anything = rng.choice([1.0, 0.5, 0.0], size=n, p=[0.6, 0.1, 0.3])  # a judge who is wrong is biased
+    return labels, np.where(rng.random(n) < setting.repeats, labels, anything), prompts
+
+
+def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) -> Coverage:
+    """What came of so many simulations; those whose labels are all the same, which are told otherwise, are left out."""
+    rng, rows, z = np.random.default_rng(seed), [], float(stats.norm.ppf((1 + level) / 2))
+    for _ in range(simulations):
+        labels, verdicts, prompts = drawn_world(setting, rng)
+        known = np.arange(len(labels)) < setting.labels
+        if np.ptp(labels[known]) == 0:
+            continue
+        found = powered_mean(
+            labels[known],
+            verdicts[known],
+            verdicts[~known],
+            clusters=prompts[known].tolist() if setting.shared > 1 else None,
+            unlabelled_clusters=prompts[~known].tolist() if setting.shared > 1 else None,
+        )
+        (low, high), alone = found.bounded(z)
+        by_normal = abs(setting.share - found.estimate) <= z * found.variance**0.5
+        rows.append([low <= setting.share <= high, by_normal, high - low, alone[1] - alone[0]])
+    return Coverage(*np.mean(rows, axis=0).tolist(), told=len(rows) / simulations)
 
 
 def drawn(seed: int, n: int, others: int, repeats: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

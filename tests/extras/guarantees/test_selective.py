@@ -14,7 +14,50 @@ from judgetrain.extras.guarantees.cascade import Selective, selective
 from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, fewest, lower_bound, passes, thresholds
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
-from tests.benchmarks.selective_guarantee import broken, simulated
+
+POPULATION = 50_000
+
+
+def simulated(seed: int, noise: float = 0.0) -> Tiers:
+    """A population judged by 1, 3 and 10 branches: the more, the more often right.
+
+    The confidence of a tier is its true chance to be right, of which a share is ``noise``. In a tenth of the items the
+    orders differ.
+    """
+    rng = np.random.default_rng(seed)
+    ease = rng.normal(0.6, 1.3, POPULATION)
+    confidence, right = [], []
+    for skill in (0.0, 0.4, 0.8):
+        chance = 1 / (1 + np.exp(-(ease + skill + rng.normal(0, 0.5, POPULATION))))
+        right.append(rng.random(POPULATION) < chance)
+        sure = (1 - noise) * chance + noise * rng.random(POPULATION)
+        confidence.append(np.where(rng.random(POPULATION) < 0.1, NEVER, sure))
+    known = np.array(confidence)
+    tokens = np.repeat([[60.0], [180.0], [600.0]], POPULATION, axis=1)
+    return Tiers(known, np.array(right) & (known > NEVER), tokens)
+
+
+def broken(
+    population: Tiers, items: int, agreement: float, risk: float, resamples: int, seed: int = 0
+) -> tuple[float, float, float]:
+    """The share of resamples whose threshold agrees less often than asked for over the whole population, the share that
+    had a threshold at all, and the mean share answered."""
+    rng, n = np.random.default_rng(seed), population.right.shape[1]
+    worse, found, covered = [], [], []
+    for _ in range(resamples):
+        calibration, others = (rng.integers(n, size=items) for _ in range(2))
+        drawn = Tiers(*(a[:, calibration] for a in (population.confidence, population.right, population.tokens)))
+        sequence = thresholds(population.confidence[:, others], items, agreement, risk)
+        threshold = certified(drawn, sequence, agreement, risk)
+        found.append(threshold is not None)
+        if threshold is None:
+            worse.append(False)
+            covered.append(0.0)
+            continue
+        asked = population.ask(threshold)
+        worse.append(asked.agreement is not None and asked.agreement < agreement)
+        covered.append(asked.coverage)
+    return float(np.mean(worse)), float(np.mean(found)), float(np.mean(covered))
 
 
 @pytest.fixture(scope="module")
