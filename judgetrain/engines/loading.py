@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, looks_local
+from judgetrain.engines.weights import check_weights
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
 
@@ -159,6 +160,7 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     split = config.gpus > 1 and str(device).startswith("cuda")
     if (base := adapted(config)) is not None:
         return _merged(load_model(base, device), config, path)
+    check_weights(Path(path))
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
     if config.attn_implementation is not None:
         options["attn_implementation"] = config.attn_implementation

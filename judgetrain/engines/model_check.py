@@ -11,7 +11,8 @@ from judgetrain.engines.loading import adapted, load_config, load_tokenizer, res
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
 
-WEIGHTS = (".safetensors", ".bin", ".gguf")
+WEIGHTS = (".safetensors", ".gguf")
+"""Never a pickle (``.bin``), which runs code."""
 INDEX = "model.safetensors.index.json"
 SECONDS = 10.0
 """How long the Hub may take to answer."""

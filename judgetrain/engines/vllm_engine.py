@@ -19,6 +19,7 @@ from judgetrain.engines.loading import (
     resolve_path,
 )
 from judgetrain.engines.prompting import encode
+from judgetrain.engines.weights import check_weights
 from judgetrain.errors import EngineError, EngineLostError
 
 CPU_TOKENS = 4096
@@ -45,6 +46,8 @@ class VllmEngine:
         self.tokenizer = load_tokenizer(config.model)
         if (Path(path) / ADAPTERS).is_file():
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
+        if not gguf_file:
+            check_weights(Path(path))
         weights = str(Path(path) / gguf_file) if gguf_file else path
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))

@@ -13,6 +13,7 @@ from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
+from judgetrain.engines.weights import note_weights
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
 from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
@@ -296,6 +297,7 @@ def _write(
         tokenizer.padding_side = "left"
         tokenizer.save_pretrained(temporary)
     finish(temporary)
+    note_weights(temporary)
     settle(temporary)
 
 

@@ -12,6 +12,7 @@ import torch
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
+from judgetrain.engines.weights import DIGESTS, note_weights
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import JudgeConfig, criteria_of
 
@@ -43,6 +44,26 @@ def test_a_pickle_is_not_loaded(tmp_path: Path) -> None:
     file.unlink()
     torch.save({}, tmp_path / "model" / "pytorch_model.bin")
     with pytest.raises(EngineError, match="holds its weights in a pickle, which is never loaded"):
+        load_model(config)
+    with pytest.raises(ConfigError, match=r"holds no weights \(\.safetensors, \.gguf\)"):
+        config.check_here("engine.model")
+
+
+def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp_path: Path) -> None:
+    config = copied(tmp_path, 0)
+    note_weights(tmp_path / "model")
+    shutil.move(tmp_path / "model", tmp_path / "copy")
+    config = config.at(tmp_path / "copy")
+    load_model(config)
+    file = next((tmp_path / "copy").glob("*.safetensors"))
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    with pytest.raises(EngineError, match=f"copy/{file.name} is missing or holds other bytes than training wrote"):
+        load_model(config)
+    file.write_bytes(whole)
+    (tmp_path / "copy" / DIGESTS).write_text("[")
+    with pytest.raises(EngineError, match="is damaged"):
         load_model(config)
 
 

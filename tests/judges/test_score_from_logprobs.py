@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from judgetrain.engines.base import Choice, Completion
+from judgetrain.engines.base import Choice, Completion, choices_of
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.frames import FRAME
+from judgetrain.judges.prompting.frames import FRAME, SCORE_FRAME
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
+from judgetrain.judges.prompting.score_from_logprobs import SCORES, judgment_sampling, read_judgment
 from tests.builders.scripted import render_judgment
 
 TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
@@ -130,3 +130,19 @@ def test_sampling_asks_the_engine_for_what_scores_need() -> None:
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
     plain = judgment_sampling(StepsConfig(), prompts)
     assert (plain.pattern, plain.candidates) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "failure"),
+    [(["1", "0"], "out_of_range"), (["0", "4"], "no_probabilities"), (["4", ".5"], "no_probabilities"), (["4"], None)],
+)
+def test_a_score_of_several_tokens_is_never_the_expected_score_of_one_of_them(
+    tokens: list[str], failure: str | None
+) -> None:
+    """As vLLM reports them: 10 is not the 1 that it begins with, nor 04 the 4 that it ends with."""
+    pieces = ["Score", ": ", *tokens, "\nAnalysis: y"]
+    reported = [(piece.encode(), [(piece, 0.0)]) for piece in pieces]
+    text = "".join(pieces)
+    one = completion(*choices_of(reported, SCORES, text), text=text)
+    read = read_judgment(one, StepsConfig(score="expected"), frame=SCORE_FRAME, responses=1)
+    assert (read.failure, read.first) == (failure, None if failure else 4)

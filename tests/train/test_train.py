@@ -60,7 +60,7 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
         "chat_template.jinja",
         "generation_config.json",
     } <= names
-    assert {"prompts.yaml", "judge.json", "training_args.json", "README.md"} <= names
+    assert {"prompts.yaml", "judge.json", "training_args.json", "README.md", "weights.json"} <= names
     assert not any(n.endswith((".bin", ".pt", ".pkl")) for n in names)
     assert not list(out.directory.glob("checkpoints*"))
     assert str(tmp_path) not in (model / "README.md").read_text() + (model / "training_args.json").read_text()
