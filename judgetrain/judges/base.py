@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
@@ -245,6 +245,14 @@ class Judge(Protocol):
 
     def close(self) -> None:
         """Free the model, if there is one."""
+
+
+def without_text(prediction: Prediction, comparison: Comparison) -> Prediction:
+    """The prediction, but that a response which holds no text loses, whatever a judge says of it, and is no failure."""
+    if (won := comparison.forfeit) is None:
+        return prediction
+    nothing: dict[str, Any] = dict.fromkeys(("margin", "margin_ab", "margin_ba", "summed"))
+    return replace(prediction, verdict_ab=won, verdict_ba=won, failures={}, **nothing)
 
 
 def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:

@@ -15,7 +15,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.base import Judge, Prediction, without_text
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
@@ -88,12 +88,13 @@ def shard_of(
                 for score in scores:
                     cost.update(asdict(score.cost))
                 continue
-            name, won = item.comparison.id, item.comparison.forfeit
             prediction: Prediction | None = None
-            if item.failure is None and won:
-                prediction = Prediction(comparison_id=name, method=method.name, verdict_ab=won, verdict_ba=won)
-            elif item.failure is None:
-                prediction = next(found)
+            if item.failure is None:
+                asked = item.comparison.forfeit is None
+                none = Prediction(
+                    comparison_id=item.comparison.id, method=method.name, verdict_ab=None, verdict_ba=None
+                )
+                prediction = next(found) if asked else without_text(none, item.comparison)
             rows.append(row_of(item.comparison, prediction, method.name, item.failure))
             cost.update(asdict(prediction.whole_cost) if prediction else {})
         spent = {name: round(number) for name, number in cost.items()}

@@ -10,7 +10,7 @@ from judgetrain.engines.base import Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.listing import sample_criteria
-from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
@@ -93,7 +93,8 @@ def test_tokens_add_up() -> None:
     assert len(nodes) == 3 * 2 * (1 + 4)
     prompt = tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes)
     generated = tree.criteria_generated_tokens + sum(node.generated_tokens for node in nodes)
-    assert tree_tokens(tree) == (prompt, generated)
+    found = cost_of(tree)
+    assert (found.prompt_tokens, found.generated_tokens) == (prompt, generated)
 
 
 def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:

@@ -18,7 +18,7 @@ from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
-from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -119,7 +119,8 @@ def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept(
     assert [r.place for r in lists] == [0, 1, 0, 1]
     assert [each.criteria_text for each in tree.earlier] == ["no list"] and not tree.earlier[0].criteria
     assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
-    assert tree_tokens(tree)[1] == tree_tokens(replace(tree, earlier=()))[1] + 2, "the words of 'no list'"
+    without = cost_of(replace(tree, earlier=()))
+    assert cost_of(tree).generated_tokens == without.generated_tokens + 2, "the words of 'no list'"
     assert shard_of([tree]).dropped == {"asked_again": 1}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges import BranchingJudge
+from judgetrain.judges import BranchingJudge, PairwiseJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.judges.prompting.frames import SCORE_FRAME, Frame
@@ -217,6 +217,43 @@ def test_a_given_criterion_that_cannot_be_read_leaves_no_score() -> None:
     found = BranchingJudge(ScriptedEngine(hidden), COMPACT, judge().options, "test")
     assert found("q", "good", criteria=RUBRIC).value is None, "unreadable facts win nothing"
     assert found("q", "one two three").value == 0.5
+
+
+def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_score_of_a_given_rubric() -> None:
+    def blank(request: Request, occurrence: int) -> str:
+        failed = request.step == "guideline" and request.slots["criterion"].startswith(("Tone", "c1"))
+        return " " if failed else scored(request, occurrence)
+
+    five = ["good one", "bad one", "good two", "bad", "bad too"]
+    found = BranchingJudge(ScriptedEngine(blank), COMPACT, judge(branches=2, retries=0).options, "test")
+    given, own = found.score_all([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
+    assert asked(found).count("guideline") == 3, "Tone and the judge's two"
+    assert [s.value for s in given] == [None] * 5 and None not in [s.value for s in own]
+    assert [s.failures for s in [*given, *own]] == [{"guideline:empty": 1}] * 10
+    assert sum(s.cost.calls for s in [*given, *own]) == len(asked(found))
+
+
+def test_what_is_asked_again_for_later_responses_is_paid_for_too() -> None:
+    def stumbling(request: Request, occurrence: int) -> str:
+        lost = request.slots.get("response") == "later" and not request.attempt
+        return "nothing" if lost else scored(request, occurrence)
+
+    found = BranchingJudge(ScriptedEngine(stumbling), COMPACT, judge(retries=1).options, "test")
+    (scores,) = found.score_all([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
+    assert None not in [s.value for s in scores]
+    assert sum(s.cost.calls for s in scores) == len(asked(found)) > 1 + 1 + 5
+    spent = [len(r.messages[-1]["content"].split()) for r in found.engine.requests]  # type: ignore[attr-defined]
+    assert sum(s.cost.prompt_tokens for s in scores) == pytest.approx(sum(spent))
+
+
+@pytest.mark.parametrize("reads", ["one", "two"])
+def test_an_empty_response_loses_whatever_the_judge_says_and_is_no_failure(reads: str) -> None:
+    rows = [Comparison.of("q", a, b) for a, b in (("", "good"), ("bad", " "), ("", "\n"))]
+    found = BranchingJudge(ScriptedEngine(lambda request, n: "nothing"), COMPACT, judge(reads).options, "test")
+    asked_once = PairwiseJudge(ScriptedEngine(lambda request, n: "[[A]]"))
+    for each in (found, asked_once):
+        said = each.compare_all(rows)
+        assert [(p.verdict, p.failures) for p in said] == [("B", {}), ("A", {}), ("tie", {})]
 
 
 def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> None:

@@ -83,7 +83,8 @@ class AskedOnceRunner:
         if told := errors_told(r for each in replies.values() for r in each):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
         sampling = getattr(evaluation.settings, method.kind).sampling
-        predictions = [prediction_of(method.kind, method.name, i, each, sampling) for i, each in replies.items()]
+        how = method.kind, method.name
+        predictions = [prediction_of(*how, c, replies[c.id], sampling) for c in benchmark.comparisons]
         verdicts = 1 if method.kind == "pointwise" else 2
         return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)
 

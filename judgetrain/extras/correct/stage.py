@@ -21,7 +21,7 @@ from judgetrain.extras.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import tree_tokens
+from judgetrain.judges.trees.schema import cost_of
 from judgetrain.schema import Comparison
 
 BRANCHES = 3
@@ -91,7 +91,7 @@ def _shard(done: Corrected) -> ShardResult:
     dropped: Counter[str] = sum((Counter(t.failures) for t in done.trees), Counter())
     dropped.update(f"correction:{c.failure}" for c in done.corrections if c.failure)
     dropped["unscored"] += sum(c.score is None for c in done.corrections)
-    tokens = [tree_tokens(t) for t in done.trees]
+    tokens = [(int(cost.prompt_tokens), int(cost.generated_tokens)) for cost in map(cost_of, done.trees)]
     tokens += [(c.prompt_tokens, c.generated_tokens) for c in done.completions]
     return ShardResult(
         [asdict(c) for c in done.corrections],

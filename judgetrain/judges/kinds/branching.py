@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, without_text
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, verdict
@@ -19,7 +19,7 @@ from judgetrain.judges.kinds.early_stop import next_wave, stopped, used
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
 from judgetrain.rubrics import weighted
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
@@ -196,7 +196,8 @@ def predict(
         margin=_weighted([*first, *second]),
         margin_ab=_weighted(first),
         margin_ba=_weighted(second),
-        cost=_cost(trees, found, 1 if options.reads == "one" else len(ORDERS)),
+        # A plan that both orders share is paid once, half by each of them.
+        cost=sum(map(cost_of, trees, found), Cost()) * (1.0 if options.reads == "one" else 1 / len(ORDERS)),
         judgments=len(nodes),
         failures=dict(failures),
         spread=_spread(nodes),
@@ -209,8 +210,8 @@ def predict(
     )
     if options.fitted:
         logit = options.fitted.logit(margins_of(*found)) if prediction.consistent is not None else None
-        return replace(prediction, margin=logit, summed=options.fitted.verdict(logit))
-    return prediction
+        prediction = replace(prediction, margin=logit, summed=options.fitted.verdict(logit))
+    return without_text(prediction, tree.comparison)
 
 
 def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:
@@ -272,26 +273,3 @@ def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
         pairs += n * (n - 1) // 2
         differing += (n * n - sum(c * c for c in counts.values())) // 2
     return differing / pairs if pairs else None
-
-
-def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[CriterionNode]], orders: int) -> Cost:
-    """What one of so many orders cost: of each tree the list as far as it is used, and its criteria's branches.
-
-    So a plan that both orders share is paid once, half by each of them.
-    """
-    prompt = generated = calls = 0
-    for tree, grown in zip(trees, criteria, strict=True):
-        guidelines = [g for c in grown for g in c.guidelines]
-        nodes: list[GuidelineNode | JudgmentNode] = [*guidelines, *(j for g in guidelines for j in g.judgments)]
-        prompt += tree.criteria_prompt_tokens + sum(n.prompt_tokens for n in nodes)
-        generated += sum(c.generated_tokens for c in grown) if grown else tree.criteria_generated_tokens
-        generated += sum(n.generated_tokens for n in nodes)
-        given = [c for c in grown if c.given]  # a list that is given is not asked for, nor are guidelines in it
-        calls += len(nodes) - sum(g.seed is None for c in given for g in c.guidelines)
-        calls += 1 if tree.lists or not given else 0
-        # What is asked again is decided by the first branch, and paid for whole, however few branches are read off.
-        for lost in tree.earlier:
-            whole = tree_tokens(lost)
-            prompt, generated = prompt + whole[0], generated + whole[1]
-            calls += 1 + sum(1 + len(guideline.judgments) for _, guideline in lost.guidelines())
-    return Cost(prompt / orders, generated / orders, calls / orders)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of, without_text
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
@@ -51,7 +51,7 @@ class PromptedJudge(Judge):
         """The verdicts on many comparisons, all of them one batch."""
         asked = self.ask(comparisons, seed, [c.number for c in comparisons])
         how = self.dialect, self.name
-        return [prediction_of(*how, c.id, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
+        return [prediction_of(*how, c, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
 
     def ask(
         self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
@@ -186,7 +186,7 @@ def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
 
 
 def prediction_of(
-    dialect: str, method: str, comparison_id: str, replies: Sequence[Reply], sampling: SamplingConfig
+    dialect: str, method: str, comparison: Comparison, replies: Sequence[Reply], sampling: SamplingConfig
 ) -> Prediction:
     """The prediction of a judge that is asked once (``dialect``), from its replies on one comparison, so sampled.
 
@@ -210,8 +210,8 @@ def prediction_of(
         share = 1.0
     tokens = tokens_of(replies)
     prompt, generated = tokens["prompt_tokens"], tokens["generated_tokens"]
-    return Prediction(
-        comparison_id=comparison_id,
+    found = Prediction(
+        comparison_id=comparison.id,
         method=method,
         verdict_ab=first,
         verdict_ba=second,
@@ -225,3 +225,4 @@ def prediction_of(
         asked=sampling.shown,
         plan=None if dialect == "pointwise" else "independent",
     )
+    return without_text(found, comparison)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of, without_text
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, sample_of
@@ -63,20 +63,17 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
     for i, comparison in enumerate(comparisons):
         a, b = oriented[2 * i : 2 * i + 2]
         margin = None if a is None or b is None else a - b
-        texts = [bool(text.strip()) for text in (comparison.response_a, comparison.response_b)]
-        # A response without a text has no score, and loses against one with a text.
-        verdict = verdict_of(margin) if texts[0] == texts[1] else "A" if texts[0] else "B"
+        verdict = verdict_of(margin)
         gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
-        result.append(
-            Prediction(
-                comparison_id=comparison.id,
-                method=name,
-                verdict_ab=verdict,
-                verdict_ba=verdict,
-                margin=margin,
-                cost=cost,
-                judgments=2,
-                failures=dict(gone),
-            )
+        found = Prediction(
+            comparison_id=comparison.id,
+            method=name,
+            verdict_ab=verdict,
+            verdict_ba=verdict,
+            margin=margin,
+            cost=cost,
+            judgments=2,
+            failures=dict(gone),
         )
+        result.append(without_text(found, comparison))
     return result

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Reason, Score
 from judgetrain.judges.kinds.early_stop import used
-from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode, cost_of
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import RESPONSES, Candidates, Comparison
 
@@ -71,12 +71,11 @@ def _score(judge: BranchingJudge, groups: Sequence[Candidates], seed: int) -> li
 
 
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
-    """The criteria that a tree was judged by, each with its first guideline; None where there are none."""
-    found = []
-    for node in used(tree, branches):
-        written = next((g.text for g in node.guidelines if g.failure is None), None)
-        found.append(replace(node.criterion, guideline=node.criterion.guideline or written))
-    return Rubric(tuple(found)) if found else None
+    """The criteria that a tree was judged by, each with its first usable guideline; None where there are none."""
+    # One whose guideline failed is not asked for again: later responses would be judged by another list.
+    written = [(c.criterion, g.text) for c in used(tree, branches) for g in c.guidelines if g.failure is None]
+    found = {c: replace(c, guideline=c.guideline or text) for c, text in reversed(written)}
+    return Rubric(tuple(found.values())[::-1]) if found else None
 
 
 def _pairs(group: Candidates) -> Iterator[Comparison]:
@@ -100,23 +99,25 @@ def _grown(judge: BranchingJudge, pairs: Sequence[Comparison], seed: int) -> lis
 def _scores(judge: BranchingJudge, group: Candidates, trees: Sequence[EvaluationTree]) -> Iterator[Score]:
     from judgetrain.judges.kinds.branching import reasons_of, score_of
 
-    shared = _plan_cost(trees[0]) * (1 / len(group.responses))
+    plan = used(trees[0], judge.options.branches)
+    unplanned = Counter(f"guideline:{r}" for c in plan for g in c.guidelines if (r := g.failure))
+    whole = not any(c.given and all(g.failure for g in c.guidelines) for c in plan)  # else it is another rubric
+    shared = _besides(trees[0]) * (1 / len(group.responses))
     for i in range(len(group.responses)):
-        if i // 2 >= len(trees):  # no criteria came
+        if i // 2 >= len(trees):  # nothing came to judge by
             yield Score(value=None, failures=dict(trees[0].failures), cost=shared)
             continue
         tree, side = trees[i // 2], RESPONSES[i % 2]
         criteria = used(tree, judge.options.branches)
         nodes = [j for c in criteria for j in c.judgments if j.order == side]
-        failures = Counter(j.failure for j in nodes if j.failure)
-        failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
+        failures = unplanned + Counter(j.failure for j in nodes if j.failure)
         failures.update({} if criteria else tree.failures)
-        own = Cost(sum(j.prompt_tokens for j in nodes), sum(j.generated_tokens for j in nodes), len(nodes))
+        again = _besides(tree) * (1 / len(group.responses[i // 2 * 2 :][:2])) if i > 1 else Cost()
         yield Score(
-            value=score_of(criteria, side),
+            value=score_of(criteria, side) if whole else None,
             reasons=tuple(_by_itself(r) for r in reasons_of(criteria) if r.order == side),
             failures=dict(failures),
-            cost=own + shared,
+            cost=_judged(nodes) + shared + again,
         )
 
 
@@ -126,13 +127,10 @@ def _by_itself(reason: Reason) -> Reason:
     return replace(reason, order="A", score_a=own, score_b=None, verdict=None)
 
 
-def _plan_cost(tree: EvaluationTree) -> Cost:
-    """What a tree cost besides its judgments."""
-    prompt, generated = tree_tokens(tree)
-    judged = [j for _, _, j in tree.judgments()]
-    written = sum(g.seed is not None for _, g in tree.guidelines())
-    return Cost(
-        prompt - sum(j.prompt_tokens for j in judged),
-        generated - sum(j.generated_tokens for j in judged),
-        len(tree.lists) + written,
-    )
+def _judged(nodes: Iterable[JudgmentNode]) -> Cost:
+    return sum((Cost(node.prompt_tokens, node.generated_tokens, 1) for node in nodes), Cost())
+
+
+def _besides(tree: EvaluationTree) -> Cost:
+    """What a tree cost besides its judgments: its list, its guidelines, and trees that could not be read before it."""
+    return cost_of(tree) + _judged(judgment for _, _, judgment in tree.judgments()) * -1.0

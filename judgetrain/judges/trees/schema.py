@@ -9,7 +9,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.engines.base import UNANSWERED
-from judgetrain.judges.base import verdict_of
+from judgetrain.judges.base import Cost, verdict_of
 from judgetrain.rubrics import Criterion, criterion_of
 from judgetrain.schema import Comparison, Order, Verdict
 
@@ -207,22 +207,28 @@ def _guideline(row: dict[str, Any]) -> GuidelineNode:
     return GuidelineNode(**row | {"judgments": tuple(JudgmentNode(**each) for each in row["judgments"])})
 
 
-def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
-    """Prompt and generated tokens of a whole tree, and of those that could not be read before it."""
-    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
-    for _, guideline in tree.guidelines():
-        prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
-        generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
-    for lost in tree.earlier:
-        further = tree_tokens(lost)
-        prompt, generated = prompt + further[0], generated + further[1]
-    return prompt, generated
+def cost_of(tree: EvaluationTree, used: Sequence[CriterionNode] = ()) -> Cost:
+    """What a tree cost, and those that could not be read before it, which are paid for whole.
+
+    ``used``: the criteria that count, with the list as far as it goes to the last of them; none: the whole tree.
+    """
+    grown = used or tree.criteria
+    guidelines = [g for c in grown for g in c.guidelines]
+    nodes: list[GuidelineNode | JudgmentNode] = [*guidelines, *(j for g in guidelines for j in g.judgments)]
+    stated = sum(g.seed is None for c in grown if c.given for g in c.guidelines)  # by a rubric: nobody was asked
+    listed = sum(c.generated_tokens for c in used) if used else tree.criteria_generated_tokens
+    own = Cost(
+        tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes),
+        listed + sum(node.generated_tokens for node in nodes),
+        len(tree.lists) + len(nodes) - stated,
+    )
+    return sum(map(cost_of, tree.earlier), own)
 
 
 def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
     """Trees as a finished shard, with their failures counted as dropped by reason."""
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     failures += Counter({"asked_again": sum(len(t.earlier) for t in trees)})  # adding leaves out what is 0
-    prompt, generated = map(sum, zip((0, 0), *map(tree_tokens, trees), strict=True))
-    rows = [t.to_row() for t in trees]
-    return ShardResult(rows, len(rows), failures, prompt_tokens=prompt, generated_tokens=generated)
+    spent, rows = sum(map(cost_of, trees), Cost()), [t.to_row() for t in trees]
+    tokens = int(spent.prompt_tokens), int(spent.generated_tokens)
+    return ShardResult(rows, len(rows), failures, prompt_tokens=tokens[0], generated_tokens=tokens[1])
