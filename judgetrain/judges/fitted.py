@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.data.prompts import Asked
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.kinds.aggregation import margin_of
@@ -25,6 +26,8 @@ from judgetrain.schema import Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 FILE = "fitted.json"
 FOLDS = 10
@@ -56,7 +59,7 @@ class Fitted:
 
     ``tie``: a probability no further than this from a half is a tie. ``n`` labelled comparisons. ``before`` and
     ``after``: expected calibration error and agreement of the plain mean, and of the fitted weights on comparisons that
-    they were not fitted on (ten folds of prompts).
+    had no part in fitting them, nor in choosing ridge and tie (ten folds of prompts).
     """
 
     weights: dict[str, float]
@@ -98,20 +101,21 @@ class Fitted:
 
 
 def fit(
-    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[str], at_least_0: bool = True
+    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked], at_least_0: bool = True
 ) -> Fitted:
     """Weights fitted to labels, with the ridge that does best on held-out prompts.
 
     Args:
         margins: of each comparison, as of :func:`margins_of`.
         labels: the right verdicts; a tie counts as half a win for either.
-        prompts: of each comparison; those of one prompt stand in one fold.
+        prompts: of each comparison (:func:`~judgetrain.data.prompts.clusters`); those of one stand in one fold.
         at_least_0: no criterion counts against the response that meets it better.
 
     Raises:
         DataError: fewer than :data:`FEWEST` comparisons with a margin, or labels that are all ties.
     """
     import numpy as np
+    from scipy.special import expit
 
     known = [i for i, each in enumerate(margins) if each]
     if len(known) < FEWEST or all(labels[i] == "tie" for i in known):
@@ -123,22 +127,27 @@ def fit(
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
     folds = _folds([prompts[i] for i in known])
-    held = {ridge: _held_out(features, targets, folds, ridge, at_least_0) for ridge in STRENGTHS}
-    ridge = min(STRENGTHS, key=lambda each: _loss(held[each], targets))
+    ridge, tie = _chosen(features, targets, folds, at_least_0)
+    # Measured on folds that had no part in choosing the ridge or the width of a tie.
+    held, widths = np.full(len(targets), 0.5), np.zeros(len(targets))
+    for fold in np.unique(folds):
+        here = folds == fold
+        of = features[~here], targets[~here]
+        strength, widths[here] = _chosen(*of, folds[~here], at_least_0)
+        held[here] = expit(features[here] @ _weights(*of, strength, at_least_0))
     weights = _weights(features, targets, ridge, at_least_0)
-    tie = _tie(held[ridge], targets)
-    plain = 1.0 / (1.0 + np.exp(-(HIGHEST - LOWEST) * np.array([fmean(margins[i].values()) for i in known])))
+    plain = expit((HIGHEST - LOWEST) * np.array([fmean(margins[i].values()) for i in known]))
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
         n=len(known),
         ridge=ridge,
         before={"ece": calibration_error(plain, targets), "agreement": _agreement(plain, targets, 0.0)},
-        after={"ece": calibration_error(held[ridge], targets), "agreement": _agreement(held[ridge], targets, tie)},
+        after={"ece": calibration_error(held, targets), "agreement": _agreement(held, targets, widths)},
     )
 
 
-def calibration_error(probabilities: NDArray, targets: NDArray) -> float:  # type: ignore[type-arg]
+def calibration_error(probabilities: Array, targets: Array) -> float:
     """The expected calibration error: by bins of the confidence in the likelier side, how far it is from how often that
     side is right (a tie: half), weighted by the bins' sizes."""
     import numpy as np
@@ -150,41 +159,37 @@ def calibration_error(probabilities: NDArray, targets: NDArray) -> float:  # typ
     return round(float(sum(abs(sure[p].mean() - right[p].mean()) * p.mean() for p in parts if p.any())), 6)
 
 
-def _weights(features: NDArray, targets: NDArray, ridge: float, at_least_0: bool) -> NDArray:  # type: ignore[type-arg]
+def _weights(features: Array, targets: Array, ridge: float, at_least_0: bool) -> Array:
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    def loss(weights: NDArray) -> tuple[float, NDArray]:  # type: ignore[type-arg]
+    def loss(weights: Array) -> tuple[float, Array]:
         logits = features @ weights
         value = np.logaddexp(0, logits).sum() - targets @ logits + ridge / 2 * weights @ weights
         return float(value), features.T @ (expit(logits) - targets) + ridge * weights
 
     bounds = [(0.0 if at_least_0 else None, None)] * features.shape[1]
-    found: NDArray = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x  # type: ignore[type-arg]
+    found: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
     return found
 
 
-def _held_out(
-    features: NDArray,  # type: ignore[type-arg]
-    targets: NDArray,  # type: ignore[type-arg]
-    folds: NDArray,  # type: ignore[type-arg]
-    ridge: float,
-    at_least_0: bool,
-) -> NDArray:  # type: ignore[type-arg]
-    """The probability of each comparison under weights fitted to the other folds."""
+def _chosen(features: Array, targets: Array, folds: Array, at_least_0: bool) -> tuple[float, float]:
+    """The ridge under which weights do best on folds that they were not fitted to, and the width of a tie there."""
     import numpy as np
     from scipy.special import expit
 
-    found = np.full(len(targets), 0.5)
-    for fold in np.unique(folds):
-        here = folds == fold
-        if not here.all():
-            found[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge, at_least_0))
-    return found
+    found = {}
+    for ridge in STRENGTHS:
+        held = found[ridge] = np.full(len(targets), 0.5)
+        for here in (folds == fold for fold in np.unique(folds)):
+            if not here.all():
+                held[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge, at_least_0))
+    ridge = min(STRENGTHS, key=lambda each: _loss(found[each], targets))
+    return ridge, _tie(found[ridge], targets)
 
 
-def _folds(prompts: Sequence[str]) -> NDArray:  # type: ignore[type-arg]
+def _folds(prompts: Sequence[Asked]) -> Array:
     import numpy as np
 
     names = {name: i for i, name in enumerate(sorted(set(prompts)))}
@@ -192,14 +197,14 @@ def _folds(prompts: Sequence[str]) -> NDArray:  # type: ignore[type-arg]
     return np.array([order[names[prompt]] for prompt in prompts])
 
 
-def _loss(probabilities: NDArray, targets: NDArray) -> float:  # type: ignore[type-arg]
+def _loss(probabilities: Array, targets: Array) -> float:
     import numpy as np
 
     p = np.clip(probabilities, 1e-9, 1 - 1e-9)
     return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())
 
 
-def _agreement(probabilities: NDArray, targets: NDArray, tie: float) -> float:  # type: ignore[type-arg]
+def _agreement(probabilities: Array, targets: Array, tie: Array | float) -> float:
     import numpy as np
 
     ahead = probabilities - 0.5
@@ -207,7 +212,7 @@ def _agreement(probabilities: NDArray, targets: NDArray, tie: float) -> float:  
     return round(float((said == targets).mean()), 6)
 
 
-def _tie(probabilities: NDArray, targets: NDArray) -> float:  # type: ignore[type-arg]
+def _tie(probabilities: Array, targets: Array) -> float:
     """How far from a half a tie may be so that most labels are met; 0 where no label is a tie."""
     import numpy as np
 

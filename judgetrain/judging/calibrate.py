@@ -9,6 +9,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data.prompts import clusters
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.judges.factory import Models
@@ -46,7 +47,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
             rows = [
                 {
                     "id": tree.comparison.id,
-                    "prompt": f"{tree.comparison.dialogue.context}\n{tree.comparison.dialogue.query}",
+                    "asked": list(tree.comparison.dialogue.asked),
                     "label": tree.comparison.label,
                     "margins": margins_of(used(tree, branches), *([used(other, branches)] if other else [])),
                 }
@@ -59,7 +60,8 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
 
         out.sharded("margins", labelled, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
     rows = list(read_rows(out.directory, "margins"))
-    found = fit([r["margins"] for r in rows], [r["label"] for r in rows], [r["prompt"] for r in rows])
+    prompts = clusters([tuple(r["asked"]) for r in rows])
+    found = fit([r["margins"] for r in rows], [r["label"] for r in rows], prompts)
     found.save(out.directory)
     out.tell(told(found, settings.method.name))
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FILE}")

@@ -44,14 +44,14 @@ def read_items(
     """The rows that stage judge is given, in their order, each under an id of its own.
 
     A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading. ``say`` is
-    told of labels that are not known.
+    told of labels that are not known, and of columns that are not used.
 
     Raises:
         ConfigError: a missing path, fewer than two systems, or no such baseline.
         DataError: a file that is none, or without a column that is needed; names the file, line and column.
     """
     if config.systems:
-        found = [Item(*pair) for pair in pairs_of(config.systems, config.baseline)]
+        found = [Item(*pair) for pair in pairs_of(config.systems, config.baseline, say)]
     elif config.source.type == "world":
         assert world_config is not None
         found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from judgetrain.data.prompts import IDS, first_of
 from judgetrain.data.rows import DEFAULT_FIELDS
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.messages import said
 from judgetrain.schema import Comparison, Dialogue, Message, messages_of
 
 KEY = "verdicts.systems"
@@ -31,11 +33,10 @@ Pair = tuple[Comparison, str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a system answered to a prompt."""
+    """What a system answered to a prompt, which is its id, or its text where rows have none."""
 
     system: str
     prompt: str
-    """The prompt's id, or its text where rows have none."""
     messages: tuple[Message, ...]
     text: str
     group: str | None = None
@@ -43,23 +44,70 @@ class Answer:
 
 @dataclass
 class _Answers:
-    """What all files hold: the answers by prompt, and by system; both in the order of the files."""
+    """What all files hold: the answers by prompt, and the systems; both in the order of the files."""
 
     by_prompt: dict[str, dict[str, Answer]] = field(default_factory=dict)
     systems: dict[str, None] = field(default_factory=dict)
     unread: list[Pair] = field(default_factory=list)
+    columns: Counter[str] = field(default_factory=Counter)
+    used: set[str] = field(default_factory=lambda: {"messages", "input"})
 
-    def add(self, answer: Answer) -> None:
-        """Take what a row holds.
+    def read(self, path: Path) -> None:
+        """Take the answers of a file; rows that hold none are kept aside with the reason.
 
-        Raises:
-            RowError: the system answered the prompt before.
+        A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
         """
-        self.systems[answer.system] = None
-        found = self.by_prompt.setdefault(answer.prompt, {})
-        if answer.system in found:
-            raise RowError("repeated", f"{answer.system} answers this prompt twice")
-        found[answer.system] = answer
+        file = Path(path.name.removesuffix(".gz")).stem
+
+        def take(row: Any, number: int) -> None:
+            if not isinstance(row, Mapping):
+                raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+            self.columns.update(map(str, row))
+            try:
+                answer = self._answer(row, file)
+            except RowError as error:
+                late = error.reason == "missing_column" and number > 1
+                raise RowError("missing_field", str(error)) if late else error from None
+            self.systems[answer.system] = None
+            known = self.by_prompt.setdefault(answer.prompt, {})
+            if answer.system in known:
+                raise RowError("repeated", f"{answer.system} answers this prompt twice")
+            known[answer.system] = answer
+
+        rejects = Rejects(strict=False, keep=lambda row: self.unread.append(unread("systems", row)))
+        list(read(SourceConfig(name="systems", path=str(path)), KEY, take, rejects))
+
+    def _first(self, row: Mapping[str, Any], columns: Sequence[str]) -> Any:
+        self.used.update(next(([name] for name in columns if row.get(name) is not None), []))
+        return first_of(row, columns)
+
+    def _answer(self, row: Mapping[str, Any], file: str) -> Answer:
+        named, prompt, group = (self._first(row, columns) for columns in (MODELS, IDS, GROUPS))
+        if isinstance(row.get("messages"), list):
+            messages, text = _spoken(row["messages"])
+        else:
+            found = []
+            for name, columns in (("prompts", DEFAULT_FIELDS["query"]), ("answers", RESPONSES)):
+                found.append(self._first(row, columns))
+                if not any(column in row for column in columns):
+                    told = f"looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
+                    raise RowError("missing_column", f"no column of {name}: {told}")
+            query, text = found
+            if not isinstance(query, str) or not isinstance(text, str):
+                raise RowError("wrong_type", "expected a prompt and an answer that are texts")
+            messages = (Message("user", f"{query}\n\n{row['input']}" if row.get("input") else query),)
+        return Answer(
+            system=file if named is None else str(named),
+            prompt=_text(messages) if prompt is None else str(prompt),
+            messages=messages,
+            text=text,
+            group=None if group is None else str(group),
+        )
+
+    def tell_unused(self, say: Callable[[str], object]) -> None:
+        """Say which columns nothing was read from, and in how many rows they stood; if any."""
+        if unused := [f"{name} ({n})" for name, n in sorted(self.columns.items()) if name not in self.used]:
+            say(f"systems: columns that are not used (rows): {', '.join(unused)}")
 
 
 def unread(source: str, row: Mapping[str, Any]) -> Pair:
@@ -77,10 +125,11 @@ def unread(source: str, row: Mapping[str, Any]) -> Pair:
     return Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
 
 
-def pairs_of(paths: Sequence[str], baseline: str | None) -> list[Pair]:
+def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[Pair]:
     """Every pair of systems on every prompt (or the baseline, as A, and each other), prompts in order of appearance.
 
-    Where one of two systems has no answer, or was asked something else, the pair has the reason.
+    Where one of two systems has no answer, or was asked something else, the pair has the reason. ``say`` is told of
+    columns that are not used.
 
     Raises:
         ConfigError: a missing file, fewer than two systems, or no such baseline.
@@ -89,7 +138,8 @@ def pairs_of(paths: Sequence[str], baseline: str | None) -> list[Pair]:
     answers = _Answers()
     files = [path for name in paths for path in files_of(name, KEY)]
     for path in files:
-        _read(path, answers)
+        answers.read(path)
+    answers.tell_unused(say)
     names = list(answers.systems)
     if len(names) < 2:
         raise ConfigError(f"{KEY}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(files)}")
@@ -118,65 +168,21 @@ def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, 
     return Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure
 
 
-def _read(path: Path, answers: _Answers) -> None:
-    """The answers of a file; rows that hold none are kept aside with the reason.
-
-    A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
-    """
-
-    source = SourceConfig(name="systems", path=str(path))
-    file = Path(path.name.removesuffix(".gz")).stem
-
-    def take(row: Any, number: int) -> None:
-        if not isinstance(row, Mapping):
-            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
-        try:
-            answers.add(_answer(row, file))
-        except RowError as error:
-            if error.reason == "missing_column" and number > 1:
-                raise RowError("missing_field", str(error)) from error
-            raise
-
-    rejects = Rejects(strict=False, keep=lambda row: answers.unread.append(unread("systems", row)))
-    for _ in read(source, KEY, take, rejects):
-        pass
-
-
-def _answer(row: Mapping[str, Any], file: str) -> Answer:
-    """What a row holds."""
-    named, prompt, group = first_of(row, MODELS), first_of(row, IDS), first_of(row, GROUPS)
-    if isinstance(row.get("messages"), list):
-        messages, text = _spoken(row["messages"])
-    else:
-        query, said = (first_of(row, columns) for columns in (DEFAULT_FIELDS["query"], RESPONSES))
-        for name, value, columns in (("prompts", query, DEFAULT_FIELDS["query"]), ("answers", said, RESPONSES)):
-            if value is None and not any(column in row for column in columns):
-                found = ", ".join(map(str, row))
-                raise RowError("missing_column", f"no column of {name}: looked for {', '.join(columns)}, found {found}")
-        if not isinstance(query, str) or not isinstance(said, str):
-            raise RowError("wrong_type", "expected a prompt and an answer that are texts")
-        if row.get("input"):
-            query = f"{query}\n\n{row['input']}"
-        messages, text = (Message("user", query),), said
-    group = None if group is None else str(group)
-    system, prompt = file if named is None else str(named), _text(messages) if prompt is None else str(prompt)
-    return Answer(system=system, prompt=prompt, messages=messages, text=text, group=group)
-
-
 def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
     """The prompt and the answer of a conversation that ends with it; a content may be an object with ``answer``."""
-    said = [dict(m) if isinstance(m, Mapping) else {} for m in given]
-    for message in said:
-        if isinstance(content := message.get("content"), Mapping):
-            message["content"] = content.get("answer")
-    if len(said) < 2 or said[-1].get("role") != "assistant" or not isinstance(said[-1].get("content"), str):
-        raise RowError("no_answer", "expected messages that end with the system's answer")
+    turns = [dict(m) if isinstance(m, Mapping) else m for m in given]
+    for turn in turns:
+        if isinstance(turn, dict) and isinstance(content := turn.get("content"), Mapping):
+            turn["content"] = content.get("answer")
     try:
-        return messages_of(said[:-1]), said[-1]["content"]
+        *asked, (role, text) = said(turns)
+        if not asked or role != "assistant":
+            raise RowError("no_answer", "expected messages that end with the system's answer")
+        return messages_of([Message(*each) for each in asked]), text
     except DataError as error:
         raise RowError("wrong_message", str(error)) from error
 
 
 def _text(messages: Sequence[Message]) -> str:
     """A prompt as what answers to it are matched by."""
-    return repr([asdict(m) for m in messages])
+    return repr(messages)

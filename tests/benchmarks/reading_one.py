@@ -93,7 +93,7 @@ def fitted(
 ) -> dict[str, float]:
     """Agreement and calibration error of weights that were fitted to other comparisons."""
     labels: list[Verdict] = [c.label or "tie" for c in more]
-    weights = fit([margins_of(used(tree, k)) for tree in known], labels, [c.dialogue.query for c in more])
+    weights = fit([margins_of(used(tree, k)) for tree in known], labels, [c.dialogue.asked for c in more])
     logits = [weights.logit(margins_of(used(tree, k))) for tree in trees]
     right = [weights.verdict(x) == c.label for x, c in zip(logits, rows, strict=True)]
     chances = 1 / (1 + np.exp(-np.array([x or 0.0 for x in logits])))

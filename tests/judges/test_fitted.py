@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges import BranchingJudge
+from judgetrain.judges import BranchingJudge, fitted
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.fitted import Fitted, calibration_error, fit
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -33,7 +33,7 @@ def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, float]], list[Verdict]]
 
 def test_unbounded_weights_are_those_of_scikit_learn() -> None:
     margins, labels = drawn(400)
-    found = fit(margins, labels, [str(i) for i in range(400)], at_least_0=False)
+    found = fit(margins, labels, [(str(i),) for i in range(400)], at_least_0=False)
     x = np.array([[m[name] for name in TRUTH] for m in margins])
     other = LogisticRegression(C=1 / found.ridge, fit_intercept=False, tol=1e-8).fit(x, [v == "A" for v in labels])
     assert [found.weights[name] for name in TRUTH] == pytest.approx(other.coef_[0], abs=2e-3)
@@ -43,7 +43,7 @@ def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_m
     errors, gains = [], []
     for seed in range(5):
         margins, labels = drawn(100, seed)
-        found = fit(margins, labels, [str(i) for i in range(100)])
+        found = fit(margins, labels, [(str(i),) for i in range(100)])
         assert all(weight >= 0 for weight in found.weights.values()) and found.weights["#1"] > found.weights["#3"]
         fresh, right = drawn(2000, 100 + seed)
         logits = [found.logit(m) or 0.0 for m in fresh]
@@ -64,12 +64,25 @@ def test_calibration_error_by_hand() -> None:
 def test_ties_have_a_width_and_exchanging_the_responses_exchanges_the_verdict() -> None:
     margins = [{"#1": m} for m in np.linspace(-1, 1, 101)]
     labels: list[Verdict] = ["tie" if abs(m["#1"]) < 0.3 else "A" if m["#1"] > 0 else "B" for m in margins]
-    found = fit(margins, labels, [str(i) for i in range(101)])
+    found = fit(margins, labels, [(str(i),) for i in range(101)])
     assert found.tie > 0 and found.after["agreement"] > 0.9 > found.before["agreement"]
     for m in (0.05, 0.6, 1.0):
         one, other = (found.verdict(found.logit({"#1": sign * m})) for sign in (1, -1))
         assert (one, other) in (("tie", "tie"), ("A", "B"))
     assert found.verdict(found.logit({})) is None
+
+
+def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance is a third. Were a tie's width chosen on what it is measured on, it would be right in 40% of these."""
+    monkeypatch.setattr(fitted, "FOLDS", 3)
+    monkeypatch.setattr(fitted, "STRENGTHS", (1.0,))
+    found = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        margins = [{"#1": m} for m in rng.uniform(-1, 1, 30).round(2).tolist()]
+        labels: list[Verdict] = rng.choice(["A", "B", "tie"], 30).tolist()
+        found.append(fit(margins, labels, [(str(i),) for i in range(30)]).after["agreement"])
+    assert abs(np.mean(found) - 1 / 3) < 0.026, "three standard errors"
 
 
 def test_a_criterion_that_was_not_fitted_counts_as_the_mean_one() -> None:
@@ -80,7 +93,7 @@ def test_a_criterion_that_was_not_fitted_counts_as_the_mean_one() -> None:
 @pytest.mark.parametrize("n", [3, 19])
 def test_too_few_labels_are_refused(n: int) -> None:
     with pytest.raises(DataError, match=f"at least 20 labelled comparisons.*found {n}"):
-        fit(*drawn(n), [str(i) for i in range(n)])
+        fit(*drawn(n), [(str(i),) for i in range(n)])
 
 
 def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:

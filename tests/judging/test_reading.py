@@ -268,6 +268,9 @@ def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: P
     assert pairs == 2 * [("o3-mini", "large"), ("o3-mini", "small")]
     assert found[0].comparison.dialogue.id == "systems:a1"
     assert (found[0].comparison.dialogue.query, found[0].comparison.response_a) == ("Write a parser.", "a middle one")
+    told: list[str] = []
+    read_items(VerdictsConfig(systems=[str(answers / "*.jsonl")]), None, 1, told.append)
+    assert told == ["systems: columns that are not used (rows): ans_id (6), metadata (6), tstamp (6)"]
 
 
 def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
