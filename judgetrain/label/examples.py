@@ -95,8 +95,7 @@ class Pair:
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Pair:
         """The pair of its own fields, as JSON has them."""
-        nodes = {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")}
-        return cls(**{**parts, **nodes})
+        return cls(**parts | {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")})
 
     def to_row(self) -> dict[str, Any]:
         """A row in TRL's conversational preference format."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
@@ -40,19 +40,14 @@ ATTEMPTS = 2
 """Times an unreadable reply is asked for; greedy ones only once (:class:`Asker`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conflict:
-    """Two critiques by one criterion and guideline, in one order, with different verdicts.
-
-    ``slots`` show them as X and Y.
-    """
+class Conflict(NamedTuple):
+    """Two critiques by one criterion and guideline, in one order, with different verdicts: X and Y in the slots."""
 
     nodes: tuple[str, str]
     slots: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """What the external judge is asked about one tree, and what the branches say."""
 
     comparison: Comparison
@@ -117,8 +112,8 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
             continue
         conflicts = list(conflicting(tree)) if dialect == "preference" else []
         rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
-        chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
-        if dialect == "pairwise" or chosen:
+        if dialect == "pairwise" or conflicts:
+            chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
             yield Case(tree.comparison, tuple(chosen), ensemble.verdict)
 
 
@@ -155,14 +150,11 @@ def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> lis
 
 
 def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
-    rows: list[dict[str, Any]] = [
-        {
-            "comparison_id": case.comparison.id,
-            "pairs": [list(c.nodes) for c in case.conflicts],
-            "replies": [[r.to_row() for r in question] for question in questions],
-        }
-        for case, questions in zip(cases, asked, strict=True)
-    ]
+    rows: list[dict[str, Any]] = []
+    for case, questions in zip(cases, asked, strict=True):
+        said = [[r.to_row() for r in question] for question in questions]
+        pairs = [list(c.nodes) for c in case.conflicts]
+        rows.append({"comparison_id": case.comparison.id, "pairs": pairs, "replies": said})
     replies = [r for questions in asked for question in questions for r in question]
     failures = {f"external:{reason}": n for reason, n in failures_of(replies).items()}
     return ShardResult(rows, 0, failures, **tokens_of(replies), counts_out=0)
@@ -227,30 +219,25 @@ def disagreement(said: Sequence[External]) -> dict[str, Any]:
     (the paper, section 4.4: 20%).
     """
     labels = [(o.label, o.ensemble) for o in said if o.label]
-    asked = [order for o in said for order in o.orders]
     return {
         "comparisons": len(said),
         "labels": dict(sorted(Counter(label.reason or f"label_{label.verdict}" for label, _ in labels).items())),
         "failures": dict(sorted(sum((Counter(o.failures) for o in said), Counter[str]()).items())),
-        "orders": _rate([(first, second) for first, second in asked if first is not None and second is not None]),
-        "ensemble": _rate([(label.verdict, other) for label, other in labels if label.verdict and other]),
+        "orders": _rate(order for o in said for order in o.orders),
+        "ensemble": _rate((label.verdict, other) for label, other in labels),
     }
 
 
-def _rate(compared: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    different = sum(first != second for first, second in compared)
-    return {
-        "compared": len(compared),
-        "disagree": different,
-        "rate": round(different / len(compared), 6) if compared else None,
-    }
+def _rate(answers: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    compared = [first != second for first, second in answers if first is not None and second is not None]
+    rate = round(sum(compared) / len(compared), 6) if compared else None
+    return {"compared": len(compared), "disagree": sum(compared), "rate": rate}
 
 
 def summary(table: dict[str, Any]) -> str:
     """The table in one line."""
     labelled = sum(n for reason, n in table["labels"].items() if reason.startswith("label_"))
     parts = [f"{labelled} of {table['comparisons']} comparisons labelled"] if table["labels"] else []
-    for name, what in (("orders", "with itself"), ("ensemble", "with the branches")):
-        if table[name]["compared"]:
-            parts.append(f"{table[name]['rate']:.1%} of {table[name]['compared']} disagree {what}")
+    for what, found in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
+        parts += [f"{found['rate']:.1%} of {found['compared']} disagree {what}"] if found["compared"] else []
     return ", ".join(parts)

@@ -16,30 +16,25 @@ Vote = tuple[Verdict | None, float, dict[str, int]]
 """The verdict, the winner's share of the votes that count, and how many branches say what."""
 
 
-def counted(verdicts: Iterable[Verdict | None]) -> dict[str, int]:
-    """How many say A, B and tie, and how many could not be read."""
-    votes = Counter(verdicts)
-    return {"A": votes["A"], "B": votes["B"], "tie": votes["tie"], "unreadable": votes[None]}
-
-
 def vote(verdicts: Iterable[Verdict | None]) -> Vote:
     """Majority of the deciding votes.
 
     A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
     could be read.
     """
-    counts = counted(verdicts)
-    if not any(counts[verdict] for verdict in VERDICTS):
+    winner, _, counts = plurality(verdicts)
+    if winner is None:
         return None, 0.0, counts
     if counts["A"] == counts["B"]:
         return "tie", 0.5, counts
-    winner: Verdict = "A" if counts["A"] > counts["B"] else "B"
+    winner = "A" if counts["A"] > counts["B"] else "B"
     return winner, counts[winner] / (counts["A"] + counts["B"]), counts
 
 
 def plurality(verdicts: Iterable[Verdict | None]) -> Vote:
     """What most readable votes say, where a tie is a vote like the others; where two verdicts lead, a tie."""
-    counts = counted(verdicts)
+    votes = Counter(verdicts)
+    counts = {"A": votes["A"], "B": votes["B"], "tie": votes["tie"], "unreadable": votes[None]}
     readable = sum(counts[verdict] for verdict in VERDICTS)
     if not readable:
         return None, 0.0, counts
@@ -124,9 +119,7 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     """The label of a tree by ``label.rule``, or an abstention: ``too_few_readable`` branches."""
-    judgments = [j for _, _, j in tree.judgments()]
-    readable = sum(j.verdict is not None for j in judgments) / len(judgments) if judgments else 0.0
-    verdict, share, votes = (plurality if config.rule == "paper" else vote)(j.verdict for j in judgments)
-    if readable < MIN_READABLE or verdict is None:
-        return Label(verdict=None, share=share, votes=votes, readable=readable, reason="too_few_readable")
-    return Label(verdict=verdict, share=share, votes=votes, readable=readable)
+    verdict, share, votes = (plurality if config.rule == "paper" else vote)(j.verdict for _, _, j in tree.judgments())
+    readable = 1 - votes["unreadable"] / max(1, sum(votes.values()))
+    reason = "too_few_readable" if readable < MIN_READABLE or verdict is None else None
+    return Label(verdict=None if reason else verdict, share=share, votes=votes, readable=readable, reason=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
@@ -132,8 +133,7 @@ def _check_evaluations(settings: TeacherSettings) -> None:
     if settings.teacher.evaluations:
         from judgetrain.label.evaluations import read_evaluations
 
-        for _ in read_evaluations(settings.teacher.evaluations):
-            pass
+        deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
 
 
 def _check_tree(settings: TreeSettings) -> None:

@@ -62,12 +62,13 @@ class TrainingData:
         self._failures.update(tree.failures)
         ensemble = ensemble_label(tree, self.config)
         label = given or self.rewards.break_tie(tree, ensemble)
-        known = {
+        known: dict[str, Any] = {
             "ensemble_verdict": ensemble.verdict,
             "truth": tree.comparison.label,
             "made": tree.comparison.made or "",
-            **({"rating": rating.score} if tree.comparison.alone and (rating := tree.comparison.rating_a) else {}),
         }
+        if tree.comparison.alone and (rating := tree.comparison.rating_a):  # no verdict on two responses
+            known |= {"verdict": None, "truth": None, "rating": rating.score}
         self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **known})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():

@@ -114,7 +114,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    count = distributed.local_processes(config.train)
+    count = distributed.processes(config.train)
     # Threads of all workers together fill the machine once.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:

@@ -27,8 +27,8 @@ def training_arguments(
     from trl import DPOConfig, SFTConfig
 
     batch, steps_of_each = shared_out(config, current().size)
-    steps = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps_of_each}
-    steps["per_device_eval_batch_size"] = batch
+    batches = dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), batch)
+    steps = batches | {"gradient_accumulation_steps": steps_of_each}
     if isinstance(config, DpoConfig):
         return arguments_of(DPOConfig, config, key, directory, seed, evaluate, steps | _dpo(config))
     return arguments_of(SFTConfig, config, key, directory, seed, evaluate, steps | {"completion_only_loss": True})
@@ -135,9 +135,8 @@ def _dpo(config: DpoConfig) -> dict[str, Any]:
     """Where the best checkpoint is kept there is one at every evaluation."""
     from judgetrain.train.trainers import BEST
 
-    weights = {config.trainer.get("loss_type", "sigmoid"): 1.0} | (
-        {"sft": config.sft_weight} if config.sft_weight else {}
-    )
+    supervised = {"sft": config.sft_weight} if config.sft_weight else {}
+    weights = {config.trainer.get("loss_type", "sigmoid"): 1.0, **supervised}
     losses = {"loss_type": [*weights], "loss_weights": [*weights.values()], "precompute_ref_log_probs": True}
     return losses | (kept_best(BEST, config.eval_steps) if config.keep_best else {})
 

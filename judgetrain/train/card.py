@@ -88,12 +88,10 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
     """``license`` (and its name and link) as the base model's own card has them; empty where there is none to read."""
     from huggingface_hub import ModelCard
 
+    place = Path(base.path).expanduser() / CARD
     if base.path == "world":
         return {"license": "apache-2.0"}
-    if base.path.startswith(PACKAGE):
-        return {}
-    place = Path(base.path).expanduser() / CARD
-    if looks_local(base.path) and not place.is_file():
+    if base.path.startswith(PACKAGE) or (looks_local(base.path) and not place.is_file()):
         return {}
     try:
         data = ModelCard.load(place if place.is_file() else base.path, ignore_metadata_errors=True).data.to_dict()
@@ -151,10 +149,9 @@ def add_results(
     try:
         card = ModelCard.load(directory / CARD)
     except (ValueError, YAMLError) as error:
-        why = " ".join(str(error).split())[:200]
+        why = f"{directory / CARD} is no model card ({' '.join(str(error).split())[:200]})"
         raise DataError(
-            f"{directory / CARD} is no model card ({why}): what was made is finished, and not written into it; mend "
-            "or remove the file"
+            f"{why}: what was made is finished, and not written into it; mend or remove the file"
         ) from error
     card.data.eval_results = [
         EvalResult(
@@ -169,11 +166,9 @@ def add_results(
         for row in own
     ] or None
     floors = [row for name in FLOORS for row in own_rows(rows, name)]
-    parts = [*(_agreement(own, floors, evaluation) if own else [NOT_YET])]
-    parts += [f"### {title}\n\n{text}" for title, text in sections.items()]
-    if made:
-        parts.append("### Trained on\n\n" + "\n".join(f"- `{stage}`: {text}" for stage, text in made))
-    measured = "\n\n".join(parts)
+    trained = {"Trained on": "\n".join(f"- `{stage}`: {text}" for stage, text in made)} if made else {}
+    told = (f"### {title}\n\n{text}" for title, text in ({**sections} | trained).items())
+    measured = "\n\n".join([*(_agreement(own, floors, evaluation) if own else [NOT_YET]), *told])
     text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
@@ -182,19 +177,9 @@ def _agreement(own: Sequence[Row], floors: Sequence[Row], evaluation: str) -> It
     """What every evaluation measures, in paragraphs."""
     asked = f"; asked {own[0]['asked']}, {own[0]['plan']} plan" if own[0].get("asked") else ""
     yield f"By {evaluation}{asked}; {_DEFINED}"
-    yield table(
-        "benchmark | branches | n | agreement | consistency",
-        (
-            (
-                f"{r['benchmark']} ({r['split']})",
-                r["branches"],
-                r["n"],
-                share(r["agreement"], r.get("agreement_ci")),
-                share(r.get("consistency"), r.get("consistency_ci")),
-            )
-            for r in own
-        ),
-    )
+    figures = ([share(r.get(name), r.get(f"{name}_ci")) for name in ("agreement", "consistency")] for r in own)
+    rows = ([f"{r['benchmark']} ({r['split']})", r["branches"], r["n"], *f] for r, f in zip(own, figures, strict=True))
+    yield table("benchmark | branches | n | agreement | consistency", rows)
     if floors:
         named = ", ".join(f"`{r['method']}` {share(r['agreement'])}" for r in floors)
         yield f"The same comparisons by baselines, which read nothing: {named}."

@@ -12,19 +12,16 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+import torch
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.console import EVERY, duration
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.train.distributed import current, own_part
-
-if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
@@ -46,8 +43,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
 
     def __init__(self, out: StageRun) -> None:
-        self._out, self._announced, self._first = out, 0, 0
-        self._started = self._told = time.monotonic()
+        self._out, self._announced = out, 0
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write one row of numbers."""
@@ -68,14 +64,12 @@ class Progress(TrainerCallback):  # type: ignore[misc]
     def _announce(self, state: TrainerState, loss: float) -> None:
         """A line at every fifth of the steps, and at least every :data:`EVERY` seconds."""
         step, steps, now = state.global_step, state.max_steps, time.monotonic()
-        tenth = 10 * step // max(1, steps)
-        if tenth <= self._announced and now - self._told < EVERY:
-            return
-        if tenth > self._announced:
-            self._announced = max(tenth, self._announced + 2)
-        self._told, left = now, (now - self._started) / max(1, step - self._first) * (steps - step)
-        ahead = f", about {duration(left)} left" if step < steps else ""
-        self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
+        fifth = 5 * step // max(1, steps)
+        if fifth > self._announced or now - self._told >= EVERY:
+            left = (now - self._started) / max(1, step - self._first) * (steps - step)
+            ahead = f", about {duration(left)} left" if step < steps else ""
+            self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
+            self._announced, self._told = fifth, now
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
@@ -92,10 +86,9 @@ class FiniteFigures(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Look at the figures; the step's checkpoint is not written yet."""
-        numbers = _numbers(event)
-        for key, name in FIGURES.items():
-            if not math.isfinite(value := numbers.get(key, 0.0)):
-                raise no_number(f"{name} is {value}", args, state.global_step)
+        for key, value in _numbers(event).items():
+            if key in FIGURES and not math.isfinite(value):
+                raise no_number(f"{FIGURES[key]} is {value}", args, state.global_step)
 
 
 class AtReference(TrainerCallback):  # type: ignore[misc]
@@ -129,8 +122,6 @@ class AtReference(TrainerCallback):  # type: ignore[misc]
 
 def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
     """Nats a token by which the same weights may differ between two computations: more where any is in bfloat16."""
-    import torch
-
     return 1e-3 if args.use_cpu and not args.bf16 and model.dtype is torch.float32 else 2e-2
 
 
@@ -210,14 +201,13 @@ class KeptBest(TrainerCallback):  # type: ignore[misc]
         kept, steps = state.best_global_step or 0, state.global_step
         if not state.is_world_process_zero or kept not in found:
             return
-        facts = {"step": kept, "of": steps, "agreement": found[kept]} | ({"start": found[0]} if 0 in found else {})
+        facts, start = {"step": kept, "of": steps, "agreement": found[kept]}, ""
+        if 0 in found:
+            facts, start = facts | {"start": found[0]}, f" (start {found[0]:.3f})"
         self._out.note("kept", facts)
-        start_kept = f"the judge it started from, since none of {steps} steps is better"
-        what = f"step {kept} of {steps}" if kept else start_kept
-        start = f" (start {found[0]:.3f})" if 0 in found else ""
-        self._out.log(
-            f"{self._out.stage}: kept {what}: held-out agreement {found[kept]:.3f}{start} on {self._held_out}"
-        )
+        first = f"the judge it started from, since none of {steps} steps is better"
+        what = f"{f'step {kept} of {steps}' if kept else first}: held-out agreement {found[kept]:.3f}{start}"
+        self._out.log(f"{self._out.stage}: kept {what} on {self._held_out}")
 
 
 def complete(directory: Path) -> list[tuple[int, Path]]:
@@ -247,9 +237,8 @@ def last_complete(directory: Path) -> str | None:
         shutil.rmtree(path, ignore_errors=True)
     if not marked:
         return None
-    newest, layout = [*marked][-1], current().layout
-    written = marked[newest]["layout"]
-    if written != layout:
+    newest, mark = [*marked.items()][-1]
+    if (written := mark["layout"]) != (layout := current().layout):
         raise TrainingError(
             f"{newest} was written under {written}, and this run is under {layout}: go on with the train.distributed "
             "and train.processes that it was begun with, or remove it to begin again"
@@ -262,15 +251,8 @@ def finite(model: PreTrainedModel) -> bool:
 
     One pass that reads each weight once and makes no copy; NaN goes through minimum and maximum.
     """
-    return current().all(all(_finite(own_part(p)) for p in model.parameters() if p.requires_grad))
-
-
-def _finite(weights: torch.Tensor) -> bool:
-    import torch
-
-    if not weights.numel():
-        return True
-    return bool(torch.isfinite(torch.stack(torch.aminmax(weights.detach()))).all())
+    parts = (own_part(p).detach() for p in model.parameters() if p.requires_grad)
+    return current().all(all(torch.stack(torch.aminmax(part)).isfinite().all() for part in parts if part.numel()))
 
 
 def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:

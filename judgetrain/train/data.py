@@ -52,7 +52,7 @@ class Examples:
     """How many rows were left out: ``too_long``, and ``all_masked``, of whose completions the chat template renders
     nothing, so that they would carry no loss."""
     judgments: list[str] = field(default_factory=list)
-    """By row: of a judgment, by which guideline it is, the same in both orders; empty of any other row."""
+    """By row: the node of a supervised judgment; empty of any other row."""
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
 
@@ -106,19 +106,17 @@ def fitting(
                     for side in clean.keys() & set(_SIDES):
                         renderer.check(clean[side][-1]["content"], tokens[side])
                 lengths.append(tokens_read)
-                judgments.append(_judgment(row))
+                judgments.append(row["nodes"][0] if row.get("level") == "judgment" and "completion" in row else "")
                 yield columns
 
     data = table(kept(), place)
-    if left["all_masked"] == len(rows):
-        raise TrainingError(
-            f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
-            "label is masked: give the model a chat_template.jinja that does"
-        )
     if not lengths:
         raise TrainingError(
             f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length, "
             "at most to the model's own context, or leave out long dialogues with dialogues.max_query_chars"
+            if left["too_long"]
+            else f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
+            "label is masked: give the model a chat_template.jinja that does"
         )
     dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
     return Examples(data=data, lengths=lengths, dropped=dropped, judgments=judgments, remarks=remarks)
@@ -137,19 +135,17 @@ def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:
     from datasets.arrow_writer import ArrowWriter
 
     waiting = iter(rows)
-    first = next(waiting, None)
-    kinds = _SUPERVISED if first is None or "input_ids" in first else _PREFERENCE
+    first: Row = next(waiting, {"input_ids": []})
+    kinds = _SUPERVISED if "input_ids" in first else _PREFERENCE
     features = {name: List(Value(kind)) for name, kind in kinds.items()}
-    if first and PAIR in first:
+    if PAIR in first:
         features[PAIR] = Value("string")
-    sink = None if place else pa.BufferOutputStream()
-    writer = ArrowWriter(
-        features=Features(features), path=str(place) if place else None, stream=sink, writer_batch_size=WAITING
-    )
-    for row in waiting if first is None else itertools.chain([first], waiting):
+    to: dict[str, Any] = {"path": str(place)} if place else {"stream": pa.BufferOutputStream()}
+    writer = ArrowWriter(features=Features(features), writer_batch_size=WAITING, **to)
+    for row in itertools.chain([first] if len(first) > 1 else [], waiting):
         writer.write(row)
     writer.finalize(close_stream=place is not None)
-    return Dataset.from_file(str(place)) if sink is None else Dataset.from_buffer(sink.getvalue())
+    return Dataset.from_file(to["path"]) if place else Dataset.from_buffer(to["stream"].getvalue())
 
 
 def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
@@ -164,12 +160,6 @@ def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
     return tokens
 
 
-def _judgment(row: Row) -> str:
-    """The node of a supervised judgment; empty for other rows."""
-    supervised = row.get("level") == "judgment" and "completion" in row
-    return str(row["nodes"][0]) if supervised else ""
-
-
 def length(row: Mapping[str, Any]) -> int:
     """Tokens of the prompt with the longest completion; of a row of a table, or of its parts."""
     return len(row.get("input_ids") or row["prompt_ids"]) + max(len(row.get(f"{side}_ids", ())) for side in _SIDES[1:])
@@ -177,19 +167,16 @@ def length(row: Mapping[str, Any]) -> int:
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
     """A data set of the examples in the given order, tokenised as TRL's trainers take it."""
-    names = [name for name in examples.data.column_names if name != PAIR]
-    return examples.data.select_columns(names).select(indices)
+    return examples.data.select_columns([c for c in examples.data.column_names if c != PAIR]).select(indices)
 
 
 def _columns(tokens: Tokens) -> Row:
     """The columns that TRL's SFT or DPO trainer makes of a conversation, and a pair's digest."""
-    prompt = list(tokens["prompt"])
-    if "completion" in tokens:
-        completion = list(tokens["completion"])
-        mask = [0] * len(prompt) + [1] * len(completion)
-        return {"input_ids": prompt + completion, "completion_mask": mask}
-    ids = {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}}
-    return {**ids, PAIR: digest(ids)}
+    ids = {f"{side}_ids": list(found) for side, found in tokens.items()}
+    if "completion" not in tokens:
+        return {**ids, PAIR: digest(ids)}
+    prompt, completion = ids["prompt_ids"], ids["completion_ids"]
+    return {"input_ids": prompt + completion, "completion_mask": [0] * len(prompt) + [1] * len(completion)}
 
 
 class Slices(Sequence[Row]):
@@ -226,7 +213,6 @@ def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
             raise TrainingError(f"{reference} lacks a pair of the {split} split: remove that directory and run again")
         for column, sums in values.items():
             sums.append(logps[column])
-    data = examples.data
     for column, sums in values.items():
-        data = data.add_column(column, sums)
-    return replace(examples, data=data)
+        examples = replace(examples, data=examples.data.add_column(column, sums))
+    return examples

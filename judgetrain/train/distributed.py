@@ -32,6 +32,7 @@ PATIENCE = timedelta(days=7)
 """How long helpers wait for the leader, which meanwhile may sample trees for days."""
 STEP_TIMEOUT = timedelta(hours=1)
 """How long a process waits for another inside a training step."""
+ALONE = "set train.distributed=ddp, zero2 or zero3"
 WHOLE = "none or ddp"
 """The layout of checkpoints that hold the whole model and optimizer: any number of processes can read them."""
 
@@ -100,18 +101,13 @@ def started_by_launcher() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def local_processes(settings: TrainStages) -> int:
-    """Processes to start on this machine: ``train.processes``, or one for each GPU."""
-    if settings.processes is not None:
-        return settings.processes
+def processes(settings: TrainStages) -> int:
+    """How many processes train: those that a launcher started, else ``train.processes`` here, or one for each GPU."""
+    if started_by_launcher():
+        return int(os.environ["WORLD_SIZE"])
     import torch
 
-    return max(1, torch.cuda.device_count())
-
-
-def processes(settings: TrainStages) -> int:
-    """How many processes train: those that a launcher started, else those that will be started here."""
-    return int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
+    return settings.processes or max(1, torch.cuda.device_count())
 
 
 def deepspeed_json(settings: TrainStages) -> str | None:
@@ -129,10 +125,7 @@ def check_distributed(settings: TrainStages) -> int:
     mode = settings.distributed
     if mode == "none":
         if settings.processes not in (None, 1):
-            raise ConfigError(
-                f"train.processes={settings.processes} and train.distributed=none: set train.distributed=ddp, zero2 or "
-                "zero3"
-            )
+            raise ConfigError(f"train.processes={settings.processes} and train.distributed=none: {ALONE}")
         return 1
     if mode.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
@@ -153,7 +146,7 @@ def join(settings: TrainStages) -> ProcessGroup:
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\..*")
     size = int(os.environ["WORLD_SIZE"])
     if settings.distributed == "none":
-        raise ConfigError(f"WORLD_SIZE={size} and train.distributed=none: set train.distributed=ddp, zero2 or zero3")
+        raise ConfigError(f"WORLD_SIZE={size} and train.distributed=none: {ALONE}")
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     else:

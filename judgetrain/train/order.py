@@ -49,10 +49,8 @@ def order(lengths: Sequence[int], batch: int, epochs: float, seed: int, judgment
         span = batch * BUCKET
         batches: list[list[int]] = []
         for start in range(0, len(indices), span):
-            block = sorted(
-                indices[start : start + span],
-                key=lambda i: (i not in paired, max(lengths[j] for j in paired.get(i, (i,)))),
-            )
+            longest = {i: max(lengths[j] for j in paired.get(i, (i,))) for i in indices[start : start + span]}
+            block = sorted(longest, key=lambda i: (i not in paired, longest[i]))
             batches += [block[i : i + batch] for i in range(0, len(block), batch)]
         # The one short batch stays last: a short batch in the middle would shift all later ones.
         full = [b for b in batches if len(b) == batch]
@@ -102,14 +100,10 @@ class Opening:
         """A sentence for the log: how much there is, and what is learned."""
         common = sorted(self.learned.items(), key=lambda found: (-found[1], found[0]))[:SHOWN]
         named = ", ".join(f"{tokenizer.decode([token])!r} ({number})" for token, number in common)
-        more = ", ..." if len(self.learned) > SHOWN else ""
-        doubt = ""
+        told = f"the verdicts of {self.judgments} judgments, {self.steps} steps, where both orders part: {named}"
         if sum(number for _, number in common[:2]) < FEW * self.judgments:
-            doubt = "; these are hardly verdicts: verdict_token_warmup is for a teacher that says first who is better"
-        return (
-            f"before all else the verdicts of {self.judgments} judgments, {self.steps} steps, where both orders part: "
-            f"{named}{more}{doubt}"
-        )
+            told += "; these are hardly verdicts: verdict_token_warmup is for a teacher that says first who is better"
+        return f"before all else {told}"
 
 
 def verdict_tokens(examples: Examples, config: InitialConfig, seed: int, place: Path | None = None) -> Opening:

@@ -1,4 +1,4 @@
-"""What can be wrong with a model, a tokenizer and the memory, said in a sentence before or while training."""
+"""What a model, a tokenizer and the machine need for training, in sentences; and compiling of a model's blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from judgetrain.errors import TrainingError
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -53,3 +54,24 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
             f"the tokenizer of {path} has tokens up to id {last}, and the model embeddings for {rows}: "
             "take the tokenizer that belongs to the model, or resize the model's embeddings and save both"
         )
+
+
+def compiled(model: nn.Module) -> str:
+    """Have every block of the model's stacks of like blocks compiled at its first call; a sentence for the log.
+
+    In place: names of weights, saving and wrapping (PEFT, DDP) stay as they are, and the blocks share what is compiled.
+    Lengths are dynamic, so that batches of another width need no other code.
+    """
+    from accelerate.utils.other import is_repeated_blocks  # type: ignore[import-untyped]
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()  # on a GPU, too: Triton calls a compiler of C
+    except (InvalidCxxCompiler, RuntimeError):
+        return "regional_compilation is left out, since there is no C++ compiler (g++ or clang++)"
+    stacks = [module for module in model.modules() if is_repeated_blocks(module) and len([*module.children()]) > 1]
+    blocks = [block for stack in stacks for block in stack.children()]
+    for block in blocks:
+        block.compile(dynamic=True)
+    return f"{len(blocks)} blocks are compiled at the first steps, which take longer"

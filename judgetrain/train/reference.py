@@ -6,7 +6,6 @@ a sweep over beta or the learning rate reads them; no reference model is then in
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,11 +86,13 @@ def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place:
     emptied(place)
     tokenizer = load_tokenizer(reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)
-    most = min(reference.max_length, own_context(reference.policy))
-    splits = {"train": fitting(pairs["train"], tokenizer, most, "preference pairs", ends, place / "train.arrow")}
-    file = place / "heldout.arrow"
-    with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
-        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, most, "held-out pairs", ends, file)
+    most, splits = min(reference.max_length, own_context(reference.policy)), dict[str, Examples]()
+    for split, rows in pairs.items():
+        try:
+            splits[split] = fitting(rows, tokenizer, most, f"{split} pairs", ends, place / f"{split}.arrow")
+        except TrainingError:
+            if split == "train":  # of held-out pairs training says what it means that none fits
+                raise
     return splits
 
 
@@ -99,17 +100,13 @@ def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: 
     """The shards of a split, by the executor or together with the other processes."""
     group = current()
 
-    def process(_: int, items: Sequence[Row]) -> ShardResult:
+    def process(index: int, items: Sequence[Row]) -> ShardResult:
+        if group.group is not None:  # before the model is loaded, which takes all of them under ZeRO-3
+            group.decide(lambda: (split, index))
         return ShardResult(forward()(items), len(items))
 
-    def together(index: int, items: Sequence[Row]) -> ShardResult:
-        group.decide(lambda: (split, index))  # before the model is loaded, which takes all of them under ZeRO-3
-        return process(index, items)
-
-    if group.group is None:
-        out.sharded(split, Slices(examples.data), SHARD, process, "pairs", forward, spread=True)
-    else:
-        out.sharded(split, Slices(examples.data), SHARD, together, "pairs")
+    alone = group.group is None
+    out.sharded(split, Slices(examples.data), SHARD, process, "pairs", forward if alone else None, spread=alone)
 
 
 class _Forward:

@@ -20,7 +20,7 @@ from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, Train
 from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.order import filled, order, verdict_tokens
-from judgetrain.train.preflight import check_vocabulary, frozen_experts, memory_explained
+from judgetrain.train.preflight import check_vocabulary, compiled, frozen_experts, memory_explained
 from judgetrain.train.saved import PROBES, check_saved, logprobs, neutral_generation
 
 if TYPE_CHECKING:
@@ -81,12 +81,11 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
         return with_reference(found, job.reference, "train") if job.reference else found
 
     examples = current().decide(tokenised)
-    for remark in examples.remarks:
-        out.log(f"{out.stage}: {remark}")
     ids = [row.get("input_ids") or row["prompt_ids"] + row["chosen_ids"] for row in Slices(examples.data)[:PROBES]]
     job = replace(job, config=lasting(job.config, len(examples)), probes=ids)
-    if job.config.num_train_epochs > epochs:
-        out.log(f"{out.stage}: {job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}")
+    passes = f"{job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}"
+    for remark in (*examples.remarks, *([passes] if job.config.num_train_epochs > epochs else [])):
+        out.log(f"{out.stage}: {remark}")
     out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
     complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
 
@@ -134,7 +133,9 @@ def complete(
         trainer.train(resume_from_checkpoint=resume)
         if not finite(trainer.model):
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
-        start_kept, allowed = _start_is_best(trainer), rounding(trainer.args, trainer.model)
+        # Whether the best weights are to be kept, and no step was better than the start (which counts only in rl).
+        start_kept = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
+        allowed = rounding(trainer.args, trainer.model)
         said = [] if start_kept else logprobs(trainer.model_wrapped, job.probes)
         with whole_model(trainer) as (model, state):
             if state is not None:
@@ -149,11 +150,6 @@ def complete(
         shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def _start_is_best(trainer: Trainer) -> bool:
-    """Whether the best weights are to be kept, and no step was better than the start (which counts only in rl)."""
-    return trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
-
-
 def _trainer(
     job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
@@ -162,7 +158,6 @@ def _trainer(
     from transformers.trainer_pt_utils import get_model_param_count
 
     from judgetrain.train.checkpoints import AtReference
-    from judgetrain.train.compiling import compiled
     from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer, SupervisedTrainer
 
     config = job.config
@@ -181,9 +176,7 @@ def _trainer(
         out.note("verdict_token_warmup", {"judgments": opening.judgments, "steps": opening.steps})
         rows = concatenate_datasets([opening.data, rows])
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
-    callbacks = watchers(out)
-    if isinstance(config, DpoConfig):
-        callbacks.append(AtReference(config.beta))
+    callbacks = [*watchers(out), *([AtReference(config.beta)] if isinstance(config, DpoConfig) else [])]
     if isinstance(config, DpoConfig) and config.keep_best:
         if heldout is None:
             raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
@@ -201,10 +194,9 @@ def _trainer(
         "peft_config": peft_config(config.lora),
         "callbacks": callbacks,
     }
-    trainer: Trainer
     with trainer_explained(config, job.key):
         if isinstance(config, DpoConfig):
-            trainer = PreferenceTrainer(**shared)
+            trainer: Trainer = PreferenceTrainer(**shared)
         elif opening:
             trainer = PhasedTrainer(opening_steps=opening.steps, **shared)
         else:
@@ -306,11 +298,9 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     log = trainer.state.log_history
     losses = [row["loss"] for row in log if "loss" in row]
     evaluated = [row for row in log if "eval_loss" in row]
-    best = 0 if _start_is_best(trainer) else trainer.state.best_global_step
-    kept = best if trainer.args.load_best_model_at_end else None
+    kept = (trainer.state.best_global_step or 0) if trainer.args.load_best_model_at_end else None
     evaluation: dict[str, Any] = next((row for row in reversed(evaluated) if kept in (None, row["step"])), {})
-    facts: dict[str, Any] = {"steps": trainer.state.global_step}
-    if losses:
-        facts |= {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]}
+    trained = {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]} if losses else {}
     speed = ("_runtime", "_per_second")
-    return facts | {k: v for k, v in evaluation.items() if k.startswith("eval_") and not k.endswith(speed)}
+    held = {k: v for k, v in evaluation.items() if k.startswith("eval_") and not k.endswith(speed)}
+    return {"steps": trainer.state.global_step, **trained, **held}

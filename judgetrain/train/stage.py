@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.integrity import made_from
+from judgetrain.artifacts.integrity import lineage
 from judgetrain.artifacts.shards import Rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import NothingToLearnError, causes
@@ -55,15 +55,16 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
     from judgetrain.train.reference import Reference, reference_logps
 
-    config = settings.train
-    policy = settings.base.at(inputs["sft"] / "model")
-    model = trainable(policy, config.bf16, settings.adapters)
-    pairs = _labelled(inputs["label"], "pairs", "preference pairs")
+    config, policy = settings.train, settings.base.at(inputs["sft"] / "model")
     reference = Reference(
-        model=model, policy=policy, max_length=config.max_length, bf16=config.bf16, batch_size=settings.batch_size
+        model=trainable(policy, config.bf16, settings.adapters),
+        policy=policy,
+        max_length=config.max_length,
+        bf16=config.bf16,
+        batch_size=settings.batch_size,
     )
     with memory_explained(settings.key()):
-        reference_logps(reference, pairs, out)
+        reference_logps(reference, _labelled(inputs["label"], "pairs", "preference pairs"), out)
 
 
 def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -75,17 +76,15 @@ def _continue(
     settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun, *, data: str, what: str
 ) -> None:
     source = judge_among(inputs) / "model"
-    model = settings.base.at(source)
     rows, heldout = _labelled(inputs["label"], data, what).values()
-    reference = inputs.get("reference")
     job = RowsJob(
-        start=model,
+        start=settings.base.at(source),
         config=settings.train,
         key=settings.key(),
         train=rows,
         heldout=heldout,
         what=what,
-        reference=reference,
+        reference=inputs.get("reference"),
         together=isinstance(settings, SftSettings) and settings.together,
     )
     train(job, out, goes_on(source, settings, inputs, out, rows))
@@ -133,6 +132,9 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
 def _describe(
     directory: Path, settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun, references: bool
 ) -> None:
+    marks: dict[str, str] = {}
+    for made in lineage(*inputs.values()):
+        marks.setdefault(made.parent.name, made.name)  # of two artifacts of a stage the nearer one
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
     write_json_atomic(directory / "training_args.json", arguments)
     write_card(
@@ -141,19 +143,6 @@ def _describe(
         base=settings.base,
         recipe=out.recipe,
         fingerprint=out.directory.name,
-        lineage=_lineage(inputs),
+        lineage=marks,
         references=references,
     )
-
-
-def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
-    """Fingerprints of everything that a stage was made from, by stage, nearest first; read off the manifests."""
-    marks: dict[str, str] = {}
-    waiting = list(inputs.items())
-    while waiting:
-        name, directory = waiting.pop(0)
-        if name in marks:
-            continue
-        marks[name] = directory.name
-        waiting += made_from(directory).items()
-    return marks

@@ -107,15 +107,11 @@ def _check_initial(settings: InitialSettings) -> None:
     settings.base.check("train.base")
     _check(settings, "initial")
     if settings.reads == "one" and settings.judge.reads == "two":
-        raise ConfigError(
-            "judge.reads=two: with tree.reads=one a judge learns to read one response; set judge.reads=one"
-        )
+        raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
     first = settings.train.verdict_token_warmup
     if first and not settings.evaluations and not settings.both_orders:
-        raise ConfigError(
-            f"train.initial.verdict_token_warmup={first:g}: needs judgments in both orders; set "
-            "teacher.both_orders=true"
-        )
+        told = "needs judgments in both orders; set teacher.both_orders=true"
+        raise ConfigError(f"train.initial.verdict_token_warmup={first:g}: {told}")
 
 
 def _check_sft(settings: SftSettings) -> None:

@@ -99,6 +99,7 @@ def test_the_nearer_of_two_judgments_is_chosen_and_what_is_steady_is_taught(tmp_
     assert taught == {trees[1].comparison.id: "Score: 1"}, "of the third both are against what people say"
     found = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert [found[t.comparison.id]["rating"] for t in trees] == [0.75, 0.0, 1.0]
+    assert {row["verdict"] for row in found.values()} == {None}, "for those who read verdicts on two responses"
     assert out.notes["yield"]["ensemble_vs_given"] == {"right": 2, "wrong": 1}
 
 
