@@ -248,7 +248,7 @@ class Budget:
         self._add(held=-held, **tokens, **guessed)
 
     def _hold(self, request: Request) -> int:
-        """What a request may take: some models think beyond ``max_new_tokens``, which the answers before it tell."""
+        # Some models think beyond max_new_tokens, which the answers before it tell.
         return prompt_tokens(request) + max(request.sampling.max_new_tokens, self._longest)
 
     def _add(self, **amounts: int) -> None:

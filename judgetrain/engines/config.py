@@ -18,9 +18,6 @@ from judgetrain.engines.openai.address import server_address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
-CHECK_LOADABLE = "judgetrain.engines.model_check:check_loadable"
-"""Named and not imported, like what configurations make: the configuration imports nothing that it configures."""
-
 WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
 """The shipped base model that the path ``world`` names."""
 
@@ -101,7 +98,7 @@ class ModelConfig:
             ConfigError: names the key, its value and the remedy.
         """
         if self.path:
-            resolve_name(CHECK_LOADABLE)(self, f"{key}.path={self.path}")
+            resolve_name("judgetrain.engines.model_check:check_loadable")(self, f"{key}.path={self.path}")
 
 
 ENGINES: dict[str, type[EngineConfig]] = {}
@@ -129,11 +126,6 @@ class EngineConfig:
     def model_name(self) -> str:
         """What messages call it."""
         return self.name or self.type
-
-    @property
-    def described(self) -> str:
-        """The model, and of a server its address, for messages."""
-        return self.model_name
 
     @property
     def gpus(self) -> int:
@@ -305,11 +297,6 @@ class OpenAIEngineConfig(EngineConfig):
     def model_name(self) -> str:
         """The name, else the model's at the server."""
         return self.name or self.model or self.type
-
-    @property
-    def described(self) -> str:
-        """The model and the address."""
-        return f"{self.model_name} at {server_address(self.base_url)[0]}"
 
     def with_model(self, path: str) -> Self:
         """A server that was started with a judge's directory knows the model by its path."""

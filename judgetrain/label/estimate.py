@@ -42,7 +42,7 @@ def teacher(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]])
     left = f"{len(remaining)} remain for the tree"
     if not remaining:
         left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
-    yield f"teacher: dry run for {config.engine.described}: {len(taught)} comparisons ({left}), expected"
+    yield f"teacher: dry run for {config.engine.model_name}: {len(taught)} comparisons ({left}), expected"
     yield from described(estimate(settings, taught), config, "teacher")
 
 
@@ -51,5 +51,5 @@ def external(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) 
     config = settings.label.external
     _, dialect = load_external_prompts(config)
     cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
-    yield f"label: dry run for {config.engine.described}: {len(cases)} comparisons, expected"
+    yield f"label: dry run for {config.engine.model_name}: {len(cases)} comparisons, expected"
     yield from described(estimate_external(config, cases), config, "label.external")

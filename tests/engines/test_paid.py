@@ -20,8 +20,7 @@ from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
-from judgetrain.engines.openai.reading import read_completion
-from judgetrain.engines.openai.refusals import SAID, is_empty_account, words_of
+from judgetrain.engines.openai.reading import SAID, is_empty_account, read_completion, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
@@ -94,7 +93,6 @@ def test_an_empty_account_stops_the_stage_in_mid_run_and_a_filled_one_goes_on(
     [
         (429, "You exceeded your current quota, please retry in 32 s", "", False),
         (429, "Rate limit reached: requests per minute", "", False),
-        (403, "Quota exceeded for requests per minute", "", False),
         (400, "bad request: 'my credit balance is too low'", "why is my credit balance is too low?", False),
         (400, "max_tokens too large", "", False),
         (500, "insufficient_quota", "", False),

@@ -7,13 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.local import batch_state
-from judgetrain.engines.local.batch_state import Sampler
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.builders.engines import WORDS, tiny_llama, word_tokenizer
 
@@ -98,34 +94,6 @@ def test_sampling_depends_on_seed_and_index_only(engine, model_dir):
     assert other.generate(requests, seed=4) == first
     mixed = [replace(r, sampling=GREEDY) if i % 2 else r for i, r in enumerate(requests)]
     assert engine.generate(mixed, seed=4)[::2] == first[::2]
-
-
-@settings(max_examples=60)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.lists(
-        st.tuples(
-            st.sampled_from([0.0, 0.3, 1.0, 3.0]),
-            st.sampled_from([0.1, 0.5, 0.95, 1.0]),
-            st.sampled_from([None, 1, 7, 30, 90]),
-        )
-    ),
-    st.sampled_from([2, 8, 40]),
-    st.booleans(),
-)
-def test_a_nucleus_among_the_likeliest_draws_what_all_tokens_in_order_do(seed, rows, likeliest, coarse):
-    """Coarse logits: many tokens are equally likely, also those around the last that are put in order."""
-    if not rows:
-        return
-    generator = torch.Generator().manual_seed(seed)
-    logits, noise = torch.randn(len(rows), 100, generator=generator) * 2, torch.rand(len(rows), generator=generator)
-    logits = logits.round() if coarse else logits
-    sampler = Sampler([Sampling(temperature=t, top_p=p, top_k=k) for t, p, k in rows], torch.device("cpu"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_state, "LIKELIEST", 100)
-        expected = sampler(logits, noise)
-        patch.setattr(batch_state, "LIKELIEST", likeliest)
-        assert sampler(logits, noise).equal(expected)
 
 
 def test_sampled_frequencies_follow_the_model(engine):

@@ -308,7 +308,7 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
     costs = estimate_external(config.external, cases)
     first, *_, last = dry_run(LabelSettings.of(Config(seed=0, label=config)), lambda: {"tree": trees})
-    assert first == f"label: dry run for {config.external.engine.described}: {len(cases)} comparisons, expected"
+    assert first == f"label: dry run for {config.external.engine.model_name}: {len(cases)} comparisons, expected"
     assert f"{costs[prompts].calls:,} calls" in last  # type: ignore[index]
     label_all(config, trees, out)
     assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}

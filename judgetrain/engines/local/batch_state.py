@@ -1,4 +1,4 @@
-"""State of a running batch: what was generated, which rows are still open, and how their next tokens are drawn."""
+"""State of a running batch: what was generated, which rows are still open, and how next tokens are drawn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from judgetrain.engines.base import Sampling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from transformers import PreTrainedTokenizerBase
 
     from judgetrain.engines.local.constraint import Matcher
 
@@ -44,13 +45,54 @@ Watch = Callable[[Row, Sequence[int]], bool]
 """Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
 
 
+class StopWatch:
+    """Says which rows have to be looked at after a step, without decoding every row at every step.
+
+    A stop string can only be completed by a token whose text holds the string's last character, so a table over
+    the vocabulary, made once per set of stop strings, leaves few rows to decode.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._ends = [end for end in ends if end < vocabulary]
+        self._pieces: list[str] | None = None
+        self._tables: dict[tuple[str, ...], NDArray[np.int8]] = {}
+
+    def table(self, stops: tuple[str, ...]) -> NDArray[np.int8]:
+        """What each token id ``[vocabulary]`` does: ENDS the text, MAY_STOP (complete one of ``stops``), or 0."""
+        if stops not in self._tables:
+            table = np.zeros(self._vocabulary, dtype=np.int8)
+            last = {stop[-1] for stop in stops if stop}
+            if last:
+                # An undecodable piece (part of a character) or an empty one may complete anything.
+                last.add("\ufffd")
+                marks = [bool(last.intersection(piece)) or not piece for piece in self._decoded()]
+                table[: len(marks)] = np.where(marks, MAY_STOP, 0)
+            table[self._ends] = ENDS
+            self._tables[stops] = table
+        return self._tables[stops]
+
+    def spelling(self, text: str) -> tuple[int, ...]:
+        """Ids of the tokens that write ``text``, with or without space around it."""
+        return tuple(i for i, piece in enumerate(self._decoded()) if piece.strip() == text)
+
+    def _decoded(self) -> list[str]:
+        """Each token's text; markers of a leading space count as that space."""
+        if self._pieces is None:
+            size = min(self._vocabulary, len(self._tokenizer))
+            texts = self._tokenizer.batch_decode([[i] for i in range(size)], clean_up_tokenization_spaces=False)
+            tokens = self._tokenizer.convert_ids_to_tokens(list(range(size)))
+            self._pieces = [
+                f"{text} " if token and token[0] in "▁Ġ" and text else text
+                for text, token in zip(texts, tokens, strict=True)
+            ]
+        return self._pieces
+
+
 def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
     """``count`` numbers in [0, 1) that belong to request ``index`` of a call: no other request changes them."""
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
-
-
-LIKELIEST = 512
-"""Tokens among which a nucleus is looked for first: to order all 262,144 of Gemma's takes 30 times as long on a CPU."""
 
 
 class Sampler:
@@ -74,41 +116,16 @@ class Sampler:
         return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
 
     def _draw_ranked(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``.
-
-        Of a large vocabulary only the likeliest are put in order, where that set lies among them: what is drawn is the
-        same.
-        """
-        every = torch.arange(len(probs), device=probs.device)
-        if probs.shape[1] <= 2 * LIKELIEST:
-            return self._draw_whole(probs, noise, every)
-        ids = probs.topk(LIKELIEST, dim=-1).indices.sort(dim=-1).values
-        ranked, order = probs.gather(1, ids).sort(dim=-1, descending=True, stable=True)
-        drawn, inside = self._draw_among(ranked, ids.gather(1, order), noise, every, probs.shape[1])
-        # Of tokens as likely as the last one some may have been left out.
-        settled = inside <= (ranked > ranked[:, -1:]).sum(dim=-1)
-        settled &= (self._top_k <= LIKELIEST) | (self._top_k >= probs.shape[1])
-        if len(left := (~settled).nonzero().squeeze(1)):
-            drawn[left] = self._draw_whole(probs, noise, left)
-        return drawn
-
-    def _draw_whole(self, probs: torch.Tensor, noise: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """The tokens drawn for these rows, all tokens in order."""
-        ranked, ids = probs[rows].sort(dim=-1, descending=True, stable=True)
-        return self._draw_among(ranked, ids, noise[rows], rows, probs.shape[1])[0]
-
-    def _draw_among(
-        self, ranked: torch.Tensor, ids: torch.Tensor, noise: torch.Tensor, rows: torch.Tensor, vocabulary: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The tokens drawn ``[rows]`` from the likeliest, in order ``[rows, count]``, and of how many each was."""
-        top_k = self._top_k[rows]
-        ranked = ranked.masked_fill(torch.arange(ranked.shape[1], device=ranked.device) >= top_k[:, None], 0.0)
+        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``."""
+        ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
+        beyond = torch.arange(probs.shape[1], device=probs.device) >= self._top_k[:, None]
+        ranked = ranked.masked_fill(beyond, 0.0)
         mass = ranked.cumsum(dim=-1)
-        whole = torch.where(top_k < vocabulary, mass[:, -1], 1.0)
-        outside = mass - ranked >= (self._top_p[rows] * whole)[:, None]
+        whole = torch.where(self._top_k < probs.shape[1], mass[:, -1], 1.0)
+        outside = mass - ranked >= (self._top_p * whole)[:, None]
         outside[:, 0] = False
         rank = _invert(ranked.masked_fill(outside, 0.0), noise)
-        return ids.gather(1, rank[:, None]).squeeze(1), (~outside).sum(dim=-1)
+        return ids.gather(1, rank[:, None]).squeeze(1)
 
 
 def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

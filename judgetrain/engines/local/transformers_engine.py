@@ -12,10 +12,9 @@ import torch
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, flat_ids, load_model, load_tokenizer
-from judgetrain.engines.local.batch_state import Row
+from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder
-from judgetrain.engines.local.stopping import StopWatch
 from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import EngineError
 
@@ -50,6 +49,7 @@ class TransformersEngine:
         config: TransformersEngineConfig,
         model: PreTrainedModel | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
         max_context: int = 0,
     ) -> None:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]

@@ -22,8 +22,14 @@ from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
 from judgetrain.engines.openai.json_schema import in_form, response_format
-from judgetrain.engines.openai.reading import is_other_model, read_completion
-from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
+from judgetrain.engines.openai.reading import (
+    FATAL,
+    Failure,
+    is_empty_account,
+    is_other_model,
+    read_completion,
+    words_of,
+)
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
 
@@ -50,30 +56,24 @@ Outcome = Completion | Failure
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model``, several at once.
 
-    OpenAI's client tries again what may pass; where the server limits the rate (429), all requests wait together, and
-    no try is used up (:mod:`~judgetrain.engines.openai.gate`). A request that keeps failing becomes a completion with
-    ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` says so in
-    place of the completions, so that nobody takes the call for finished. A request that the server refuses for what it
-    is (400) is such a completion at once, and always. A key, model or endpoint that is refused, an account that is
-    empty, a server that is gone and a budget that is spent end the run: requests under way are waited for, what is
-    finished stays, and the same command goes on from there. The key is read from the environment when needed and
-    appears in no message.
+    OpenAI's client tries again what may pass; where the server limits the rate (429), all requests wait together
+    (:mod:`~judgetrain.engines.openai.gate`). A request that keeps failing becomes a completion with ``finish_reason``
+    "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` is raised in place of the
+    completions. A request that the server refuses for what it is (400) is such a completion always. A key, model or
+    endpoint that is refused, an account that is empty, a server that is gone and a budget that is spent end the run:
+    requests under way are waited for, what is finished stays, and the same command goes on from there. The key is read
+    from the environment when needed and appears in no message.
 
     Args:
         config: server and model.
         answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
             content, whatever else is asked with it.
         budget: what may be sent.
-
-    Raises:
-        EngineError: no model is named.
     """
 
     def __init__(
         self, config: OpenAIEngineConfig, answers: AnswerStore | None = None, budget: Budget | None = None
     ) -> None:
-        if not config.model:
-            raise EngineError("engine.model is empty: for engine.type=openai it is the model's name at the server")
         self.name = config.name or config.model
         self._config, self._answers, self._budget, self._clock = config, answers, budget, Clock()
         self._tls = httpx2.create_ssl_context()  # made once: reading the certificates takes longer than a request

@@ -22,7 +22,7 @@ from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import server_address
-from judgetrain.engines.openai.refusals import error_of, is_empty_account, words_of
+from judgetrain.engines.openai.reading import error_of, is_empty_account, words_of
 from judgetrain.errors import EngineError
 
 MAX_WAIT = 1800.0
