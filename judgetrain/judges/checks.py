@@ -90,8 +90,8 @@ def check_criteria(criteria: int, method: Method, branches: int, key: str) -> No
     Raises:
         ConfigError: it was trained to name fewer.
     """
-    if method.is_directory:
-        criteria = criteria_of(Path(method.target).expanduser(), criteria)
+    if method.is_directory and not method.on_hub:
+        criteria = criteria_of(Path(method.target).expanduser())
         if branches > criteria:
             raise ConfigError(
                 f"{key}={branches}: at most {criteria}, the criteria that {method.text} was trained to name"

@@ -174,10 +174,13 @@ class JudgeConfig(ReadingConfig):
         write_json_atomic(directory / SETTINGS, {"criteria": criteria, **asdict(self)})
 
     @classmethod
-    def load(cls, directory: Path | None) -> Self:
-        """What ``judge.json`` says of asking; the defaults where there is none."""
-        raw = _saved(directory)
-        return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
+    def load(cls, directory: Path) -> Self:
+        """What ``judge.json`` says of asking.
+
+        Raises:
+            ConfigError: there is none, or it holds something else; names the file and the key.
+        """
+        return cls(**{name: value for name, value in _saved(directory).items() if name != "criteria"})
 
 
 @dataclass
@@ -264,9 +267,12 @@ class JudgeOptions:
         cls, directory: Path | None, asked: Mapping[str, Any], aggregation: Aggregation | None = None, **more: Any
     ) -> Self:
         """As a trained judge's directory says, or the defaults where there is none, but for what is ``asked``."""
-        judge = JudgeConfig.load(directory).changed(**{k: v for k, v in asked.items() if k not in WAYS})
+        saved, criteria = JudgeConfig(), StepsConfig.criteria
+        if directory is not None:
+            saved, criteria = JudgeConfig.load(directory), criteria_of(directory)
+        judge = saved.changed(**{k: v for k, v in asked.items() if k not in WAYS})
         more |= {"aggregation": aggregation} if aggregation else {}
-        return cls.of(judge, criteria_of(directory), **{k: v for k, v in asked.items() if k in WAYS}, **more)
+        return cls.of(judge, criteria, **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property
     def rule(self) -> Aggregation:
@@ -298,26 +304,37 @@ def check_branches(branches: int, criteria: int) -> None:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
 
 
-def criteria_of(directory: Path | None, otherwise: int = StepsConfig.criteria) -> int:
-    """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
-    return int(_saved(directory).get("criteria", otherwise))
+def criteria_of(directory: Path) -> int:
+    """How many criteria the judge of a directory was trained to name.
+
+    Raises:
+        ConfigError: as :meth:`JudgeConfig.load`.
+    """
+    return int(_saved(directory)["criteria"])
 
 
-def _saved(directory: Path | None) -> dict[str, Any]:
-    if directory is None or not (path := directory / SETTINGS).is_file():
-        return {}
+def _saved(directory: Path) -> dict[str, Any]:
+    path, usual = directory / SETTINGS, {"criteria": StepsConfig.criteria} | asdict(JudgeConfig())
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: there is none that can be read, so that it is no trained judge; of another model that names "
+            f'criteria write one, at least {{"criteria": {usual["criteria"]}}}'
+        ) from error
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: expected an object, found {type(found).__name__}")
-    usual = {"criteria": 1} | asdict(JudgeConfig())
     for name, value in found.items():
-        kind = type(usual.get(name))
+        if name not in usual:
+            raise ConfigError(f"{path}: {name}: a judge has no such setting{did_you_mean(name, usual)}")
+        kind = type(usual[name])
         right = type(value) is kind or (kind is float and type(value) is int)
-        if usual.get(name) is not None and not right:
+        if usual[name] is not None and not right:
             raise ConfigError(f"{path}: {name}: expected {kind.__name__}, found {value!r}")
+    if "criteria" not in found:
+        raise ConfigError(f"{path}: criteria is missing: the number of criteria that the judge was trained to name")
     return found
 
 

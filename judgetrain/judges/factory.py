@@ -110,7 +110,7 @@ class Models:
         assert settings.criteria is not None
         directory, criteria = self.directory(method), settings.criteria
         if directory is not None:
-            criteria = criteria_of(directory, criteria)
+            criteria = criteria_of(directory)
         how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
         how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric and not settings.own_criteria else {}
         return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)

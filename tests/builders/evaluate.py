@@ -14,6 +14,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -32,6 +33,7 @@ def judge(directory: Path) -> Path:
     """A judge's directory as a training stage leaves it, without weights; returns the stage's."""
     (directory / "model").mkdir(parents=True)
     load_prompt_set("compact").save(directory / "model")
+    JudgeConfig().save(directory / "model", 10)
     return directory
 
 

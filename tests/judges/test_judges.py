@@ -198,6 +198,7 @@ def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
 ) -> None:
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
     PROMPTS.save(tmp_path)
+    JudgeConfig().save(tmp_path, 6)
     prediction = BranchingJudge.from_pretrained(tmp_path, branches=2).compare(comparison(0, "x", "much longer"))
     assert prediction.verdict == "B"
     assert [(r.order, r.criterion) for r in prediction.reasons] == [
@@ -230,12 +231,15 @@ def test_settings_round_trip(tmp_path: Path) -> None:
     settings = JudgeConfig(score="expected", temperature=0.3, aggregation="clear")
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
-    assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
+    with pytest.raises(ConfigError, match=r"none/judge\.json: there is none that can be read"):
+        criteria_of(tmp_path / "none")
 
 
 def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     PROMPTS.save(directory)
+    if not (directory / "judge.json").exists():
+        JudgeConfig().save(directory, 6)
     return BranchingJudge.from_pretrained(directory, branches=2, **asked)  # type: ignore[arg-type]
 
 

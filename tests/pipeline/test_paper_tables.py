@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.engines import config as config_of_engines
 from judgetrain.engines import registry
-from judgetrain.judges.config import LEVELS
+from judgetrain.judges.config import LEVELS, JudgeConfig
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
@@ -47,6 +47,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         judge = tmp_path / "judges" / name
         shutil.copytree(config_of_engines.WORLD_BASE, judge, copy_function=os.symlink)
         load_prompt_set("compact").save(judge)
+        JudgeConfig().save(judge, 10)
     (tmp_path / "convai2").mkdir()
     (tmp_path / "convai2" / "train.txt").write_text("1 hello\\thi\\n")
     return tmp_path

@@ -13,6 +13,7 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import labels
 from judgetrain.pipeline.config import Config
@@ -56,6 +57,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     for name in JUDGES:
         shutil.copytree(WORLD_BASE, home / "judges" / name, copy_function=os.symlink)
         load_prompt_set("compact").save(home / "judges" / name)
+        JudgeConfig().save(home / "judges" / name, 10)
     with serving() as server:
         server.reply = answer
         yield Tiny(home, f"http://127.0.0.1:{server.server_port}/v1")
