@@ -24,9 +24,8 @@ VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
 ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
 
 
-def of_world(type_: str, owner: object) -> str | None:
-    """The file that decides what the generated world says, where a type is ``world``."""
-    return str(VOCABULARY) if type_ == "world" else None
+_of_world = beside(lambda type_, owner: str(VOCABULARY) if type_ == "world" else None)
+"""The file that decides what the generated world says, where a type is ``world``."""
 
 
 def adapter_file(name: str | None, owner: object = None) -> str | None:
@@ -46,7 +45,7 @@ class SourceConfig:
 
     name: str = key("", "source name, unique")
     type: str = key(
-        "jsonl", "reader", choices=("world", "jsonl", "csv", "parquet", "hub", "comparisons"), content=beside(of_world)
+        "jsonl", "reader", choices=("world", "jsonl", "csv", "parquet", "hub", "comparisons"), content=_of_world
     )
     path: str = key(
         "",
@@ -108,23 +107,13 @@ class SourceConfig:
         return str(self.hub.get("split", "train"))
 
     def check(self, key: str) -> None:
-        """Check everything but what is in its files; ``key`` is where this stands.
-
-        Raises:
-            ConfigError: names the key, its value and what is expected.
-        """
+        """Refuse (ConfigError) what is wrong about everything but its files; ``key`` is where this stands."""
         if self.type == "world" and self.path:
-            raise ConfigError(
-                f"{key}.path={self.path!r} and {key}.type=world: the world is generated and reads no file; set "
-                f"{key}.type=jsonl (which also reads Parquet) or hub, or leave the path out"
-            )
-        if self.type == "hub" and not self.path and not self.adapter:
-            raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
-        if self.local:
-            if not self.path:
-                raise ConfigError(f"{key}.path is empty: give a file or a glob")
-            if Path(self.path).expanduser().is_dir():
-                raise ConfigError(f"{key}.path={self.path!r} is a directory: give its files, as in DIR/*.jsonl")
+            raise ConfigError(f"{key}.path={self.path!r}: type=world reads no file; set {key}.type=jsonl, or no path")
+        if not self.path and (self.local or (self.type == "hub" and not self.adapter)):
+            raise ConfigError(f"{key}.path is empty: give a file, a glob or the data set's Hub id")
+        if self.local and Path(self.path).expanduser().is_dir():
+            raise ConfigError(f"{key}.path={self.path!r} is a directory: give its files, as in DIR/*.jsonl")
 
 
 @dataclass
@@ -208,7 +197,7 @@ class ClusterConfig:
 class WorldEngineConfig(EngineConfig):
     """The generated world's scripted writers, annotator and referee."""
 
-    type: str = key("world", "backend", content=beside(of_world))
+    type: str = key("world", "backend", content=_of_world)
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
 

@@ -64,8 +64,7 @@ class BenchmarkQueries:
         """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
         found: dict[int, Match] = {}
         for text in looked_up(dialogue):
-            exact = self._exact.get(normalised(text))
-            if exact is not None:
+            if (exact := self._exact.get(normalised(text))) is not None:
                 found[exact] = Match(*self._texts[exact], 1.0, True)
             for number in self._near.query(signature(text)):
                 name, query = self._texts[number]
@@ -77,7 +76,7 @@ class BenchmarkQueries:
 
 
 def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[str]]:
-    """The queries of ``dialogues.decontaminate`` by benchmark, sorted.
+    """The queries of ``dialogues.decontaminate`` by benchmark, sorted; read as stage evaluate reads them.
 
     The generated world is left out: its held-out split shares no query with training by construction.
 
@@ -85,13 +84,17 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
         ConfigError: a benchmark's file is missing.
         DataError: a malformed row; names file and line.
     """
+
+    def dialogues(benchmark: BenchmarkConfig, key: str) -> Iterable[Dialogue]:
+        if benchmark.source.adapter:
+            return (case.comparison.dialogue for case in read_cases(benchmark, key))
+        return read_dialogues(source_of(benchmark), f"{key}.source")
+
     listed = ((f"{DECONTAMINATE}[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
     try:
-        return {benchmark.name: sorted(_queries(benchmark, key)) for key, benchmark in listed}
+        return {b.name: sorted({text for d in dialogues(b, key) for text in asked(d)}) for key, b in listed}
     except ConfigError as error:
-        raise ConfigError(
-            f"{error}, or leave the benchmark out: its queries are taken out of the training dialogues"
-        ) from error
+        raise ConfigError(f"{error}, or leave the benchmark out") from error
 
 
 def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
@@ -100,8 +103,8 @@ def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
     Raises:
         ConfigError, DataError: as :func:`benchmark_queries`.
     """
-    found = benchmark_queries(settings.decontaminate).items()
-    return BenchmarkQueries((name, q) for name, queries in found for q in queries) if any(q for _, q in found) else None
+    found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
+    return BenchmarkQueries(found) if found else None
 
 
 def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
@@ -112,8 +115,8 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
     Raises:
         ConfigError, DataError: as :func:`benchmark_queries`.
     """
-    local = [b for b in benchmarks if b.source.local]
-    found: dict[str, Any] = {name: fingerprint({"queries": q}) for name, q in benchmark_queries(local).items()}
+    local = benchmark_queries([b for b in benchmarks if b.source.local])
+    found: dict[str, Any] = {name: fingerprint({"queries": queries}) for name, queries in local.items()}
     for benchmark in benchmarks:
         if benchmark.source.type == "hub":
             source = source_of(benchmark)
@@ -122,31 +125,22 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
     return found
 
 
-def _queries(benchmark: BenchmarkConfig, key: str) -> set[str]:
-    """A benchmark's queries, read as stage evaluate reads them."""
-    if not benchmark.source.adapter:
-        return {text for dialogue in read_dialogues(source_of(benchmark), f"{key}.source") for text in asked(dialogue)}
-    return {text for case in read_cases(benchmark, key) for text in asked(case.comparison.dialogue)}
-
-
 def turns(dialogue: Dialogue) -> str:
     """All user turns of a dialogue; for a single-turn one its query."""
-    return "\n".join(m.content for m in dialogue.messages if m.role == "user")
+    return "\n".join(dialogue.asked)
 
 
 def asked(dialogue: Dialogue) -> Iterator[str]:
     """What a benchmark's dialogue asks: all user turns, and where one follows another without an answer between them
     (MT-Bench's second question), also those before it alone."""
     yield turns(dialogue)
-    users = [m for m in dialogue.messages if m.role != "system"]
-    if all(message.role == "user" for message in users):
-        yield from ("\n".join(m.content for m in users[:count]) for count in range(1, len(users)))
+    if not any(message.role == "assistant" for message in dialogue.messages):
+        yield from ("\n".join(dialogue.asked[:count]) for count in range(1, len(dialogue.asked)))
 
 
 def looked_up(dialogue: Dialogue) -> Iterator[str]:
     """The texts of a dialogue that a benchmark's query may be."""
     yield dialogue.query
-    users = [m.content for m in dialogue.messages[:-1] if m.role == "user"]
-    if users:
+    if earlier := dialogue.asked[:-1]:
         yield turns(dialogue)
-        yield from (text for text in users if len(text) >= SHORTEST_TURN)
+        yield from (text for text in earlier if len(text) >= SHORTEST_TURN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -36,46 +37,40 @@ HINTS = {
 
 
 def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses), ``rejects.jsonl`` and
-    ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
-    config = settings.dialogues
-    sieve = Sieve(config)
-    table: dict[str, Counter[str]] = {}
-    facts: dict[str, dict[str, int]] = {}
-    with (
-        out.rows_writer("dialogues") as keep,
-        out.rows_writer("comparisons") as compare,
-        out.rows_writer("rejects") as reject,
-        out.rows_writer("contaminated") as contaminated,
-    ):
+    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses, or a rated one),
+    ``rejects.jsonl`` and ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
+    config, sieve = settings.dialogues, Sieve(settings.dialogues)
+    facts: dict[str, Counter[str]] = {}
+    total = Counter[str]()
+    names = ("dialogues", "comparisons", "rejects", "contaminated")
+    with ExitStack() as files:
+        keep, compare, reject, contaminated = (files.enter_context(out.rows_writer(name)) for name in names)
         rejects = Rejects(config.strict, keep=reject)
         for index, source in enumerate(config.sources):
-            counts = table[source.name] = Counter()
-            before = Counter(rejects.counts)
-            told = facts[source.name] = {"read": 0}
-            given = _rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log)
-            for dialogue, comparison in _flat(given, told):
-                outcome, match = sieve((dialogue, comparison))
-                counts[outcome] += 1
-                if outcome == "kept":
-                    keep(dialogue.to_row())
-                    if comparison:
-                        compare(comparison.to_row())
-                elif match:
-                    contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+            counts, before, rows = Counter[str](), Counter(rejects.counts), 0
+            for items in _sampled(source, f"dialogues.sources[{index}]", settings, rejects, out.log):
+                rows += 1
+                for dialogue, comparison in items:
+                    rows += comparison is not None and comparison.rating_b is not None  # two rows are one item
+                    outcome, match = sieve((dialogue, comparison))
+                    counts[outcome] += 1
+                    if outcome == "kept":
+                        keep(dialogue.to_row())
+                        if comparison:
+                            compare(comparison.to_row())
+                    elif match:
+                        contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
             rejected = rejects.counts - before
-            told["read"] += rejected.total()
-            if source.turns == "every":
-                told["dialogues"] = counts.total()
+            turns = {"dialogues": counts.total()} if source.turns == "every" else {}
             counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
-            told |= counts
+            facts[source.name] = Counter({"read": rows + rejected.total(), **turns, **counts})
+            total += counts
             out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
-    total = sum(table.values(), Counter[str]())
     out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
     dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
-    out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
+    out.count(in_=total.total(), out=total["kept"], dropped=dropped)
     if dropped.get("contaminated"):
         out.log(
             f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
@@ -97,40 +92,29 @@ class Sieve:
 
     def __call__(self, item: Item) -> tuple[str, Match | None]:
         """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
-        dialogue, _ = item
+        dialogue, comparison = item
         if sum(len(m.content) for m in dialogue.messages) > self._settings.max_query_chars:
             return "too_long", None
-        if not self._seen.add(_compared(item)):
+        # The same query with other responses is another comparison.
+        responses = (comparison.response_a, comparison.response_b) if comparison else ()
+        text = "\n".join([*([dialogue.context] if dialogue.context else ()), dialogue.query, *responses])
+        if not self._seen.add(text):
             return "duplicate", None
         if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
             return "contaminated", found[0]
-        if self._near is not None and not self._near.add(_compared(item)):
+        if self._near is not None and not self._near.add(text):
             return "near_duplicate", None
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 
 
-def _compared(item: Item) -> str:
-    """The text by which a dialogue is a duplicate: the same query with other responses is another comparison."""
-    dialogue, comparison = item
-    parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
-    return "\n".join([*parts, *((comparison.response_a, comparison.response_b) if comparison else ())])
-
-
-def _flat(rows: Iterable[Sequence[Item]], facts: dict[str, int]) -> Iterator[Item]:
-    """The items of rows one after another; the rows are counted, two of a pair of responses that were rated alone."""
-    for items in rows:
-        facts["read"] += 1 + any(comparison is not None and comparison.rating_b is not None for _, comparison in items)
-        yield from items
-
-
-def _rows(
+def _sampled(
     source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
-) -> Iterator[Sequence[Item]]:
+) -> Iterable[Sequence[Item]]:
     """What every row that is taken gives: one dialogue, or one for each of its user turns."""
     rows = _read(source, key, settings, rejects, say)
     if source.sample is None:
         return rows
-    return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
+    return sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name))
 
 
 def _read(
@@ -149,10 +133,8 @@ def _read(
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
             comparison = reader.comparison(row, number, labelled=False)
             return comparison.dialogue, replace(comparison, label=reader.label(row))
-        if reader.is_rated(row):
-            rated = reader.rated(row, number)
-            return rated.dialogue, rated
-        return reader.dialogue(row, number), None
+        rated = reader.rated(row, number) if reader.is_rated(row) else None
+        return rated.dialogue if rated else reader.dialogue(row, number), rated
 
     pairing = Pairing()
     for dialogue, comparison in read(source, key, take, rejects):
@@ -165,8 +147,7 @@ def _read(
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
     yield from ([(c.dialogue, c)] for c in pairing.left())
-    reader.tell_unknown(lambda told: say(f"dialogues: {told}"))
-    reader.tell_unused(lambda told: say(f"dialogues: {told}"))
+    reader.tell(lambda told: say(f"dialogues: {told}"))
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:

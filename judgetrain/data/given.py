@@ -68,14 +68,13 @@ def check_labelled(
         )
     for index, source in enumerate(sources):
         there = source.type == "hub" or (constructed and source.type == "world")
-        if there or _serves(source, f"dialogues.sources[{index}]", found, constructed):
+        if there or _serves(source, index, found, constructed):
             return
     column = "name its column with 'dialogues.sources[0].fields={label: COLUMN}'"
     if constructed:
         raise ConfigError(
-            f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a "
-            f"pair from; name the column of answers with 'dialogues.sources[0].fields={{reference: COLUMN}}', for "
-            f"labels {column}, or give responses.models"
+            f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a pair "
+            f"from; name its column with 'dialogues.sources[0].fields={{reference: COLUMN}}', or give responses.models"
         )
     written = ", ".join(repr(label) for label in islice(found, SHOWN))
     told = f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
@@ -83,12 +82,12 @@ def check_labelled(
     raise ConfigError(f"{wanted}: no comparison of dialogues.sources has a label{told}")
 
 
-def _serves(source: SourceConfig, key: str, found: Counter[str], references: bool) -> bool:
+def _serves(source: SourceConfig, index: int, found: Counter[str], references: bool) -> bool:
     """Whether a row of a source has a label that is known, or with ``references`` a reference answer.
 
     ``found`` counts how other labels are written.
     """
-    rejects = Rejects(strict=False)
+    rejects, key = Rejects(strict=False), f"dialogues.sources[{index}]"
     if source.adapter:
         return any(c.label for comparisons in adapted(source, key, rejects) for c in comparisons)
     reader = RowReader(source, key)

@@ -124,16 +124,12 @@ def _begun(buffer: str, file: IO[str]) -> str:
 def _element(buffer: str, file: IO[str], place: str) -> tuple[Any, str]:
     """The first element of the buffer, read on as far as needed, and what follows its comma."""
     while True:
-        more = ""
         try:
             value, end = DECODER.raw_decode(buffer)
             rest = buffer[end:].lstrip()
-            if rest.startswith(","):
-                return value, rest[1:].lstrip()
-            if rest.startswith("]"):
-                return value, rest
-            problem = "expected a comma or the end of the array"
-            broken = bool(rest)
+            if rest.startswith((",", "]")):
+                return value, rest[1:].lstrip() if rest[0] == "," else rest
+            problem, broken = "expected a comma or the end of the array", bool(rest)
         except (ValueError, RecursionError) as error:
             problem = str(error).splitlines()[0]
             broken = not isinstance(error, json.JSONDecodeError) or len(buffer) > LONGEST
@@ -174,9 +170,8 @@ def table(path: Path) -> Iterator[Row]:
     try:
         with open_text(path) as file:
             first = _begun("", file).partition("\n")[0]
-            between = _between(first, expected)
+            between, tabs = _between(first, expected), first.count("\t")
             file.seek(0)
-            tabs = first.count("\t")
             plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
             file.seek(0)
             quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
@@ -185,19 +180,15 @@ def table(path: Path) -> Iterator[Row]:
                 log.warning("%s: read as a table with %r between its columns", path, between)
             for cells in rows:
                 place, begins = f"{path}:{begins}", rows.line_num + 1
-                if not cells:
-                    continue
                 cells = [_unquoted(cell) for cell in cells] if plain else cells
-                if not names:
+                if cells and not names:
                     names = cells
                     if twice := [name for name, n in Counter(names).items() if n > 1 and name.strip()]:
                         raise DataError(f"{place}: two columns are called {twice[0]!r}; give each a name of its own")
-                    continue
-                found = True
-                if len(cells) == len(names):
-                    yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
-                else:
-                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                elif cells:
+                    found, whole = True, len(cells) == len(names)
+                    told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                    yield place, {n: cell or None for n, cell in zip(names, cells, strict=True)} if whole else told
     except csv.Error as error:
         raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
     if not found:
@@ -217,13 +208,9 @@ def parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{path}: not a Parquet file ({error})") from error
     number = 0
     try:
-        for batch in file.iter_batches(batch_size=1024):
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
                 yield f"{path}:row {number}", row
@@ -242,23 +229,19 @@ def parlai(path: Path) -> Iterator[Row]:
     Raises:
         DataError: a line that is neither, or a file without dialogues.
     """
-    row: dict[str, Any] = {}
-    place = ""
+    rows: list[Row] = []
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
             count, _, text = line.strip("\n").partition(" ")
-            if not count.isdigit():
+            if line.strip() and not count.isdigit():
                 raise DataError(f"{path}:{number}: expected a line number and a text, as in '1 hello\\thi'")
-            if count == "1" or not row:
-                if row:
-                    yield place, row
-                row, place = {"persona": [], "turns": []}, f"{path}:{number}"
+            if count == "1" or (line.strip() and not rows):
+                yield from rows
+                rows = [(f"{path}:{number}", {"persona": [], "turns": []})]
             if text.lower().startswith(PERSONA):
-                row["persona"].append(text)
+                rows[0][1]["persona"].append(text)
             elif "\t" in text:
-                row["turns"] += text.split("\t")[:2]
-    if not row:
+                rows[0][1]["turns"] += text.split("\t")[:2]
+    if not rows:
         raise DataError(f"{path}: the file is empty; expected ParlAI's numbered lines")
-    yield place, row
+    yield from rows

@@ -62,10 +62,12 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
 
 
 def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
-    """The models' answers, by model and dialogue id."""
+    """The models' answers, by model and dialogue id; a single model answers twice, with other seeds."""
     responses, cut, models = {}, {}, settings.responses.models
+    twice = [(f"{model.name}-{i}", model) for model in models for i in (1, 2)]
+    writers = twice if len(models) == 1 else [(model.name, model) for model in models]
     with spending([m.engine for m in models], settings.responses, "responses", out) as budget:
-        for name, model in _writers(models):
+        for name, model in writers:
             _answer(name, model, sample, settings, out, budget if model.engine.paid else None)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
@@ -89,14 +91,13 @@ def _constructed(
         return {}
     texts, labelled = responses, set[str]()
     if not texts:
-        better = {}
-        for row in read_rows(inputs["dialogues"], "comparisons"):
-            found = Comparison.from_row(row)
+        better = {d.id: d.reference for d in sample if d.reference}
+        for found in map(Comparison.from_row, read_rows(inputs["dialogues"], "comparisons")):
             if found.label in ("A", "B"):
-                better[found.dialogue.id] = found.response_a if found.label == "A" else found.response_b
+                better.setdefault(found.dialogue.id, found.response_a if found.label == "A" else found.response_b)
             if found.label or found.rating_a:
                 labelled.add(found.dialogue.id)
-        texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
+        texts = {"reference": better}
     made, counts = constructed(kinds, sample, texts, inputs["cluster"], out.seed, labelled)
     if not responses:  # the good side is the reference: a judge that is shown it would have nothing to learn
         made = {name: replace(c, dialogue=replace(c.dialogue, reference=None)) for name, c in made.items()}
@@ -104,13 +105,6 @@ def _constructed(
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
     return made
-
-
-def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseModelConfig]]:
-    """Response models by name; a single model answers twice, with other seeds."""
-    if len(models) == 1:
-        return [(f"{models[0].name}-{i}", models[0]) for i in (1, 2)]
-    return [(m.name, m) for m in models]
 
 
 def _answer(
@@ -121,27 +115,23 @@ def _answer(
     out: StageRun,
     budget: Budget | None,
 ) -> None:
-    config = settings.responses
-    limits = Sampling.of(config.sampling)
-    requests = [
-        Request(
-            messages=tuple({"role": m.role, "content": m.content} for m in d.messages),
-            sampling=limits,
-            slots={"query": d.query, "context": d.context},
-        )
-        for d in dialogues
-    ]
+    limits = Sampling.of(settings.responses.sampling)
+
+    def request(dialogue: Dialogue) -> Request:
+        messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
+        return Request(messages=messages, sampling=limits, slots={"query": dialogue.query, "context": dialogue.context})
+
     # The name is part of the seed: two that ask one model alike are to answer differently.
     answers = answers_of(model.engine, out.home, derive_seed(settings.seed, name))
     with loaded_once(lambda: make_engine(model.engine, name=name, answers=answers, budget=budget)) as engine:
 
-        def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
-            done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
-            return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
+        def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+            done = engine().generate([request(d) for d in items], derive_seed(out.shard_seed(index), name))
+            return shard_of([{"dialogue_id": d.id, "model": name} for d in items], done)
 
-        asked = list(zip(dialogues, requests, strict=True))
         copy = model.engine.gpus  # a model of 72B beside others makes no worker of theirs larger
-        out.sharded(f"responses-{name}", asked, SHARD, process, "responses", engine, spread=budget is None, gpus=copy)
+        spread = budget is None
+        out.sharded(f"responses-{name}", dialogues, SHARD, process, "responses", engine, spread=spread, gpus=copy)
 
 
 def pair(
@@ -167,22 +157,19 @@ def pair(
         yield Comparison(dialogue.id, about, a, b, model_a, model_b, None, dialogue.category, rubric=rubric)
 
 
-def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:
+def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iterator[Comparison]:
     """The comparisons that the sources brought, for the sampled dialogues."""
-    comparisons = []
-    answered = set()
-    for row in read_rows(directory, "comparisons"):
-        comparison = Comparison.from_row(row)
+    unanswered = set(sampled)
+    for comparison in map(Comparison.from_row, read_rows(directory, "comparisons")):
         if comparison.dialogue.id not in sampled:
             continue
-        answered.add(comparison.dialogue.id)
+        unanswered.discard(comparison.dialogue.id)
         a, b = comparison.response_a.strip(), comparison.response_b.strip()
         if not a or not (b or comparison.alone):
             dropped["empty_response"] += 1
         elif a == b:
             dropped["identical_responses"] += 1
         else:
-            comparisons.append(comparison)
-    if unanswered := len(sampled - answered):
-        dropped["no_responses"] += unanswered
-    return comparisons
+            yield comparison
+    if unanswered:
+        dropped["no_responses"] += len(unanswered)

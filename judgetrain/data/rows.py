@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from typing import Any, cast
@@ -16,7 +17,6 @@ from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import replied, said, text_of
-from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 
 DEFAULT_FIELDS = {
@@ -44,10 +44,14 @@ DEFAULT_FIELDS = {
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
 
 
+WITHOUT_MESSAGES = ("alpaca", "prompt", "multiple_choice")
+"""Formats whose rows have a query alone."""
+SPEAKERS = {"turns": ("user", "assistant"), "questions": ("user",)}
+"""Who speaks in turn, by format, where messages are mere texts."""
 VERDICTS = ("A", "B", "tie")
 """What a label of two responses may mean."""
 SHOWN = 5
-"""Ways of writing a label that a message names."""
+"""Labels or columns that a message names."""
 
 
 class RowReader:
@@ -93,6 +97,10 @@ class RowReader:
         self._used.add(found)
         return row[found]
 
+    def _named(self, row: Mapping[str, Any], field: str) -> str | None:
+        value = self._get(row, field)
+        return None if value is None else str(value)
+
     def _text(self, row: Mapping[str, Any], field: str) -> str:
         value = self._get(row, field)
         if value is None:
@@ -107,29 +115,25 @@ class RowReader:
 
     def _replied(self, value: Any) -> Any:
         """What is judged of a response: its text, also of a conversation that ends with it."""
-        try:
+        with _refused("wrong_message"):
             found = replied(list_in(value) or value, self._source.judged)
-        except DataError as error:
-            raise RowError("wrong_message", str(error)) from error
         return found if isinstance(found, str) else value
 
-    def check_columns(self, row: Any, key: str) -> None:
+    def check_columns(self, row: Any) -> None:
         """Check of a source's first row that it has the columns of a comparison, whatever they hold.
 
         Raises:
-            RowError: ``missing_column``; names those looked for and found, and ``key``, where others are named.
+            RowError: ``missing_column``; names those looked for and found, and the key, where others are named.
         """
         named = self._source.fields
         for field in ("query", "response_a", "response_b") if isinstance(row, Mapping) else ():
-            others = DEFAULT_FIELDS["messages"] if field == "query" and "query" not in named else ()
-            looked = (named[field],) if field in named else (*DEFAULT_FIELDS[field], *others)
-            own = [named["messages"]] if others and "messages" in named else []
-            if not any(name in row or "{" in name or name.partition(".")[0] in row for name in (*looked, *own)):
-                raise RowError(
-                    "missing_column",
-                    f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
-                    f"'{key}.fields={{{field}: COLUMN}}'",
-                )
+            looked = [named[field]] if field in named else [*DEFAULT_FIELDS[field]]
+            if field == "query" and field not in named:
+                looked += [named["messages"]] if "messages" in named else DEFAULT_FIELDS["messages"]
+            if not any(name in row or "{" in name or name.partition(".")[0] in row for name in looked):
+                told = f"looked for {', '.join(looked)}, found {', '.join(map(str, row))}"
+                told += f"; say '{self._key}.fields={{{field}: COLUMN}}'"
+                raise RowError("missing_column", f"no column for {field}: {told}")
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """The dialogue of a row; ``number`` stands in where it has no id.
@@ -143,31 +147,23 @@ class RowReader:
         messages, answer = self._messages(row), None
         if len(messages) > 1 and messages[-1].role == "assistant":
             messages, answer = messages[:-1], messages[-1].content
-        if messages[-1].role != "user":
-            raise RowError(
-                "last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}"
-            )
+        if (role := messages[-1].role) != "user":
+            raise RowError("last_not_user", f"expected the last message to be the user's, found role {role!r}")
         if not messages[-1].content.strip():
             raise RowError("empty_query", "expected a query, found only white space")
-        category = self._get(row, "category")
-        return Dialogue(
-            self.id_of(row, number),
-            self._source.name,
-            messages,
-            self._reference(row) or answer,
-            None if category is None else str(category),
-            self.rubric(row),
-        )
+        reference, raw = self._reference(row) or answer, self._get(row, "criteria")
+        with _refused("bad_rubric", "field criteria: "):
+            rubric = None if raw in (None, "") else rubric_of(raw)
+        category = self._named(row, "category")
+        return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
         """The source's name and the row's id; ``number`` stands in where it has none.
 
         Raises:
-            RowError: there is no column of the name that was given, or the id is no text.
+            RowError: there is no column of the name that was given.
         """
-        identifier = self._get(row, "id")
-        local = f"{number:07d}" if identifier is None else str(identifier)
-        return f"{self._source.name}:{local}"
+        return f"{self._source.name}:{self._named(row, 'id') or f'{number:07d}'}"
 
     def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
         """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does.
@@ -176,31 +172,12 @@ class RowReader:
             RowError: what is missing or wrong.
         """
         row = self._unlisted(row) if isinstance(row, Mapping) else row
-        dialogue = self._shown(self.dialogue(row, number), row)
+        known = self._about(row, number)
         a, b = (self._response(row, f"response_{side}") for side in "ab")
-        models = (self._get(row, f"model_{side}") for side in "ab")
-        model_a, model_b = ("" if model is None else str(model) for model in models)
-        wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
-        label, group = self._label(row) if wanted else None, self._get(row, "group")
-        group = None if group is None else str(group)
-        about, rubric = replace(dialogue, rubric=None), dialogue.rubric
-        return Comparison(dialogue.id, about, a, b, model_a, model_b, label, group, rubric=rubric)
-
-    def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts.
-
-        Raises:
-            RowError: there are several turns.
-        """
-        names = [
-            self._source.fields.get(field) or _first(row, field) for field in ("query", "response_a", "response_b")
-        ]
-        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None and _texts(found)]
-        if len(lists) < len(names) or len({len(each) for each in lists}) > 1:
-            return row
-        if (turns := len(lists[0])) != 1:
-            raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
-        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True)}}
+        wanted = labelled or (labelled is None and self._written_label(row) not in (None, ""))
+        known |= {name: self._named(row, name) or "" for name in ("model_a", "model_b")}
+        known["group"] = self._named(row, "group")
+        return Comparison(**known, response_a=a, response_b=b, label=self._label(row) if wanted else None)
 
     def candidates(self, row: Any, number: int) -> Candidates:
         """The responses of a row that holds one, or a list of them, each to be scored by itself.
@@ -208,15 +185,14 @@ class RowReader:
         Raises:
             RowError: what is missing or wrong.
         """
-        dialogue = self._shown(self.dialogue(row, number), row)
-        cell = self._get(row, "responses")
+        known, cell = self._about(row, number), self._get(row, "responses")
         listed = [self._response(row, "response")] if cell is None else list_in(cell)
         texts = tuple(map(self._replied, listed or ()))
         if not texts or not all(isinstance(text, str) for text in texts):
             raise RowError("wrong_type", f"expected a list of texts in field responses, found {cell!r:.80}")
         if not any(text.strip() for text in texts):
             raise RowError("empty_response", "no response holds a text")
-        return Candidates(dialogue.id, replace(dialogue, rubric=None), texts, dialogue.rubric)
+        return Candidates(**known, responses=texts)
 
     def rated(self, row: Any, number: int) -> Comparison:
         """The response of a row that holds one, with how good its label says that it is; nothing is set against it.
@@ -224,28 +200,48 @@ class RowReader:
         Raises:
             RowError: what is missing or wrong.
         """
-        dialogue = self._shown(self.dialogue(row, number), row)
-        response, why = self._response(row, "response"), self._get(row, "rationale")
+        known, response = self._about(row, number), self._response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")
-        rating = Rating(score_of(self._rating(row), self._scale), None if why is None else str(why))
-        model, group = (self._get(row, name) for name in ("model_a", "group"))
-        return Comparison(
-            dialogue.id,
-            replace(dialogue, rubric=None),
-            response,
-            "",
-            model_a="" if model is None else str(model),
-            group=None if group is None else str(group),
-            rubric=dialogue.rubric,
-            rating_a=rating,
-        )
+        rating = Rating(score_of(self._rating(row), self._scale), self._named(row, "rationale"))
+        known |= {"model_a": self._named(row, "model_a") or "", "group": self._named(row, "group")}
+        return Comparison(**known, response_a=response, response_b="", rating_a=rating)
+
+    def _about(self, row: Any, number: int) -> dict[str, Any]:
+        """The id, the dialogue and the rubric of what is judged.
+
+        Its reference is one that a judge may be shown: of a column of that name, or one that is named.
+        """
+        found = self.dialogue(row, number)
+        shown = "reference" in self._source.fields or _first(row, "reference") in ("reference", "reference_answer")
+        dialogue = replace(found, rubric=None, reference=found.reference if shown else None)
+        return {"id": found.id, "dialogue": dialogue, "rubric": found.rubric}
+
+    def _unlisted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts."""
+        fields = ("query", "response_a", "response_b")
+        names = [self._source.fields.get(field) or _first(row, field) for field in fields]
+        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None and _texts(found)]
+        if len(lists) < len(names) or len({len(each) for each in lists}) > 1:
+            return row
+        if (turns := len(lists[0])) != 1:
+            raise RowError("several_turns", f"query and responses are lists of {turns} turns; expected a text each")
+        return {**row, **{str(name): each[0] for name, each in zip(names, lists, strict=True)}}
+
+    def has_responses(self, row: Any) -> bool:
+        """Whether the row carries two responses."""
+        return isinstance(row, Mapping) and all(self._get(row, f"response_{side}") is not None for side in "ab")
+
+    def is_scored(self, row: Any) -> bool:
+        """Whether the row holds one response, or a list of them, in the place of two."""
+        named = isinstance(row, Mapping) and any(self._get(row, name) is not None for name in ("responses", "response"))
+        return named and not self.has_responses(row)
 
     def is_rated(self, row: Any) -> bool:
         """Whether the row holds one response and a label of it."""
-        if not self.is_scored(row) or self._get(row, "response") is None:
+        if not self.is_scored(row) or self._get(row, "response") is None or self._is_other_s(row, "response"):
             return False
-        return not self._is_other_s(row, "response") and self._rating(row) not in (None, "")
+        return self._rating(row) not in (None, "")
 
     def _rating(self, row: Mapping[str, Any]) -> Any:
         return self._get(row, "score") if (label := self._get(row, "label")) is None else label
@@ -254,68 +250,32 @@ class RowReader:
         """Whether the column of a field is one that ``fields`` gives to another field."""
         return _first(row, field) in {name for other, name in self._source.fields.items() if other != field}
 
-    def _shown(self, dialogue: Dialogue, row: Mapping[str, Any]) -> Dialogue:
-        """The dialogue with the reference that a judge may be shown: of a column of that name, or one that is named."""
-        known = "reference" in self._source.fields or _first(row, "reference") in ("reference", "reference_answer")
-        return dialogue if known else replace(dialogue, reference=None)
-
-    def rubric(self, row: Mapping[str, Any]) -> Rubric | None:
-        """The criteria that a row is to be judged by, where it has some.
-
-        Raises:
-            RowError: they cannot be read; names the criterion and the column.
-        """
-        raw = self._get(row, "criteria")
-        if raw is None or raw == "":
-            return None
-        try:
-            return rubric_of(raw)
-        except DataError as error:
-            raise RowError("bad_rubric", f"field criteria: {error}") from error
-
-    def tell_unused(self, say: Callable[[str], object]) -> None:
-        """Say which columns nothing was read from, and in how many rows they stood; if any."""
-        unused = [f"{name} ({n})" for name, n in sorted(self._columns.items()) if name not in self._used]
-        if unused:
-            more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
-            say(f"{self._source.name}: columns that are not used (rows): {', '.join(unused[:SHOWN])}{more}")
-
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
-        """The label of a row, where it has one that is known; :meth:`tell_unknown` says what else stood there."""
+        """The label of a row, where it has one that is known; :meth:`tell` says what else stood there."""
         try:
             return self._label(row)
         except RowError:
-            if (written := self.written_label(row)) not in (None, ""):
+            if (written := self._written_label(row)) not in (None, ""):
                 self.unknown[label_text(written)] += 1
             return None
 
-    def tell_unknown(self, say: Callable[[str], object]) -> None:
-        """Say how many labels were read that are none, how they are written, and what to do; if any."""
-        if not (number := self.unknown.total()):
-            return
-        written = ", ".join(f"{label!r} ({n})" for label, n in self.unknown.most_common(SHOWN))
-        first = next(iter(self.unknown))
-        more = ", ..." if len(self.unknown) > SHOWN else ""
-        say(
-            f"{self._source.name}: {number} labels are none of {', '.join(self._labels or VERDICTS)} and are "
-            f"not used: {written}{more}; say what they mean with '{self._key}.labels={{{first}: A, ...}}'"
-        )
+    def tell(self, say: Callable[[str], object]) -> None:
+        """Say how many labels were read that are none, and which columns nothing was read from; if any."""
+        name = self._source.name
+        if self.unknown:
+            written = _counts([(repr(label), n) for label, n in self.unknown.most_common()])
+            say(
+                f"{name}: {self.unknown.total()} labels are none of {', '.join(self._labels or VERDICTS)} and are not "
+                f"used: {written}; say what they mean with '{self._key}.labels={{{next(iter(self.unknown))}: A, ...}}'"
+            )
+        if unused := [(column, n) for column, n in sorted(self._columns.items()) if column not in self._used]:
+            say(f"{name}: columns that are not used (rows): {_counts(unused)}")
 
-    def written_label(self, row: Mapping[str, Any]) -> Any:
-        """What stands in the column of labels; None where there is none."""
+    def _written_label(self, row: Mapping[str, Any]) -> Any:
         try:
             return self._get(row, "label")
-        except RowError:
+        except RowError:  # no such column
             return None
-
-    def is_scored(self, row: Any) -> bool:
-        """Whether the row holds one response, or a list of them, in the place of two."""
-        named = isinstance(row, Mapping) and any(self._get(row, name) is not None for name in ("responses", "response"))
-        return named and not self.has_responses(row)
-
-    def has_responses(self, row: Any) -> bool:
-        """Whether the row carries two responses."""
-        return isinstance(row, Mapping) and all(self._get(row, f"response_{side}") is not None for side in "ab")
 
     def _label(self, row: Mapping[str, Any]) -> Verdict:
         value = self._get(row, "label")
@@ -338,30 +298,41 @@ class RowReader:
         return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        cell = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
+        form = self._source.format
+        cell = None if form in WITHOUT_MESSAGES else self._get(row, "messages")
         if cell is None and (asked := list_in(self._get(row, "query"))) and isinstance(asked[0], Mapping):
             cell = asked  # HealthBench, TRL: a prompt of messages
-        try:
-            if cell is None:
-                messages: tuple[Message, ...] = (Message("user", self._query(row)),)
-            elif not (turns := list_in(cell)):
-                raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
-            else:
-                messages = _CONVERSATIONS.get(self._source.format, _messages_of)(turns)
+        turns = list_in(cell)
+        if cell is not None and not turns:
+            raise RowError("wrong_type", f"expected a list of messages, found {cell!r:.40}")
+        with _refused("wrong_message"):
+            spoken = _by_turns(turns, SPEAKERS[form]) if turns and form in SPEAKERS else said(turns or ())
             system = text_of(_joined(self._get(row, "system")))
-        except DataError as error:
-            raise RowError("wrong_message", str(error)) from error
         if system and not isinstance(system, str):
             raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
-        return (Message("system", system), *messages) if system else messages
+        asked_here = spoken if turns else [("user", self._query(row))]
+        return tuple(Message(*each) for each in [*([("system", system)] if system else ()), *asked_here])
 
     def _query(self, row: Mapping[str, Any]) -> str:
         query = self._text(row, "query")
         if self._source.format == "multiple_choice":
             return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
-        if self._get(row, "input"):
-            query = f"{query}\n\n{self._text(row, 'input')}"
-        return query
+        return f"{query}\n\n{self._text(row, 'input')}" if self._get(row, "input") else query
+
+
+@contextmanager
+def _refused(reason: str, where: str = "") -> Iterator[None]:
+    """Makes a RowError of what a cell's reader refuses."""
+    try:
+        yield
+    except DataError as error:
+        raise RowError(reason, f"{where}{error}") from error
+
+
+def _counts(found: Sequence[tuple[str, int]]) -> str:
+    """The first of them with their numbers, and that there are more."""
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{', '.join(f'{name} ({n})' for name, n in found[:SHOWN])}{more}"
 
 
 _PLACE = re.compile(r"\{([^{}]+)\}")
@@ -384,28 +355,12 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
     return value
 
 
-def _spoken_by(*roles: str) -> Callable[[Sequence[Any]], tuple[Message, ...]]:
-    """Reads texts of speakers who take turns; one who is silent says nothing."""
-
-    def read(turns: Sequence[Any]) -> tuple[Message, ...]:
-        spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
-        if not spoken or not all(isinstance(text, str) for text in turns):
-            raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
-        return tuple(Message(role, text) for role, text in spoken)
-
-    return read
-
-
-def _messages_of(turns: Sequence[Any]) -> tuple[Message, ...]:
-    return tuple(Message(*each) for each in said(turns))
-
-
-_CONVERSATIONS: dict[str, Callable[[Sequence[Any]], tuple[Message, ...]]] = {
-    **dict.fromkeys(("auto", "messages", "conversations", "comparison", "label_studio", "argilla"), _messages_of),
-    "turns": _spoken_by("user", "assistant"),
-    "questions": _spoken_by("user"),
-}
-"""How a list of turns is read, by the source's format; other formats have a query."""
+def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts of speakers who take turns; one who is silent says nothing."""
+    spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
+    if not spoken or not all(isinstance(text, str) for text in turns):
+        raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
+    return spoken
 
 
 def _options(options: Any) -> str:

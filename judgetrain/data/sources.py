@@ -134,23 +134,18 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         yield from _hub(source, key)
         return
     for path in files_of(source.path, f"{key}.path"):
+        form = readers.form_of(path)
         try:
-            yield from _of_file(path, rejects)
+            if form == "lines":  # rejected one by one
+                yield from _jsonl(path, rejects)
+                continue
+            for place, row in FORMS[form](path):
+                if form == "table" and isinstance(row, str):
+                    rejects.add(place, "wrong_cells", row, "")
+                else:
+                    yield place, row, str(row)
         except (UnicodeDecodeError, *readers.BROKEN) as error:
             raise DataError(readers.unreadable(path, error)) from error
-
-
-def _of_file(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    """The rows of a file, in whatever form they are."""
-    form = readers.form_of(path)
-    if form == "lines":
-        yield from _jsonl(path, rejects)
-        return
-    for place, row in FORMS[form](path):
-        if form == "table" and isinstance(row, str):
-            rejects.add(place, "wrong_cells", row, "")
-        else:
-            yield place, row, str(row)
 
 
 FORMS: Mapping[str, Callable[[Path], Iterator[readers.Row]]] = {
@@ -159,7 +154,6 @@ FORMS: Mapping[str, Callable[[Path], Iterator[readers.Row]]] = {
     "array": readers.json_array,
     "table": readers.table,
 }
-"""Readers by a file's form; the rows of JSON lines are rejected one by one."""
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
@@ -168,19 +162,18 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            place = f"{path}:{number}"
+            place, raw = f"{path}:{number}", repr(line[:RAW_CHARS])
             try:
                 raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 row = readers.DECODER.decode(raw)
             except UnicodeDecodeError as error:
-                rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
-                continue
+                rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", raw)
             except (RecursionError, ValueError) as error:
                 found = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
                 reason = "repeated_key" if isinstance(error, readers.RepeatedKeyError) else "not_json"
                 rejects.add(place, reason, f"expected a JSON object a line ({found})", raw)
-                continue
-            yield place, row, raw
+            else:
+                yield place, row, raw
     if number == 0:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
 
@@ -193,10 +186,9 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
-        raise DataError(
-            f"{key}.path={source.path}: cannot read this data set from the Hub ({type(error).__name__}: "
-            f"{str(error).splitlines()[0][:200]}); check the name and the network, or give a local file with type=jsonl"
-        ) from error
+        told = f"cannot read this data set from the Hub ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
+        advice = "check the name and the network, or give a local file with type=jsonl"
+        raise DataError(f"{key}.path={source.path}: {told}; {advice}") from error
 
 
 def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:

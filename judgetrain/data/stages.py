@@ -78,8 +78,8 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
         raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
     if adapter is not None and benchmark.unlabelled:
         raise ConfigError(f"{key}.unlabelled: rows that {key}.source.adapter reads have labels; leave one of them out")
-    if adapter is None and (benchmark.answers or benchmark.where):
-        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.source.adapter")
+    if adapter is None and benchmark.answers:
+        raise ConfigError(f"{key}.answers: read with an adapter; set {key}.source.adapter")
 
 
 def _check_dialogues(settings: DialoguesSettings) -> None:

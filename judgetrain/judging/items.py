@@ -88,7 +88,7 @@ def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object])
                 group = reader.candidates(row, number)
                 return Item(Comparison(group.id, group.dialogue, "", ""), group=group)
             if number == 1:
-                reader.check_columns(row, KEY)
+                reader.check_columns(row)
             return Item(replace(reader.comparison(row, number, labelled=False), label=reader.label(row)))
         except RowError as error:
             with suppress(RowError):
@@ -96,8 +96,7 @@ def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object])
             raise
 
     yield from read(source, KEY, take, rejects)
-    reader.tell_unknown(say)
-    reader.tell_unused(say)
+    reader.tell(say)
 
 
 def _adapted(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]:

@@ -109,7 +109,7 @@ def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: P
     assert (first.response_a, first.response_b, first.dialogue.query) == ("A pine.", "Oak.", "Name a tree.")
     # vicuna, then a tie, then vicuna again, named as model_b: it is B in the comparison's own order.
     assert found.votes[first.id] == ("B", "tie", "B")
-    assert (first.label, second.label, first.group) == ("B", "A", "writing")
+    assert (first.label, second.label) == ("B", "A")
     # A vote on turn 2 is about the whole conversation.
     assert second.response_b == "Assistant: Oak.\n\nUser: Another?\n\nAssistant: Elm."
     # Criteria and guidelines are made of the dialogue: it holds what is asked second, too. Both turns are one prompt.

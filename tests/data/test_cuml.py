@@ -84,9 +84,9 @@ def test_more_clusters_than_rows_are_refused_before_cuml_sees_them(stand_in: typ
 
 
 def test_missing_cuml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuml", None)
-    with pytest.raises(EngineError, match=r"judgetrain\[cuml\]"):
-        kmeans(ROWS, asked(), 0)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"key\.backend=cuml: .*judgetrain\[cuml\]"):
+        asked().check_here("key")
 
 
 def test_the_installed_cuml_has_the_recorded_signature() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +36,8 @@ class Adapter:
 
     ``fields`` and ``optional`` map a field to the columns that may hold it, first come first; ``labels`` maps how
     labels are written to A, B or tie. ``hub`` is where the benchmark is published on the Hub, if it is. ``domains``
-    maps a coarse group to its groups, ``domains_by_prefix`` to how its groups begin. ``scalar_texts``: numbers and
-    truth values in the columns of texts are the texts that they are written as (``True``).
+    maps a coarse group to its groups, or to how they begin (``mmlu-pro*``). ``scalar_texts``: numbers and truth values
+    in the columns of texts are the texts that they are written as (``True``).
     """
 
     name: str
@@ -49,8 +49,6 @@ class Adapter:
     key: list[str] = field(default_factory=list)
     label_columns: list[str] = field(default_factory=list)
     domains: Mapping[str, list[str]] = field(default_factory=dict)
-    domains_by_prefix: Mapping[str, list[str]] = field(default_factory=dict)
-    group_ranges: Mapping[str, Any] = field(default_factory=dict)
     styles: list[str] = field(default_factory=list)
     scalar_texts: bool = False
 
@@ -102,18 +100,11 @@ class Adapter:
     def group(self, row: Mapping[str, Any]) -> str | None:
         """The scenario, subset or category of a row."""
         value = self.value(row, "group", required=False)
-        if value is None and self.group_ranges:
-            number = row.get(self.group_ranges["column"])
-            for name, (first, last) in self.group_ranges["ranges"].items():
-                if isinstance(number, int) and first <= number <= last:
-                    return str(name)
         return None if value is None else str(value)
 
     def domain(self, group: str) -> str | None:
         """The coarse group that a group belongs to, or None."""
-        exact = (name for name, groups in self.domains.items() if group in groups)
-        prefix = (name for name, starts in self.domains_by_prefix.items() if group.startswith(tuple(starts)))
-        return next(chain(exact, prefix), None)
+        return next((name for name, groups in self.domains.items() if any(fnmatchcase(group, g) for g in groups)), None)
 
 
 def shipped() -> list[str]:

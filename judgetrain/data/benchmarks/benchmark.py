@@ -9,11 +9,10 @@ from functools import cached_property
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
-from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
+from judgetrain.data.benchmarks.reading import adapter_of, case_of, read_cases, source_of
 from judgetrain.data.cells import majority
 from judgetrain.data.config import BenchmarkConfig, WorldConfig
 from judgetrain.data.prompts import Asked, clusters
-from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Verdict
 
@@ -58,58 +57,37 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
 
     Raises:
         ConfigError: a missing path or adapter.
-        DataError: a malformed row or unknown label (file, row and value), a repeated id, or nothing left.
+        DataError: a malformed row, an unknown label or a repeated id (file, row and value), or nothing left.
     """
-    key = f"evaluate.benchmarks[{index}]"
-    loaded = _adapted(benchmark, key) if benchmark.source.adapter else _plain(benchmark, key, seed, world_config)
-    comparisons, left_out = loaded.comparisons, dict(loaded.left_out)
+    key, source = f"evaluate.benchmarks[{index}]", source_of(benchmark)
+    if source.type == "world":
+        assert world_config is not None
+        made = world.eval_comparisons(world_config, seed)
+        cases = [case_of(replace(c, rubric=world.true_rubric(c.dialogue.query))) for c in made]
+    else:
+        cases = read_cases(benchmark, key)
+    comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]
     kept = [c for c in comparisons if benchmark.max_chars is None or c.characters <= benchmark.max_chars]
-    left_out["too_long"] = len(comparisons) - len(kept)
+    left_out = {"too_long": len(comparisons) - len(kept)}
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
         kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
-    unlabelled = "no_label" if benchmark.unlabelled else "no_majority"
-    left_out[unlabelled] = sum(c.label is None for c in kept)
-    if left_out[unlabelled] == len(kept):
+    unlabelled = sum(c.label is None for c in kept)
+    left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
+    if unlabelled == len(kept):
         raise DataError(
             f"{key}: no comparison with a label is left of {len(comparisons)}; look at max_chars={benchmark.max_chars} "
             f"and where={dict(benchmark.where)}"
         )
-    return replace(loaded, comparisons=kept, left_out={k: n for k, n in left_out.items() if n})
-
-
-def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
-    cases = read_cases(benchmark, key)
-    source = source_of(benchmark)
-    adapter = adapter_of(source)
-    groups = {c.comparison.group for c in cases if c.comparison.group is not None}
-    domains = {g: name for g in groups if (name := adapter.domain(g)) is not None}
-    several = len({c.prompt for c in cases}) < len(cases)
-    voted = any(len(c.votes) > 1 for c in cases)
+    prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
+    adapter = adapter_of(source) if source.adapter else None
+    groups = {c.group for c in comparisons if c.group is not None} if adapter else ()
     return Benchmark(
         name=benchmark.name,
-        split=source.split if source.type == "hub" else "test",
-        comparisons=[replace(c.comparison, label=majority(c.votes)) for c in cases],
-        votes={c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
-        prompts={c.comparison.id: c.prompt for c in cases} if several else {},
-        domains=domains,
+        split={"world": "heldout", "hub": source.split}.get(source.type, "test"),
+        comparisons=kept,
+        left_out={reason: n for reason, n in left_out.items() if n},
+        votes={c.comparison.id: tuple(c.votes) for c in cases} if any(len(c.votes) > 1 for c in cases) else {},
+        prompts=prompts if len(set(prompts.values())) < len(cases) else {},
+        domains={group: name for group in groups if adapter and (name := adapter.domain(group)) is not None},
     )
-
-
-def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldConfig | None) -> Benchmark:
-    source = source_of(benchmark)
-    if source.type == "world":
-        assert world_config is not None
-        comparisons = [
-            replace(c, rubric=world.true_rubric(c.dialogue.query)) for c in world.eval_comparisons(world_config, seed)
-        ]
-        return Benchmark(name=benchmark.name, split="heldout", comparisons=comparisons)
-    labelled = None if benchmark.unlabelled else True
-    comparisons = list(read_comparisons(source, f"{key}.source", labelled=labelled))
-    seen: set[str] = set()
-    for comparison in comparisons:
-        if comparison.id in seen:
-            raise DataError(f"{key}: the id {comparison.id!r} stands twice; ids must differ")
-        seen.add(comparison.id)
-    split = source.split if source.type == "hub" else "test"
-    return Benchmark(name=benchmark.name, split=split, comparisons=comparisons)

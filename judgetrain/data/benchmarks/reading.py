@@ -29,6 +29,11 @@ class Case:
     prompt: str = ""
 
 
+def case_of(comparison: Comparison) -> Case:
+    """The case of a comparison with its own label, or without one."""
+    return Case(comparison, [comparison.label] if comparison.label else [])
+
+
 def adapter_of(source: SourceConfig) -> Adapter:
     """The source's adapter with the columns and labels that the configuration overrides."""
     adapter = load_adapter(source.adapter or "")
@@ -92,7 +97,7 @@ class CaseReader:
         votes = list(self.adapter.votes(row))
         if reversed_:
             comparison, votes = comparison.swapped(), [mirror(v) for v in votes]
-        return [Case(comparison, votes, prompt or comparison.id)]
+        return [Case(comparison, votes, prompt)]
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
         """The id of a row's comparison within the benchmark, and whether the row names its two models the other way.
@@ -177,37 +182,35 @@ class CaseReader:
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
     """The cases of a benchmark, of the rows that ``where`` selects; votes on one comparison are put together.
 
+    Without an adapter a row is a comparison with a label, or with ``unlabelled`` perhaps without one.
+
     Raises:
         ConfigError: a missing path or adapter.
         DataError: a malformed row, an unknown label or a repeated id; names file, row and value.
     """
     answers = _answers(benchmark, key) if benchmark.answers else None
     source = source_of(benchmark)
-    reader = CaseReader(source, answers)
+    reader = CaseReader(source, answers) if source.adapter else None
+    plain = RowReader(source, f"{key}.source")
     cases: dict[str, Case] = {}
 
-    def take(row: Any, number: int) -> list[Case]:
+    labelled = None if benchmark.unlabelled else True
+    several = reader is not None and reader.adapter.kind == "votes"
+
+    def take(row: Any, number: int) -> None:
         if not selected(row, benchmark.where):
-            return []
-        found = reader.cases(row, number)
-        for case in found:
-            _put(cases, case, reader.adapter)
-        return found
+            return
+        for case in reader.cases(row, number) if reader else [case_of(plain.comparison(row, number, labelled))]:
+            known = cases.setdefault(name := case.comparison.id, case)
+            if known is not case and not several:
+                raise RowError("repeated_id", f"the id {name!r} stands twice; ids must differ")
+            if known.comparison != case.comparison:
+                raise RowError("other_texts", f"two votes on {name!r} are about different texts")
+            known.votes += case.votes if known is not case else []
 
     for _ in read(source, f"{key}.source", take):
         pass
     return list(cases.values())
-
-
-def _put(cases: dict[str, Case], case: Case, adapter: Adapter) -> None:
-    known = cases.setdefault(case.comparison.id, case)
-    if known is case:
-        return
-    if adapter.kind != "votes":
-        raise RowError("repeated_id", f"the id {case.comparison.id!r} stands twice; ids must differ")
-    if known.comparison != case.comparison:
-        raise RowError("other_texts", f"two votes on {case.comparison.id!r} are about different texts")
-    known.votes += case.votes
 
 
 def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:

