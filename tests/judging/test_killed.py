@@ -69,7 +69,7 @@ def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Pat
 def test_a_stress_test_that_was_killed_and_goes_on_ends_with_the_same_files(tmp_path: Path) -> None:
     """Killed while the judge scores: neither a response nor a score that is there is made again."""
     wanted = (
-        *("stress.methods=[base+sampled@1,longer]", "stress.source={type: world, name: world}"),
+        "stress.methods=[base+sampled@1,longer]",
         *("stress.writer={type: world, skill: 0.5}", "stress.samples=4", f"stress.prompts={PROMPTS}"),
     )
     stopped_and_finished("stress", tmp_path, "scores-base*", random.Random().randrange(1, PROMPTS // 2), *wanted)

@@ -20,7 +20,7 @@ from judgetrain.judges.method import BASELINE, Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.encode import sample_of
 
-Rows = list[list[float | None]]
+Rows = Sequence[Sequence[float | None]]
 """The score of every response of every case; higher is better, None: nothing readable was said of it."""
 
 
@@ -42,7 +42,7 @@ def truth(cases: Sequence[Case]) -> Rows:
     return [[float(quality(case.dialogue.query, text)) for text in case.responses] for case in cases]
 
 
-def length(cases: Sequence[Case]) -> Rows:
+def length(cases: Sequence[Case], seed: int) -> Rows:
     """The number of characters, as the baseline ``longer`` compares them."""
     return [[float(len(text)) for text in case.responses] for case in cases]
 
@@ -57,8 +57,8 @@ def chance(cases: Sequence[Case], seed: int) -> Rows:
 def scores_of(method: Method, models: Models, settings: StressSettings) -> Iterator[Scores]:
     """A function that scores cases; its model is loaded at the first call, and freed at the end."""
     if method.kind == BASELINE:
-        by_length, seed = method.target == "longer", settings.seed
-        yield lambda cases: (length(cases) if by_length else chance(cases, seed), Counter())
+        of = length if method.target == "longer" else chance
+        yield lambda cases: (of(cases, settings.seed), Counter())
     elif method.kind == "scorer":
         with _scorer(method, models, settings) as scores:
             yield scores

@@ -11,9 +11,8 @@ import numpy as np
 
 from judgetrain.artifacts.chart import Chart
 from judgetrain.artifacts.chart import Point as Mark
-from judgetrain.errors import DataError
 from judgetrain.evaluate.report.table import Columns, Table, number, share
-from judgetrain.extras.stress.config import RESAMPLES, StressConfig
+from judgetrain.extras.stress.config import RESAMPLES
 from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, peak, standardised
 
 Rows = Sequence[Sequence[float | None]]
@@ -61,34 +60,20 @@ class Line:
 class Result:
     """All that was found, over so many ``prompts`` with ``samples`` responses each."""
 
-    gold: str
     prompts: int
     samples: int
-    left_out: int
     summary: Sequence[Line]
     curves: Mapping[str, Sequence[Point]]
 
 
-def result_of(config: StressConfig, gold: Rows, proxies: Mapping[str, Rows], seed: int) -> Result:
-    """The curves of every proxy. Prompts that the gold standard could not read in full are left out, and counted.
-
-    Raises:
-        DataError: fewer than two prompts are left.
-    """
-    whole = [i for i, row in enumerate(gold) if None not in row]
-    if len(whole) < 2:
-        raise DataError(
-            f"stress.gold={config.gold}: it gave every response a score on {len(whole)} of {len(gold)} prompts; "
-            "expected at least 2: choose another gold standard"
-        )
-    values = [np.array(gold[i], dtype=float) for i in whole]
-    scores = {name: [np.array(rows[i], dtype=float) for i in whole] for name, rows in proxies.items()}  # None: NaN
-    found = {name: _curve(name, rows, values, numbers(config.samples), seed) for name, rows in scores.items()}
+def result_of(gold: Rows, proxies: Mapping[str, Rows], seed: int) -> Result:
+    """The curves of every proxy."""
+    values, samples = [np.array(row, dtype=float) for row in gold], len(gold[0])
+    scores = {name: [np.array(row, dtype=float) for row in rows] for name, rows in proxies.items()}  # None: NaN
+    found = {name: _curve(name, rows, values, numbers(samples), seed) for name, rows in scores.items()}
     return Result(
-        gold=config.gold,
-        prompts=len(whole),
-        samples=config.samples,
-        left_out=len(gold) - len(whole),
+        prompts=len(gold),
+        samples=samples,
         summary=[line for _, line in found.values()],
         curves={name: points for name, (points, _) in found.items()},
     )
@@ -163,14 +148,12 @@ def table(result: Result) -> Table:
     }
     note = (
         f"{result.prompts} prompts with {result.samples} responses each. Of n of them each proxy chooses the one it "
-        f"likes best, and {result.gold} says how good that is: means over all subsets of n, 95% intervals over "
-        "prompts. The peak behind what is lost is found on other prompts than the loss is measured on. Over-optimised: "
-        "that loss is above zero by its interval. Gap: what the proxy thinks it gained at the largest n less what gold "
-        "gained, in standard deviations. A proxy never chooses a response that it could not read, while it can read "
-        "another."
+        "likes best, and the truth says how good that is: means over all subsets of n, 95% intervals over prompts. The "
+        "peak behind what is lost is found on other prompts than the loss is measured on. Over-optimised: that loss is "
+        "above zero by its interval. Gap: what the proxy thinks it gained at the largest n less what gold gained, in "
+        "standard deviations. A proxy never chooses a response that it could not read, while it can read another."
     )
-    left_out = f" {result.left_out} prompts, of which gold could not read a response, are left out."
-    return Table.of("Best of n", result.summary, columns, note + (left_out if result.left_out else ""), names=2)
+    return Table.of("Best of n", result.summary, columns, note, names=2)
 
 
 def charts(result: Result) -> list[Chart]:
@@ -184,7 +167,7 @@ def charts(result: Result) -> list[Chart]:
         return Chart(title=title, x_label="divergence from the writer (nats)", series=series, plain=True)
 
     return [
-        chart(f"What is chosen, by {result.gold}", attrgetter("gold")),
+        chart("What is chosen, by the truth", attrgetter("gold")),
         chart("What the proxy thinks it won (standard deviations)", attrgetter("proxy_gain")),
-        chart("What was won, by the gold standard (standard deviations)", attrgetter("gold_gain")),
+        chart("What was won, by the truth (standard deviations)", attrgetter("gold_gain")),
     ]

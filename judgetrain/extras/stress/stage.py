@@ -12,14 +12,12 @@ from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, tokens_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data import world
-from judgetrain.data.sources import read_dialogues
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
-from judgetrain.errors import DataError
 from judgetrain.evaluate.report.page import write_report
-from judgetrain.extras.stress.config import SHARD, TRUTH, StressConfig
+from judgetrain.extras.stress.config import SHARD, StressConfig
 from judgetrain.extras.stress.proxies import Case, Rows, Scores, scores_of, truth
 from judgetrain.extras.stress.result import charts, result_of, table
 from judgetrain.extras.stress.stages import StressSettings, shown
@@ -41,32 +39,20 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     runs with other proxies are taken over.
     """
     config = settings.stress
-    dialogues = _prompts(settings)
+    assert settings.world is not None
+    dialogues = [c.dialogue for c in world.eval_comparisons(settings.world, settings.seed)[: config.prompts]]
     with spending((*settings.asked_engines, config.writer), config, "stress", out) as budget:
         models = Models(settings, inputs, out, budget)
         mark = _write(dialogues, settings, budget, out)
         rows = read_rows(out.directory, RESPONSES)
         cases = [Case(d, row["responses"]) for d, row in zip(dialogues, rows, strict=True)]
         found = {shown(Method.parse(m)): _scored(m, cases, mark, models, settings) for m in config.methods}
-        gold = truth(cases) if config.gold == TRUTH else _scored(config.gold, cases, mark, models, settings)
-    result = result_of(config, gold, found, out.seed)
+    result = result_of(truth(cases), found, out.seed)
     out.write_json("stress", asdict(result))
     out.note("stress", [asdict(row) for row in result.summary])
     for line in result.summary:
         out.log(f"stress: {line.proxy}: {line.verdict}; won {line.gained}, lost after the peak {line.fall}")
     write_report(out, f"{out.recipe}: best of n", [table(result)], "stress.json", charts(result))
-
-
-def _prompts(settings: StressSettings) -> list[Dialogue]:
-    config = settings.stress
-    if config.source.type == "world":
-        assert settings.world is not None
-        found = [c.dialogue for c in world.eval_comparisons(settings.world, settings.seed)[: config.prompts]]
-    else:
-        found = list(islice(read_dialogues(config.source, "stress.source"), config.prompts))
-    if len(found) < 2:
-        raise DataError(f"stress.source holds {len(found)} prompts; expected at least 2, since intervals are over them")
-    return found
 
 
 def _write(dialogues: Sequence[Dialogue], settings: StressSettings, budget: Budget | None, out: StageRun) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.sources import read_dialogues
 from judgetrain.errors import ConfigError
-from judgetrain.extras.stress.config import TRUTH, StressConfig
+from judgetrain.extras.stress.config import StressConfig
 from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.judges.settings import ModelSettings
@@ -23,17 +23,12 @@ class StressSettings(ModelSettings):
     """Stage stress."""
 
     stress: StressConfig = at("stress")
+    reads_world: ClassVar[bool] = True  # type: ignore[misc]  # its prompts, and the truth about responses to them
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The proxies, and the gold standard where it is a method."""
-        gold = [] if self.stress.gold == TRUTH else [self.stress.gold]
-        return [Method.parse(text) for text in (*self.stress.methods, *gold)]
-
-    @property
-    def reads_world(self) -> bool:
-        """Whether the prompts are the world's."""
-        return self.stress.source.type == "world"
+        """The proxies."""
+        return [Method.parse(text) for text in self.stress.methods]
 
 
 def shown(method: Method) -> str:
@@ -42,41 +37,30 @@ def shown(method: Method) -> str:
 
 
 def _check(found: StressSettings) -> None:
-    settings = found.stress
-    if settings.source.type != "world" and not settings.source.path:
-        raise ConfigError("stress.source.path is empty: name a file of prompts (query, or messages), or type: world")
-    settings.source.check("stress.source")
-    if settings.writer is None:
+    if found.stress.writer is None:
         raise ConfigError(
             "stress.writer: nobody is named to write the responses; name an engine, as in "
             "stress.writer={type: transformers, model: {path: DIR}} or {type: openai, model: NAME, base_url: URL}"
         )
-    settings.writer.check("stress.writer")
-    if settings.gold == TRUTH and settings.source.type != "world":
-        raise ConfigError(
-            "stress.gold=truth: only the generated world (stress.source.type=world) knows the truth; name a method "
-            "that is much better than the proxies, as in stress.gold=pairwise:external"
-        )
-    if not settings.methods:
+    found.stress.writer.check("stress.writer")
+    if not found.methods:
         raise ConfigError("stress.methods is empty: name a judge, scorer:NAME or longer")
-    methods = found.methods
-    names = [shown(m) for m in methods]
+    names = [shown(method) for method in found.methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"stress.methods, stress.gold: {twice!r} is named twice; names must differ")
-    for text, method in zip((*settings.methods, settings.gold), methods, strict=False):
-        key = "stress.gold" if text == settings.gold else "stress.methods"
+        raise ConfigError(f"stress.methods: {twice!r} is named twice; names must differ")
+    for method in found.methods:
         if method.kind == BASELINE and method.target in ("first", "surface"):
-            raise ConfigError(f"{key}={text!r}: it gives no score to a response; allowed are {', '.join(SCORED)}")
-        check_judge(found, text, key)
+            raise ConfigError(
+                f"stress.methods={method.text!r}: it gives no score to a response; allowed are {', '.join(SCORED)}"
+            )
+        check_judge(found, method.text, "stress.methods")
 
 
-def _check_here(found: StressSettings) -> None:
-    """Read the prompts, and look at the judges' directories."""
-    if found.stress.source.type not in ("world", "hub"):
-        for _ in read_dialogues(found.stress.source, "stress.source"):
-            pass
-    check_directories(found.engine, found.methods, "stress.methods")
-
-
-STRESS = Stage(name="stress", settings=StressSettings, artifact="evaluation", check=_check, check_here=_check_here)
+STRESS = Stage(
+    name="stress",
+    settings=StressSettings,
+    artifact="evaluation",
+    check=_check,
+    check_here=lambda found: check_directories(found.engine, found.methods, "stress.methods"),
+)
 """Stage stress."""

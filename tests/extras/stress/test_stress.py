@@ -18,18 +18,17 @@ from judgetrain.artifacts.console import Console
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import ConfigError
 from judgetrain.extras.stress import proxies
 from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, standardised
 from judgetrain.extras.stress.result import told
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.judging import lines
 from tests.builders.pages import parse
 from tests.builders.pipeline import configured
 from tests.builders.watched import interrupted
 
-WORDS = ("recipe=debug", "track.tracker=none", "stress.source={type: world, name: world}")
+WORDS = ("recipe=debug", "track.tracker=none")
 WRITER = "stress.writer={type: world, skill: 0.5, rambling: 0.1}"
 
 
@@ -154,31 +153,21 @@ def test_longer_shows_its_peak_and_chance_wins_nothing(tmp_path: Path, capsys: p
     assert manifest["notes"]["stress"][0]["proxy"] == "longer"
 
 
-def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another proxy and another gold standard write no response again and ask no judge again."""
+def test_a_judge_as_proxy_and_work_that_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another proxy writes no response again and asks no judge again."""
     small = [WRITER, "stress.prompts=8", "stress.samples=6"]  # of fewer nothing is said in words
     how = ["teacher.engine={type: world, error_rate: 0.0}", "evaluate.external={type: world, error_rate: 0.0}"]
     first = stressed(tmp_path, *small, *how, "stress.methods=[teacher@2,pairwise:external]")
-    names = [line["proxy"] for line in found(first)["summary"]]
-    assert names == ["teacher@2", "pairwise:external"]
+    assert [line["proxy"] for line in found(first)["summary"]] == ["teacher@2", "pairwise:external"]
     referee = found(first)["summary"][1]
     assert referee["last_gold"] > referee["writer"] and "rises" in referee["verdict"] and referee["unread"] == 0
     asked = []
     monkeypatch.setattr(Models, "judge", lambda models, method, branches: asked.append(method) or pytest.fail("asked"))
     with pytest.raises(BaseException, match="asked"):
         stressed(tmp_path, *small, *how, "stress.methods=[teacher@1]")
-    more = [
-        "stress.methods=[longer,teacher@2]",
-        "stress.gold=pairwise:external",
-        "evaluate.pointwise.sampling.top_p=0.5",
-    ]
+    more = ["stress.methods=[longer,teacher@2]", "evaluate.pointwise.sampling.top_p=0.5"]
     second = stressed(tmp_path, *small, *how, *more)
-    assert [line["proxy"] for line in found(second)["summary"]] == ["longer", "teacher@2"]
-    assert found(second)["gold"] == "pairwise:external" and len(asked) == 1
-    third = stressed(tmp_path, *small, *how, "stress.methods=[longer]", "stress.gold=teacher@2")
-    assert found(third)["gold"] == "teacher@2" and len(asked) == 1, "whoever was a proxy may be the gold standard"
+    assert [line["proxy"] for line in found(second)["summary"]] == ["longer", "teacher@2"] and len(asked) == 1
     rows = [[path.read_bytes() for path in sorted(place.glob("responses-*.jsonl"))] for place in (first, second)]
     assert rows[0] and rows[0] == rows[1]
 
@@ -202,18 +191,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         ([WRITER, "stress.methods=[longer,longer]"], "'longer' is named twice"),
         ([WRITER, "stress.methods=[pairwise:a/mine,pairwise:b/mine]"], "'pairwise:mine' is named twice"),
         ([WRITER, "stress.methods=[scorer:decensem_exp]"], "scores a model on a prompt"),
-        ([WRITER, "stress.source={type: jsonl}", "stress.methods=[longer]"], "stress.source.path is empty"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", "\\(")):
         stressed(tmp_path, *overrides)
-
-
-def test_prompts_of_a_file_need_a_gold_standard(tmp_path: Path) -> None:
-    source = lines(tmp_path / "mine.jsonl", [{"query": "how do i cook apple cake ?"}, {"query": "Why?"}])
-    mine = [WRITER, f"stress.source={{type: jsonl, path: {source}, name: mine}}", "stress.samples=4"]
-    with pytest.raises(ConfigError, match="only the generated world"):
-        stressed(tmp_path, *mine, "stress.methods=[longer]")
-    with pytest.raises(DataError, match="on 0 of 2 prompts"):  # the world's writer does not know them: nothing is said
-        stressed(tmp_path, *mine, "stress.methods=[longer]", "stress.gold=pairwise:external")
