@@ -75,32 +75,28 @@ class Sections:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationExtra:
-    """An extra of stage ``evaluate``.
-
-    Args:
-        name: of its section of the configuration, a field of the stage's settings, and of its column of
-            ``metrics.json``.
-        active: given the section, whether there is anything to do.
-        check: given the section and ``evaluate``; refuses before anything runs (``ConfigError``).
-        check_here: the same, of what is on this machine; reads files.
-        benchmarks: given the settings, the benchmarks and the methods, a list of :class:`Further`.
-        measure: given :class:`Predicted`, returns :class:`Measured`.
-        column: the class of the column's values.
-        sections: given a benchmark's metric rows and records, returns :class:`Sections`.
-        write: given all records, the section and the stage's run; writes files.
-        finished: given the artifact, once it is there; may fail the command.
-    """
+    """An extra of stage ``evaluate``; ``name``: of its section of the configuration, of a field of the stage's settings,
+    and of its column of ``metrics.json``."""
 
     name: str
-    check: Hook | None = None
-    check_here: Hook | None = None
-    benchmarks: Hook | None = None
     active: Callable[[Any], bool] = lambda section: True
+    """Given the section, whether there is anything to do."""
+    check: Hook | None = None
+    """Given the section and ``evaluate``; refuses before anything runs (``ConfigError``)."""
+    check_here: Hook | None = None
+    """The same, of what is on this machine; reads files."""
+    benchmarks: Hook | None = None
+    """Given the settings, the benchmarks and the methods, a list of :class:`Further`."""
     measure: Hook | None = None
+    """Given :class:`Predicted`, returns :class:`Measured`."""
     column: Hook | None = None
+    """The class of the column's values."""
     sections: Hook | None = None
+    """Given a benchmark's metric rows and records, returns :class:`Sections`."""
     write: Hook | None = None
+    """Given all records, the section and the stage's run; writes files."""
     finished: Hook | None = None
+    """Given the artifact, once it is there; may fail the command."""
 
 
 @cache

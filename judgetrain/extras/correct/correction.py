@@ -31,14 +31,7 @@ _ANALYSIS = (
 
 @dataclass(frozen=True)
 class Correction:
-    """One response of a comparison, and what became of it.
-
-    ``score``: mean over the readable judgments, None if there is none. ``corrected``: the new text, None where the
-    response was good enough or ``failure`` says why none was had. Judging the old and the new one against each other
-    gives ``score_again`` (the old one's second score), ``score_after`` and ``verdict``: ``better``, ``worse``,
-    ``tie``, ``inconsistent`` (it changes with the order) or ``unreadable``. ``rated`` and ``rated_after``: an external
-    rater's ratings of the old and the new text, each by itself.
-    """
+    """One response of a comparison, and what became of it."""
 
     comparison_id: str
     side: Side
@@ -46,14 +39,19 @@ class Correction:
     query: str
     response: str
     score: float | None
+    """Mean over the readable judgments; None if there is none."""
     evaluation: str = ""
     corrected: str | None = None
     failure: str | None = None
+    """The new text, None where the response was good enough or ``failure`` says why none was had."""
     score_again: float | None = None
     score_after: float | None = None
     verdict: str | None = None
+    """Of judging the old and the new text against each other: their scores, and ``better``, ``worse``, ``tie``,
+    ``inconsistent`` (it changes with the order) or ``unreadable``."""
     rated: float | None = None
     rated_after: float | None = None
+    """An external rater's ratings of the old and the new text, each by itself."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import ModelSettings
+from judgetrain.judging.stages import check_judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,10 @@ def _check(found: CorrectSettings) -> None:
             f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
         )
     check_model(found, method, "correct.judge")
+    if settings.rater and Method.parse(settings.rater).kind != "pointwise":
+        raise ConfigError(f"correct.rater={settings.rater!r}: allowed are pointwise:external, pointwise:DIRECTORY, ...")
     if settings.rater:
-        rater = Method.parse(settings.rater)
-        if rater.kind != "pointwise":
-            raise ConfigError(
-                f"correct.rater={settings.rater!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
-            )
-        check_model(found, rater, "correct.rater")
-        assert found.pointwise is not None
-        load_prompt_set(found.pointwise.prompts, "pointwise", "evaluate.pointwise.prompts")
+        check_judge(found, settings.rater, "correct.rater")
     if settings.engine is not None:
         settings.engine.check("correct.engine")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")

@@ -46,12 +46,10 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     scores = scores_of(runs) + read_columns(config.scores, "correlate.scores", answers)
     ratings = read_columns(config.ratings, "correlate.ratings", answers)
     for column in (*scores, *ratings):
-        if column.stand_ins:
-            out.log(
-                f"correlate: {column.stand_ins} values of {column.name} are -1, for none: left out (keep_minus_one)"
-            )
-        if column.elsewhere:
-            out.log(f"correlate: {column.elsewhere} values of {column.name} are of answers that no run gave: left out")
+        lost = {"-1, for none": column.stand_ins, "of answers that no run gave": column.elsewhere}
+        for why, n in lost.items():
+            if n:
+                out.log(f"correlate: {n} values of {column.name} are {why}: left out")
     ratings += _asked(answers, _dialogues(runs, inputs), settings, inputs, out)
     if not any(rating.values for rating in ratings):
         raise DataError("no response has a rating: see correlate.ratings, and what correlate.raters answered")
@@ -99,52 +97,41 @@ def _asked(
     Runs that gave the same answer share its rating.
     """
     given: dict[tuple[Item, str], list[Item]] = {}
-    for item, known in answers.items() if settings.correlate.raters else ():
+    for item, known in answers.items() if settings.methods else ():
         for place, text in known.items():
             given.setdefault((item, text), []).append(place)
     pairs = [
         Comparison("/".join(map(str, places[0])), dialogues[places[0]], text, "") for (_, text), places in given.items()
     ]
     columns, rows = [], []
-    for rater in settings.correlate.raters:
-        method = Method.parse(rater)
-        values = _rated(method, pairs, settings, inputs, out)
-        column = Column(method.name, 1)
-        for ((item, text), places), value in zip(given.items(), values, strict=True):
-            if value is not None:
-                column.values |= dict.fromkeys(places, value)
-                rows.append({"rater": method.name, **item._asdict(), "response": text, "value": value})
-        columns.append(column)
+    with spending(settings.asked_engines, settings.correlate, "correlate", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        for method in settings.methods:
+            column = Column(method.name, 1)
+            for ((item, text), places), value in zip(given.items(), _rated(method, pairs, models), strict=True):
+                if value is not None:
+                    column.values |= dict.fromkeys(places, value)
+                    rows.append({"rater": method.name, **item._asdict(), "response": text, "value": value})
+            columns.append(column)
     if columns:
         out.write_rows("ratings", rows)
     return columns
 
 
-def _rated(
-    method: Method,
-    answers: Sequence[Comparison],
-    settings: CorrelateSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> list[float | None]:
+def _rated(method: Method, answers: Sequence[Comparison], models: Models) -> list[float | None]:
     """One rater's ratings, as ``ratings-RATER`` shards; a rating that cannot be read is none."""
-    name = f"ratings-{method.file_name}"
-    with spending((settings.teacher, settings.external), settings.correlate, "correlate", out) as budget:
-        models = Models(settings, inputs, out, budget)
+    name, out = f"ratings-{method.file_name}", models.out
+    with loaded_once(lambda: models.judge(method)) as judge:
 
-        with loaded_once(lambda: models.judge(method)) as judge:
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            replies = judge().rate(items, derive_seed(out.shard_seed(index), "ratings"))
+            said = [{"value": reply.answer, "failure": reply.failure, "text": reply.text} for reply in replies]
+            missing = Counter(reply.failure for reply in replies if reply.failure)
+            rows = [{"id": item.id, **each} for item, each in zip(items, said, strict=True)]
+            return ShardResult(rows, len(rows), missing, **tokens_of(replies))
 
-            def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-                replies = judge().rate(items, derive_seed(out.shard_seed(index), "ratings"))
-                rows = [
-                    {"id": item.id, "value": reply.answer, "failure": reply.failure, "text": reply.text}
-                    for item, reply in zip(items, replies, strict=True)
-                ]
-                missing = Counter(reply.failure for reply in replies if reply.failure)
-                return ShardResult(rows, len(rows), missing, **tokens_of(replies))
-
-            gpus = models.gpus(method)
-            out.sharded(name, answers, SHARD, process, "answers", judge, spread=budget is None, gpus=gpus)
+        spread, gpus = models.budget is None, models.gpus(method)
+        out.sharded(name, answers, SHARD, process, "answers", judge, spread=spread, gpus=gpus)
     return [row["value"] for row in read_rows(out.directory, name)]
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correlate.config import CorrelateConfig
-from judgetrain.judges.checks import check_directories, check_model
+from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import Method
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import ModelSettings
+from judgetrain.judging.stages import check_judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,10 @@ def _check(found: CorrelateSettings) -> None:
                 raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
             column.source.check(f"correlate.{key}[{i}].source")
     for method in found.methods:
+        check_judge(found, method.text, "correlate.raters")
         if method.kind != "pointwise":
-            raise ConfigError(
-                f"correlate.raters: {method.text!r}: allowed are pointwise:external, pointwise:DIRECTORY, ..."
-            )
-        check_model(found, method, "correlate.raters")
-        assert found.pointwise is not None
-        load_prompt_set(found.pointwise.prompts, "pointwise", "evaluate.pointwise.prompts")
+            told = "allowed are pointwise:external, pointwise:DIRECTORY, ..."
+            raise ConfigError(f"correlate.raters: {method.text!r}: {told}")
     known = {column.name for column in settings.ratings} | {method.name for method in found.methods}
     if unknown := [name for name in settings.against if name not in known]:
         raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")

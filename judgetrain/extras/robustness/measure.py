@@ -22,37 +22,40 @@ Verdicts = tuple[Verdict | None, Verdict | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """One attack, or all of a kind (``attack`` is then empty), over ``n`` attacked comparisons. Shares, 0 to 1.
+    """One attack, or all of a kind (``attack`` is then empty), over ``n`` attacked comparisons.
 
-    In the attacked comparison A is the worse response, which is to gain. Where the label stays: ``flips_ab`` and
-    ``flips_ba``, verdicts in one order that are another than before; ``robustness``, comparisons on which neither order
-    changed (CALM's robustness rate); ``gained``, those on which an order now says A and none did before. Where A has no
-    content: ``loses_ab`` and ``loses_ba``, verdicts for B; ``loses``, comparisons on which both orders say B; ``wins``,
-    those on which an order says A. ``unreadable``: comparisons of which an order could not be read without the attack;
-    flips, robustness and gained are of the others, and None without any. ``..._ci``: 95% Wilson intervals, over prompts
-    where comparisons or attacks share one. What does not concern a kind is None.
+    In the attacked comparison A is the worse response, which is to gain. Shares are from 0 to 1; ``..._ci``: 95% Wilson
+    intervals, over prompts where comparisons or attacks share one. What does not concern a kind is None.
     """
 
     attack: str
     kind: str
     n: int
     unreadable: int | None = None
+    """Comparisons of which an order could not be read without the attack, where the label stays: the four shares that
+    follow are of the others, and None without any."""
     flips_ab: float | None = None
     flips_ab_ci: Interval | None = None
     flips_ba: float | None = None
     flips_ba_ci: Interval | None = None
+    """Verdicts in one order that are another than before."""
     robustness: float | None = None
     robustness_ci: Interval | None = None
+    """Comparisons on which neither order changed (CALM's robustness rate)."""
     gained: float | None = None
     gained_ci: Interval | None = None
+    """Comparisons on which an order now says A, and none did before."""
     loses_ab: float | None = None
     loses_ab_ci: Interval | None = None
     loses_ba: float | None = None
     loses_ba_ci: Interval | None = None
+    """Where A has no content: verdicts in one order for B."""
     loses: float | None = None
     loses_ci: Interval | None = None
+    """Comparisons on which both orders say B."""
     wins: float | None = None
     wins_ci: Interval | None = None
+    """Comparisons on which an order says A."""
 
     @property
     def flips(self) -> float | None:
