@@ -75,7 +75,7 @@ class Sections:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationExtra:
-    """An extra of stage ``evaluate``; ``name``: of its section of the configuration, of a field of the stage's settings,
+    """An extra of stage ``evaluate``; ``name``: of its section of the configuration, of a field of the settings,
     and of its column of ``metrics.json``."""
 
     name: str

@@ -21,10 +21,8 @@ from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links
-from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.render import console_tables, html_page, markdown, track_report
 from judgetrain.evaluate.report.report import Report, lineage
-from judgetrain.evaluate.report.text import console_tables, markdown
-from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings

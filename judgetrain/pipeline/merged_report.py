@@ -10,8 +10,7 @@ from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.merge import Run, merged
-from judgetrain.evaluate.report.page import html_page
-from judgetrain.evaluate.report.text import console_tables, markdown
+from judgetrain.evaluate.report.render import console_tables, html_page, markdown
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs

@@ -12,10 +12,9 @@ from typing import ClassVar
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.scorers.estimator import Batch, Estimator, Result, Scores, Value
 from judgetrain.scorers.features import FEATURES, mean, variance
 from judgetrain.scorers.prompts import load_scorer_prompts, with_system
-from judgetrain.scorers.results import Result
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
-from judgetrain.scorers.results import Result, TokenStatistics
+from judgetrain.scorers.estimator import Batch, Estimator, Result, Scores, TokenStatistics, Value
 
 Read = Callable[[TokenStatistics], float]
 

@@ -18,9 +18,8 @@ from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, TokenStatistics, Value
 from judgetrain.scorers.prompts import fill, revision_prompt
-from judgetrain.scorers.results import TokenStatistics
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

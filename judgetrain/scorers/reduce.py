@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from judgetrain.scorers.results import COLUMNS
+from judgetrain.scorers.estimator import COLUMNS
 
 TILE = {"cpu": (256, 1 << 17), "cuda": (4096, 1 << 27)}
 """Most steps of a tile, and its logits: a CPU's second-level cache holds two such tiles."""

@@ -16,9 +16,9 @@ from judgetrain.engines.loading import best_device, context_length, load_model, 
 from judgetrain.errors import EngineError
 from judgetrain.scorers.attention import AttentionEntropies, Span, eager_attention
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
+from judgetrain.scorers.estimator import COLUMNS, Result, TokenStatistics, Usage
 from judgetrain.scorers.head import Head
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
-from judgetrain.scorers.results import COLUMNS, Result, TokenStatistics, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,7 +25,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Tokens
-from judgetrain.scorers.results import COLUMNS, TokenStatistics
+from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
 from judgetrain.scorers.stages import SelfEvalSettings, scored_model
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.engines import tiny_llama, word_tokenizer

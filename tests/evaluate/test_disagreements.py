@@ -17,7 +17,7 @@ from judgetrain.engines import registry
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report import disagreements
 from judgetrain.evaluate.report.disagreements import write_disagreements
-from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.render import html_page
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.runners import branching
 from judgetrain.judges.config import JudgeOptions, TreeConfig

@@ -23,9 +23,8 @@ from judgetrain.evaluate.metrics.choose import choose, part_of, split
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
-from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.render import html_page, markdown
 from judgetrain.evaluate.report.report import Report, lineage
-from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import LABELS, answers, benchmark, judge, manifest, run, write_rows

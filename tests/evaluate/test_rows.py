@@ -15,12 +15,11 @@ from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
 from judgetrain.evaluate.metrics.reading import read_record
-from judgetrain.evaluate.metrics.registry import Column, metric
+from judgetrain.evaluate.metrics.registry import Column, Sample, metric
 from judgetrain.evaluate.metrics.rows import METRICS, MetricRow, metric_row
-from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.report import sections
+from judgetrain.evaluate.report.render import markdown
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 

@@ -20,16 +20,15 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import auc_interval
+from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
-from judgetrain.scorers import stages as scorer_stages
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.estimator import Scores
+from judgetrain.scorers.estimator import Scores, Usage
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
-from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import UNATTACKED
 from tests.builders.pipeline import check_stage
@@ -131,8 +130,8 @@ def test_scorers_stand_in_the_table_with_their_auc(
     base: TokenScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[int] = []
-    real = scorer_stages.load_scorer
-    monkeypatch.setattr(scorer_stages, "load_scorer", lambda *given: loads.append(1) or real(*given))
+    real = scorer_runner.load_scorer
+    monkeypatch.setattr(scorer_runner, "load_scorer", lambda *given: loads.append(1) or real(*given))
     config = configured(tmp_path, METHODS)
     check_stage("evaluate", config)
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())

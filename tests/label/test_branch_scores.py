@@ -23,7 +23,7 @@ from judgetrain.label.rewards import branch_rewards, nodes_of, read_scores
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample
-from judgetrain.scorers.results import TokenStatistics
+from judgetrain.scorers.estimator import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pipeline import check_stage

@@ -16,11 +16,10 @@ from judgetrain.errors import ConfigError
 from judgetrain.scorers import ensembles, methods
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
-from judgetrain.scorers.estimator import Scores
+from judgetrain.scorers.estimator import COLUMNS, Scores, TokenStatistics
 from judgetrain.scorers.features import combine, read
 from judgetrain.scorers.methods import better
 from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustration, with_system
-from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.self_generation import rating
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders import scorers as plain

@@ -15,8 +15,8 @@ from judgetrain.errors import EngineError
 from judgetrain.scorers import reduce as reduction
 from judgetrain.scorers import statistics
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
+from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
-from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders import scorers as plain
 from tests.builders.engines import tiny_llama, word_tokenizer

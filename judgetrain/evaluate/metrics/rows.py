@@ -22,8 +22,7 @@ from judgetrain.evaluate.metrics.intervals import (
     wilson_interval,
 )
 from judgetrain.evaluate.metrics.reading import read_record
-from judgetrain.evaluate.metrics.registry import Column, Metric, mean, metric
-from judgetrain.evaluate.metrics.sample import Sample
+from judgetrain.evaluate.metrics.registry import Column, Metric, Sample, mean, metric
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction

@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.page import write_report
+from judgetrain.evaluate.report.render import write_report
 from judgetrain.extras.correlate.columns import (
     Answers,
     Column,
@@ -30,7 +30,7 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.probdiff import DELTA
-from judgetrain.scorers.respond import answered_dialogues
+from judgetrain.scorers.stage import answered_dialogues
 
 RESAMPLES = 200
 """Of whole prompts, of the 95% intervals."""

@@ -15,7 +15,7 @@ from judgetrain.engines.base import Engine, Sampling
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
-from judgetrain.evaluate.report.page import write_report
+from judgetrain.evaluate.report.render import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
 from judgetrain.extras.probdiff_studies.duels import judged, won
@@ -25,7 +25,7 @@ from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.prompts import load_scorer_prompts
-from judgetrain.scorers.respond import answered_dialogues
+from judgetrain.scorers.stage import answered_dialogues
 from judgetrain.scorers.stages import load_scorer, scored_model
 
 if TYPE_CHECKING:

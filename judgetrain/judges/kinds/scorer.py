@@ -10,9 +10,8 @@ from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of, without_
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, sample_of
-from judgetrain.scorers.estimator import Scores
+from judgetrain.scorers.estimator import Scores, Usage
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
-from judgetrain.scorers.results import Usage
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
