@@ -7,12 +7,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.judge_reward.groups import Group, scalars
-from judgetrain.judges.base import Judge
-from judgetrain.rubrics import Rubric
-from judgetrain.schema import Candidates
+from judgetrain.extras.judge_reward.reward import SCORE, JudgeReward
 
 _one_at_a_time = Lock()
 
@@ -58,53 +54,38 @@ def compute_scores(
         ConfigError: no judge is named.
         DataError: a row without prompt or reference.
     """
-    if judge and asked.get("reads") == "one":
-        group_of = [
-            Candidates.of(_prompt(extra), [str(said)], _known(truth, extra), _rubric(extra))
-            for said, truth, extra in zip(solution_strs, ground_truths, extra_infos, strict=True)
-        ]
-        with _one_at_a_time:
-            scored = _judge(judge, tuple(sorted(asked.items()))).score_all(group_of)
-        values = [score.value for (score,) in scored]
-        return [{"score": 0.5 if v is None else v, "unreadable": float(v is None)} for v in values]
-    rows = zip(solution_strs, ground_truths, extra_infos, strict=True)
-    groups = [Group(_prompt(extra), [str(said)], _reference(truth, extra)) for said, truth, extra in rows]
     if not judge:
         raise ConfigError("no judge: name one in custom_reward_function.reward_kwargs.judge")
-    with _one_at_a_time:  # verl's reward loop calls from several threads
-        found = scalars(groups, _judge(judge, tuple(sorted(asked.items()))).compare_all, "anchor")
-    return [{"score": 0.5 if s is None else s, "unreadable": float(s is None)} for (s,) in found]
-
-
-@lru_cache(maxsize=1)
-def _judge(name: str, asked: tuple[tuple[str, Any], ...]) -> Judge:
-    from judgetrain.judges import load_judge
-
-    return load_judge(name, **dict(asked))
-
-
-def _prompt(extra: Mapping[str, Any] | None) -> Any:
-    for key in ("prompt", "question"):
-        if extra is not None and extra.get(key) is not None:
-            return extra[key]
-    raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
-
-
-def _rubric(extra: Mapping[str, Any] | None) -> Rubric | None:
-    raw = (extra or {}).get("criteria")
-    return None if raw is None or raw == "" else rubric_of(raw)
-
-
-def _known(truth: Any, extra: Mapping[str, Any] | None) -> str | None:
-    found = truth if isinstance(truth, str) and truth else (extra or {}).get("reference")
-    return found if isinstance(found, str) else None
-
-
-def _reference(truth: Any, extra: Mapping[str, Any] | None) -> str:
-    found = _known(truth, extra)
-    if found is None:
+    extras = [extra or {} for extra in extra_infos]
+    references = [_reference(*row) for row in zip(ground_truths, extras, strict=True)]
+    if asked.get("reads") != "one" and None in references:
         raise DataError(
             "a row of verl without a reference answer: expected text as reward_model.ground_truth, or as "
             "extra_info.reference"
         )
-    return found
+    columns = {"reference": references, "criteria": [extra.get("criteria") for extra in extras]}
+    with _one_at_a_time:  # verl's reward loop calls from several threads
+        reward = _reward(judge, tuple(sorted(asked.items())))
+        found = reward([_prompt(extra) for extra in extras], [str(said) for said in solution_strs], **columns)
+    return [{"score": 0.5 if s is None else s, "unreadable": float(s is None)} for s in found]
+
+
+@lru_cache(maxsize=1)
+def _reward(judge: str, asked: tuple[tuple[str, Any], ...]) -> JudgeReward:
+    how = dict(asked)
+    alone = how.get("reads") == "one"
+    return JudgeReward(
+        judge, SCORE if alone else "anchor", rubrics="criteria" if alone else None, reference="reference", **how
+    )
+
+
+def _prompt(extra: Mapping[str, Any]) -> Any:
+    for key in ("prompt", "question"):
+        if (found := extra.get(key)) is not None:
+            return found if isinstance(found, str) else [*found]  # Parquet gives arrays
+    raise DataError("a row of verl without its prompt: put it into extra_info.prompt (text or messages)")
+
+
+def _reference(truth: Any, extra: Mapping[str, Any]) -> str | None:
+    found = truth if isinstance(truth, str) and truth else extra.get("reference")
+    return found if isinstance(found, str) else None

@@ -13,7 +13,6 @@ from judgetrain.artifacts.executors.base import Done, Executor, R, Work
 from judgetrain.artifacts.installed import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 from judgetrain.extras.ray.cluster import Share, connect, described, nodes
-from judgetrain.extras.ray.feed import Feed, Shard
 from judgetrain.extras.ray.worker import Worker, is_alive
 
 DEATHS = 3
@@ -28,6 +27,10 @@ PATIENCE = 600.0
 """Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
 ENDING = 30.0
 """Seconds that workers have to free their models, and then to be gone."""
+
+
+Shard = tuple[int, Any]
+"""A shard's number and its items."""
 
 
 class RayExecutor(Executor):
@@ -250,3 +253,31 @@ class RayExecutor(Executor):
 def _last(error: Exception) -> str:
     """The end of what Ray says, where the cause stands."""
     return " ".join(str(error).split())[-300:]
+
+
+class Feed:
+    """Shards to be processed, in their order, each read when a worker is free for it."""
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self._left: Iterator[Shard] = iter(shards)
+        self._again: deque[Shard] = deque()
+        self._last: deque[Shard] = deque()
+        if (first := next(self._left, None)) is not None:
+            self._again.append(first)
+
+    @property
+    def empty(self) -> bool:
+        """Whether, before any was taken, there is none."""
+        return not self._again
+
+    def next(self) -> Shard | None:
+        """A shard; None: there is none. One that is to come last comes when no other is left."""
+        if self._again:
+            return self._again.popleft()
+        if (shard := next(self._left, None)) is not None:
+            return shard
+        return self._last.popleft() if self._last else None
+
+    def lost(self, shard: Shard, last: bool) -> None:
+        """This shard is to be done again: next, or after the others (``last``)."""
+        (self._last if last else self._again).append(shard)

@@ -39,7 +39,7 @@ def test_the_best_of_several_by_their_scores() -> None:
 
 
 def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verl, "_judge", lambda name, how: judge())
+    monkeypatch.setattr("judgetrain.judges.load_judge", lambda name, **how: judge())
     extra: dict[str, Any] = {"prompt": "q", "criteria": [{"name": "Facts", "text": "x"}]}
     assert verl.compute_score("d", "good", 7, extra, judge="j", reads="one") == {"score": 1.0, "unreadable": 0.0}
 

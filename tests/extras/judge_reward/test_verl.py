@@ -37,9 +37,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         return Half()
 
     monkeypatch.setattr(judgetrain.judges, "load_judge", load, raising=False)
-    verl._judge.cache_clear()
+    verl._reward.cache_clear()
     yield found
-    verl._judge.cache_clear()
+    verl._reward.cache_clear()
 
 
 def test_a_response_is_compared_with_the_ground_truth(loads: list[Any]) -> None:

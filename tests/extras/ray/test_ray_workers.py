@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -59,36 +60,28 @@ def test_every_shard_comes_once_whoever_dies(shards: int, workers: int, fatal: d
         assert not ray.alive
 
 
-def test_work_without_a_model_takes_no_gpu_and_leaves_them_to_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(nodes=[{"CPU": 16.0, "GPU": 8.0}])
-    pool, asked = executor(monkeypatch, ray, gpus=4), []
-    for gpus in (0, None, 0):
+@pytest.mark.parametrize(
+    ("node", "asked", "alive", "pools"),
+    [
+        # Two 7B models, a 72B one on four GPUs, and a 7B one again: eight workers, the same eight, two, and eight.
+        ({"CPU": 64.0, "GPU": 8.0}, (1, 1, 4, None, 1), [8, 8, 2, 2, 8], [0, 0, 1, 1, 2]),
+        ({"CPU": 16.0, "GPU": 8.0}, (0, None, 0), [16, 2, 16], [0, 1, 2]),  # without a model no GPU is taken
+        ({"CPU": 4.0}, (1, 4), [4, 4], [0, 0]),
+    ],
+)
+def test_workers_have_the_gpus_of_the_model_whose_turn_it_is(
+    node: dict[str, float], asked: tuple[int | None, ...], alive: list[int], pools: list[int], monkeypatch: Any
+) -> None:
+    ray = FakeRay(nodes=[node])
+    pool, found = executor(monkeypatch, ray, gpus=4), list[set[int]]()
+    for gpus in asked:
         assert len(list(pool.run(Work(process=lambda i, x: x, gpus=gpus), ((i, i) for i in range(20))))) == 20
-        asked.append((ray.asked["num_gpus"], len(ray.alive)))
-    pool.close()
-    assert asked == [(0, 16), (4, 2), (0, 16)]
-
-
-def test_workers_have_the_gpus_of_the_model_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two 7B models, a 72B one on four GPUs, and a 7B one again: eight workers, the same eight, two, and eight."""
-    ray = FakeRay(nodes=[{"CPU": 64.0, "GPU": 8.0}])
-    pool, pools = executor(monkeypatch, ray, gpus=4), []
-    for gpus in (1, 1, 4, None, 1):
-        assert len(list(pool.run(Work(process=lambda i, x: x, gpus=gpus), ((i, i) for i in range(20))))) == 20
-        pools.append({id(actor) for actor in ray.alive})
-    assert [len(found) for found in pools] == [8, 8, 2, 2, 8]
-    assert pools[0] == pools[1] and pools[2] == pools[3] and not pools[0] & pools[4]
+        found.append({id(actor) for actor in ray.alive})
+    assert [*map(len, found)] == alive
+    for one, other in combinations(range(len(asked)), 2):
+        assert (found[one] == found[other]) is (pools[one] == pools[other])
     pool.close()
     assert not ray.alive
-
-
-def test_workers_stay_where_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(nodes=[{"CPU": 4.0}])
-    pool, pools = executor(monkeypatch, ray), []
-    for gpus in (1, 4):
-        list(pool.run(Work(process=lambda i, x: x, gpus=gpus), [(0, 0)]))
-        pools.append({id(actor) for actor in ray.alive})
-    assert pools[0] == pools[1] and len(pools[0]) == 4
 
 
 def test_a_shard_that_kills_every_worker_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,22 +225,17 @@ def test_an_error_of_ours_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ray.begun == [0]
 
 
-def test_close_waits_until_the_workers_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lingers=0.3)
+@pytest.mark.parametrize(("lingers", "said"), [(0.3, []), (3600, ["2 workers have not ended within 1 s"])])
+def test_close_waits_until_the_workers_are_gone_and_no_longer_than_it_must(
+    lingers: float, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeRay(lingers=lingers)
     pool = executor(monkeypatch, ray, workers=2)
+    monkeypatch.setattr(ray_workers, "ENDING", 1.0)
     list(pool.run(SAME, [(0, 0)]))
     pool.close()
-    assert all(actor.died and actor.died <= time.monotonic() for actor in ray.actors)
-    assert not ray.said  # type: ignore[attr-defined]
-
-
-def test_close_waits_no_longer_than_it_must_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lingers=3600)
-    pool = executor(monkeypatch, ray, workers=2)
-    monkeypatch.setattr(ray_workers, "ENDING", 0.1)
-    list(pool.run(SAME, [(0, 0)]))
-    pool.close()
-    assert "2 workers have not ended within 0.1 s" in ray.said[0]  # type: ignore[attr-defined]
+    assert [str(line).partition(": ")[2].partition(":")[0] for line in ray.said] == said  # type: ignore[attr-defined]
+    assert said or all(actor.died and actor.died <= time.monotonic() for actor in ray.actors)
 
 
 class Model:
