@@ -37,7 +37,7 @@ class UnansweredError(EngineError):
         self.number, self.reason = number, reason
         super().__init__(
             f"{number} requests were given up, the last for: {reason}; every answer is kept, and the same command "
-            "again asks only what has none (engine.keep_errors=true takes what fails for ever as unanswered)"
+            "again asks only what has none (what three runs give up on is taken as unanswered)"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

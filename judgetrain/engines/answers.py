@@ -141,6 +141,14 @@ class AnswerStore:
         stored = {"request": content, "completion": asdict(completion)}
         write_text_atomic(self._path(content), json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1))
 
+    def given_up(self, content: Mapping[str, Any]) -> int:
+        """Note that a run gave up on a request of this content; how many have done so."""
+        path = self._path(content).with_suffix(".failed")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write("x")
+        return path.stat().st_size
+
     @contextmanager
     def claimed(self, content: Mapping[str, Any]) -> Iterator[bool]:
         """Claim an answer that is about to be asked for; gives whether no other process has done so.

@@ -284,12 +284,6 @@ class OpenAIEngineConfig(EngineConfig):
         "written down in the form that the prompt asks for",
         active_if=lambda c: c.json_schema,
     )
-    keep_errors: bool = key(
-        False,
-        "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
-        "can, stops, and asks for them again when it is run again",
-    )
-
     makes = "judgetrain.engines.openai.engine:OpenAIEngine"
     paid = True
 

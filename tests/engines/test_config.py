@@ -77,7 +77,7 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     there = OpenAIEngineConfig(model="m", name="n", api_key_env="K", concurrency=1)
     assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
     for change in (
-        {"keep_errors": True},
+        {"json_schema": True},
         {"base_url": "http://elsewhere/v1"},
         {"extra_body": {"reasoning_effort": "low"}},
     ):

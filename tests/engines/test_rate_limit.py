@@ -17,7 +17,7 @@ from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import gate
-from judgetrain.engines.openai.engine import OUTAGE, RETRIES, OpenAIEngine
+from judgetrain.engines.openai.engine import OUTAGE, RETRIES, RUNS, OpenAIEngine
 from judgetrain.engines.openai.gate import OWN, Clock, GatedClient, retry_after
 from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.engines import PausesOnly
@@ -97,9 +97,11 @@ def test_a_request_that_is_too_large_for_the_limit_fails_alone(server: FaultySer
     server.faults["q3"] = [(429, {}, TOO_LARGE)] * 10_000
     with pytest.raises(UnansweredError, match="1 requests were given up, the last for: HTTP 429: Request too large"):
         shipped(server, AnswerStore(tmp_path, 0)).generate(asked(40), 1)
-    done = shipped(server, AnswerStore(tmp_path, 0), keep_errors=True).generate(asked(40), 1)
+    with pytest.raises(UnansweredError):
+        shipped(server, AnswerStore(tmp_path, 0)).generate(asked(40), 1)
+    done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(40), 1)
     assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == [3]
-    assert server.tries["q3"] == 2, "once in each run"
+    assert server.tries["q3"] == RUNS, "once in each run"
     assert len(server.billed) == 39
 
 
@@ -169,20 +171,16 @@ def test_requests_that_were_given_up_are_asked_again_alone(server: FaultyServer,
     assert sorted(body["messages"][0]["content"] for body in server.billed) == sorted(f"q{i}" for i in range(12))
 
 
-@pytest.mark.parametrize("keep_errors", [True, False])
-def test_many_that_always_fail_are_no_outage_where_others_are_answered(
-    keep_errors: bool, server: FaultyServer, tmp_path: Path
+def test_many_that_always_fail_are_no_outage_and_the_third_run_finishes_without_them(
+    server: FaultyServer, tmp_path: Path
 ) -> None:
     failing = range(OUTAGE + 2)
     server.faults |= {f"q{i}": [500] * 999 for i in failing}
-    for _ in ("the first run", "a run that finds all other answers kept"):
-        engine = shipped(server, AnswerStore(tmp_path, 0), keep_errors=keep_errors)
-        if keep_errors:
-            done = engine.generate(asked(20), 1)
-            assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(failing)
-        else:
-            with pytest.raises(UnansweredError, match=f"{len(failing)} requests were given up"):
-                engine.generate(asked(20), 1)
+    for _ in range(RUNS - 1):
+        with pytest.raises(UnansweredError, match=f"{len(failing)} requests were given up"):
+            shipped(server, AnswerStore(tmp_path, 0)).generate(asked(20), 1)
+    done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(20), 1)
+    assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(failing)
     assert len(server.billed) == 20 - len(failing)
 
 

@@ -230,10 +230,12 @@ def server() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/v1"
 
 
-def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
+def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trees, out = stage(tmp_path, trees=TREES[:12])
     asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
-    asked.keep_errors = True
+    monkeypatch.setattr("judgetrain.engines.openai.engine.RUNS", 1)
     labels = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
     assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}

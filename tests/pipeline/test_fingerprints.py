@@ -86,11 +86,11 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([OPENAI], "teacher.engine.concurrency=5", set()),
     ([OPENAI], "teacher.engine.base_url=http://there/v1", {"teacher"}),
     ([OPENAI], "teacher.engine.base_url=HTTPS://api.openai.com:443/v1/", set()),
-    ([OPENAI], "teacher.engine.keep_errors=true", {"teacher"}),
+    ([OPENAI], "teacher.engine.json_schema=true", {"teacher"}),
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
     (
         ["engine={type: openai, model: m}"],
-        "engine.keep_errors=true",
+        "engine.json_schema=true",
         {"tree", "evaluate", "correct", "judge", "stress"},
     ),
     # How a judge is asked is no part of its weights.

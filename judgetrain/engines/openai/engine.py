@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 RETRIES = 6
 """Tries that the client makes after the first (time-outs, lost connections, 408, 409, 5xx): half a minute in all."""
+RUNS = 3
+"""Runs that give up on one request, of which the last takes it as unanswered: else no run would ever finish."""
 BROKEN = 3
 """Answers (200) to one request that are no completion, after which it is given up: each of them may be charged."""
 OUTAGE = 8
@@ -58,11 +60,11 @@ class OpenAIEngine:
 
     OpenAI's client tries again what may pass; where the server limits the rate (429), all requests wait together
     (:mod:`~judgetrain.engines.openai.gate`). A request that keeps failing becomes a completion with ``finish_reason``
-    "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` is raised in place of the
-    completions. A request that the server refuses for what it is (400) is such a completion always. A key, model or
-    endpoint that is refused, an account that is empty, a server that is gone and a budget that is spent end the run:
-    requests under way are waited for, what is finished stays, and the same command goes on from there. The key is read
-    from the environment when needed and appears in no message.
+    "error"; with ``answers``, the first runs raise :class:`UnansweredError` in place of the completions. A request
+    that the server refuses for what it is (400) is such a completion always. A key, model or endpoint that is refused,
+    an account that is empty, a server that is gone and a budget that is spent end the run: requests under way are
+    waited for, what is finished stays, and the same command goes on from there. The key is read from the environment
+    when needed and appears in no message.
 
     Args:
         config: server and model.
@@ -110,13 +112,13 @@ class OpenAIEngine:
             done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
         if self._fatal:
             raise self._fatal
-        return self._settled(done)
+        return self._settled(done, contents)
 
-    def _settled(self, done: Sequence[Outcome | None]) -> list[Completion]:
+    def _settled(self, done: Sequence[Outcome | None], contents: Sequence[Mapping[str, Any]]) -> list[Completion]:
         """The completions of a call, those that say why there is no answer among them; new reasons are told."""
-        given_up = [d.reason for d in done if isinstance(d, Failure) and d.passing]
-        if given_up and self._answers and not self._config.keep_errors:
-            raise UnansweredError(len(given_up), given_up[-1])
+        lost = [(d.reason, c) for d, c in zip(done, contents, strict=True) if isinstance(d, Failure) and d.passing]
+        if self._answers and (again := [reason for reason, c in lost if self._answers.given_up(c) < RUNS]):
+            raise UnansweredError(len(again), again[-1])
         found = [Completion(finish_reason="error", error=d.reason) if isinstance(d, Failure) else d for d in done if d]
         for reason, number in Counter(c.error for c in found if c.error).items():
             if reason not in self._told:
