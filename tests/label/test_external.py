@@ -20,28 +20,17 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.replies import Reply
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.estimate import estimate_external
 from judgetrain.label.estimate import external as dry_run
-from judgetrain.label.external import (
-    Conflict,
-    External,
-    cases_of,
-    conflicting,
-    disagreement,
-    external_labels,
-    label_of_verdicts,
-    preferences,
-)
+from judgetrain.label.external import cases_of, conflicting, external_labels
 from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import Verdict
 from tests.builders.faulty_server import serving
 from tests.builders.judges import noisy_trees
 from tests.builders.pipeline import check_stage
@@ -157,56 +146,6 @@ def test_the_responses_stand_as_the_critiques_saw_them() -> None:
             shown = tree.comparison.swapped() if "/BA" in conflict.nodes[0] else tree.comparison
             assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
     assert {node.rpartition("/")[2][:2] for c in conflicting(TREES[0]) for node in c.nodes} == {"AB", "BA"}
-
-
-def reply(shown: str, answer: str | None) -> Reply:
-    return Reply(
-        shown=shown,
-        answer=answer,
-        failure=None if answer else "no_verdict",
-        text="",
-        prompt_tokens=1,
-        generated_tokens=1,
-        finish_reason="stop",
-    )
-
-
-@pytest.mark.parametrize(
-    ("ab", "ba", "verdict", "reason"),
-    [
-        ("A", "A", "A", None),
-        ("tie", "tie", "tie", None),
-        ("A", "B", None, "external_orders_disagree"),
-        ("A", "tie", None, "external_orders_disagree"),
-        ("A", None, None, "external_unreadable"),
-        (None, None, None, "external_unreadable"),
-    ],
-)
-def test_a_label_needs_both_orders(ab: Any, ba: Any, verdict: Any, reason: str | None) -> None:
-    for first, second in ((ab, ba), (ba, ab)):
-        label = label_of_verdicts([reply("AB", first), reply("BA", second)]).label
-        assert label and (label.verdict, label.reason, label.source) == (verdict, reason, "external")
-        assert label.readable == 1 - [ab, ba].count(None) / 2
-
-
-def test_preferences_that_turn_with_the_order_are_none() -> None:
-    conflicts = [Conflict(nodes=("x", "y"), slots={}), Conflict(nodes=("v", "w"), slots={})]
-    turning = [reply("XY", "X"), reply("YX", "Y")]
-    lost = [reply("XY", None), reply("YX", "X")]
-    fixed = [reply("XY", "Y"), reply("YX", "Y")]
-    assert preferences(conflicts, [turning, lost]).nodes == ()
-    found = preferences(conflicts, [fixed, turning])
-    assert (found.label, found.nodes) == (None, (("y", "x"),))
-    assert disagreement([found])["labels"] == {}
-
-
-def test_disagreement_by_hand() -> None:
-    def seen(label: Verdict, ensemble: Verdict | None) -> External:
-        return replace(label_of_verdicts([reply("AB", label), reply("BA", label)]), ensemble=ensemble)
-
-    table = disagreement([seen("A", "A"), seen("A", "B"), seen("B", None), seen("tie", "tie")])
-    assert table["ensemble"] == {"compared": 3, "disagree": 1, "rate": 0.333333}
-    assert table["orders"] == {"compared": 4, "disagree": 0, "rate": 0.0}
 
 
 class ByQuery(dict):  # type: ignore[type-arg]

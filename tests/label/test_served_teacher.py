@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -35,8 +36,7 @@ COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)[:3]
 KEY = "sk-of-this-test"
 
 
-@dataclass
-class Served:
+class Served(NamedTuple):
     """A server that runs: its address, its process and what it prints."""
 
     url: str
@@ -55,48 +55,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         port = str(free.getsockname()[1])
     log = tmp_path_factory.mktemp("server") / "log"
     start = "from transformers.cli.transformers import main; main()"
-    options = ["--host", "127.0.0.1", "--port", port, "--device", "cpu"]
+    command = [sys.executable, "-c", start, "serve", BASE, "--host", "127.0.0.1", "--port", port, "--device", "cpu"]
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as printed:
-        process = subprocess.Popen(
-            [sys.executable, "-c", start, "serve", BASE, *options],
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        _wait(f"http://127.0.0.1:{port}/health", process, log)
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=env)
+    up, deadline = False, time.monotonic() + 180
+    while not up and time.monotonic() < deadline and process.poll() is None:
+        with suppress(httpx.TransportError):
+            up = httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+        time.sleep(0.2)
+    if up:
         yield Served(f"http://127.0.0.1:{port}/v1", process, log)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(url, timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
-    pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
-
-
-def engine(served: Served, model: str = BASE) -> OpenAIEngineConfig:
-    return OpenAIEngineConfig(model=model, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
+    process.kill()
+    process.wait()
+    if not up:
+        pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
 
 
 def test_the_teachers_stage_completes_and_needs_the_server_once(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVED_KEY", KEY)
-    teacher = TeacherConfig(
-        engine=engine(served),
-        comparisons=2,
-        criteria=10,  # what the base has read, and so writes itself
-        branches=2,
-        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=120),
-    )
+    served_engine = OpenAIEngineConfig(model=BASE, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
+    greedy = SamplingConfig(0.0, 1.0, max_new_tokens=120)
+    # Ten criteria are what the base has read, and so writes itself.
+    teacher = TeacherConfig(engine=served_engine, comparisons=2, criteria=10, branches=2, sampling=greedy)
     config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=10))
     responses = StageRun(tmp_path / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
@@ -128,7 +111,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     local = trees_of(run("local"))
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1
-    teacher.engine = engine(served)
+    teacher.engine = served_engine
     with pytest.raises(EngineError, match="check that the server runs"):
         run("other")
 

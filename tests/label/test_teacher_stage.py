@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,8 @@ def test_every_taught_comparison_gets_its_branches_and_the_others_remain(orders:
     assert {r["comparison_id"] for r in examples}.isdisjoint(remaining)
     totals = out.totals()
     assert totals["counts"] == {"in": 14, "out": 14, "dropped": {}}
-    by_hand = sum(
-        t.criteria_generated_tokens
-        + sum(
-            g.generated_tokens + sum(j.generated_tokens for j in g.judgments) for c in t.criteria for g in c.guidelines
-        )
-        for t in trees
-    )
+    nodes = [node for t in trees for _, g in t.guidelines() for node in (g, *g.judgments)]
+    by_hand = sum(t.criteria_generated_tokens for t in trees) + sum(node.generated_tokens for node in nodes)
     assert totals["tokens"]["generated"] == by_hand
 
 
@@ -82,23 +76,12 @@ def test_a_prompt_asks_for_as_many_criteria_as_its_list_has(
 
 def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
     trees = grow([comparison(0)], ScriptedEngine(noisy_but_readable), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)
-    cut = [
-        replace(
-            c,
-            guidelines=tuple(
-                replace(g, judgments=tuple(replace(j, finish_reason="length") for j in g.judgments))
-                for g in c.guidelines
-            ),
-        )
-        for c in trees[0].criteria
-    ]
-    levels = Counter(r["level"] for r in teacher_stage.teaching_examples(trees[0], Prompter(PROMPTS, 2)))
-    assert levels == {"criteria": 1, "guideline": 2, "judgment": 4}
-    levels = Counter(
-        r["level"]
-        for r in teacher_stage.teaching_examples(replace(trees[0], criteria=tuple(cut)), Prompter(PROMPTS, 2))
-    )
-    assert levels == {"criteria": 1, "guideline": 2}
+    row = json.loads(json.dumps(trees[0].to_row()))
+    for judgment in (j for c in row["criteria"] for g in c["guidelines"] for j in g["judgments"]):
+        judgment["finish_reason"] = "length"
+    for tree, judgments in ((trees[0], {"judgment": 4}), (EvaluationTree.from_row(row), {})):
+        levels = Counter(r["level"] for r in teacher_stage.teaching_examples(tree, Prompter(PROMPTS, 2)))
+        assert levels == {"criteria": 1, "guideline": 2, **judgments}
 
 
 @pytest.mark.parametrize(

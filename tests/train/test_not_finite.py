@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import SFTTrainer
 
 from judgetrain.errors import TrainingError
 from judgetrain.train import distributed
@@ -34,21 +34,6 @@ def test_weights_that_one_step_breaks_are_not_saved(tmp_path: Path) -> None:
     assert left(tmp_path / "initial") == []
 
 
-def patched_step(monkeypatch: pytest.MonkeyPatch, step: int, do: Callable[[Any], None]) -> None:
-    """Have something happen to the trainer's model after the forward and backward pass of a step."""
-    from trl import SFTTrainer
-
-    real = SFTTrainer.training_step
-
-    def training_step(self: Trainer, model: Any, *arguments: Any, **named: Any) -> Any:
-        loss = real(self, model, *arguments, **named)
-        if self.state.global_step == step - 1:
-            do(model)
-        return loss
-
-    monkeypatch.setattr(SFTTrainer, "training_step", training_step)
-
-
 @pytest.mark.parametrize(
     ("broken", "save_steps", "message", "kept"),
     [
@@ -60,8 +45,16 @@ def patched_step(monkeypatch: pytest.MonkeyPatch, step: int, do: Callable[[Any],
 def test_what_breaks_in_a_step_stops_and_the_checkpoint_before_is_named(
     broken: str, save_steps: int, message: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    value = math.nan if broken == "grad" else math.inf
-    patched_step(monkeypatch, 4, lambda model: getattr(next(model.parameters()), broken).view(-1)[:1].fill_(value))
+    real = SFTTrainer.training_step
+
+    def training_step(self: Trainer, model: Any, *arguments: Any, **named: Any) -> Any:
+        loss = real(self, model, *arguments, **named)
+        if self.state.global_step == 3:
+            value = math.nan if broken == "grad" else math.inf
+            getattr(next(model.parameters()), broken).view(-1)[:1].fill_(value)
+        return loss
+
+    monkeypatch.setattr(SFTTrainer, "training_step", training_step)
     with pytest.raises(TrainingError, match=message):
         run_initial(tmp_path, config(max_steps=4, save_steps=save_steps), sft_rows(16))
     assert left(tmp_path / "initial") == [kept]
@@ -70,8 +63,6 @@ def test_what_breaks_in_a_step_stops_and_the_checkpoint_before_is_named(
 def test_weights_that_break_after_the_last_checkpoint_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trl import SFTTrainer
-
     whole = SFTTrainer.train
 
     def train(self: Trainer, *arguments: Any, **named: Any) -> Any:
@@ -98,13 +89,9 @@ def test_every_figure_that_training_depends_on_is_looked_at(key: str, name: str,
     (tmp_path / "checkpoint-9").mkdir()
     (tmp_path / "checkpoint-9" / COMPLETE).touch()
     assert complete(tmp_path) == [(9, tmp_path / "checkpoint-9")]
+    broken = {key: torch.tensor(math.nan), "note": "no number"}
     with pytest.raises(TrainingError, match=f"the {name} is nan at step 11: .*checkpoint-9, the last with finite"):
-        watch.on_log(
-            args,
-            TrainerState(global_step=11),
-            TrainerControl(),
-            logs={key: torch.tensor(math.nan), "note": "no number"},
-        )
+        watch.on_log(args, TrainerState(global_step=11), TrainerControl(), logs=broken)
 
 
 NUMBERS = st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf])
