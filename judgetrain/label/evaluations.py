@@ -59,9 +59,9 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
     comparison = reader.comparison(row, number, labelled=False)
     listed = _list(row, "criteria", f"comparison {comparison.id!r}")
-    if not listed:
-        raise RowError("missing_field", "criteria is empty; expected at least one criterion")
     criteria = tuple(_criterion(c, rank, f"{comparison.id}/c{rank}") for rank, c in enumerate(listed))
+    if not criteria:
+        raise RowError("missing_field", "criteria is empty; expected at least one criterion")
     failures = Counter(f"judgment:{j.failure}" for c in criteria for j in c.judgments if j.failure)
     return EvaluationTree(
         comparison=comparison,
@@ -78,9 +78,9 @@ def _criterion(value: Any, rank: int, identifier: str) -> CriterionNode:
     """A criterion: its text alone, or an object with its guidelines."""
     item, place = {"criterion": value} if isinstance(value, str) else value, f"criteria[{rank}]"
     text = " ".join(_text(item, "criterion", place).split())
-    found = _list(item, "guidelines", place, required=False)
-    guidelines = (_guideline(g, f"{identifier}/g{i}", f"{place}.guidelines[{i}]") for i, g in enumerate(found))
-    return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines))
+    found = enumerate(_list(item, "guidelines", place, required=False))
+    guidelines = tuple(_guideline(g, f"{identifier}/g{i}", f"{place}.guidelines[{i}]") for i, g in found)
+    return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=guidelines)
 
 
 def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:

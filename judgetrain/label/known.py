@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig
@@ -40,18 +39,12 @@ def no_engine(config: EngineConfig) -> NoReturn:
     )
 
 
-@dataclass(frozen=True)
-class Aspect:
+class Aspect(NamedTuple):
     """A criterion broad enough that a preference of the whole response speaks of it; ``when``: queries it suits."""
 
     name: str
     asks: str
     when: str = ""
-
-    @property
-    def line(self) -> str:
-        """The criterion as a judge would list it."""
-        return f"{self.name}: {self.asks}"
 
 
 ASPECTS = (
@@ -98,7 +91,7 @@ class KnownLabels:
     def _complete(self, request: Request) -> Completion:
         slots = request.slots
         if request.step == "criteria":
-            text = render_criteria([aspect.line for aspect in suited(slots["query"])[: int(slots["count"])]])
+            text = render_criteria([f"{a.name}: {a.asks}" for a in suited(slots["query"])[: int(slots["count"])]])
         elif request.step == "guideline":
             text = GUIDELINE
         elif (known := self._texts.get(_shown(slots))) is not None:
@@ -106,8 +99,8 @@ class KnownLabels:
         else:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
-        words = len(prompt.split()), len(text.split())
-        return Completion(text=text, prompt_tokens=words[0], generated_tokens=words[1], finish_reason="stop")
+        read, written = len(prompt.split()), len(text.split())
+        return Completion(text=text, prompt_tokens=read, generated_tokens=written, finish_reason="stop")
 
 
 def _shown(slots: Mapping[str, str]) -> Shown:

@@ -149,16 +149,13 @@ def _shard(
     before = scorer.usage
     found = score(scorer, list(samples.values()), names, settings, seed)
     usage = scorer.usage - before
+    said = {name: [v.reason if isinstance(v, Unscored) else v for v in found[name].values] for name in names}
     rows = [
-        {"node": node, "level": level, **{name: _plain(found[name].values[places[repr(sample)]]) for name in names}}
+        {"node": node, "level": level, **{name: said[name][places[repr(sample)]] for name in names}}
         for node, level, sample in nodes
     ]
     gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
     return ShardResult(rows, 0, gone, **tokens_of([usage]), counts_out=0)
-
-
-def _plain(value: Value) -> float | str:
-    return value.reason if isinstance(value, Unscored) else value
 
 
 def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -148,10 +148,8 @@ def _check_label(settings: LabelSettings) -> None:
     if {"verdict", "place"} <= {*labels.balance}:  # a place is evened out among pairs of the same verdicts
         raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
     if labels.orders_together and labels.max_sft_per_tree % len(ORDERS):
-        raise ConfigError(
-            f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
-            "give an even number"
-        )
+        told = "label.orders_together=true takes judgments two by two; give an even number"
+        raise ConfigError(f"label.max_sft_per_tree={labels.max_sft_per_tree}: {told}")
     if labels.rule == "paper" and "judgment" in labels.levels and settings.judgments == 1:
         raise ConfigError(f"label.rule=paper: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
     if labels.corrections.path:

@@ -201,23 +201,19 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
 def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
     teacher, write = settings.teacher, writer(settings, comparisons, out.seed)
     answers = answers_of(teacher.engine, out.home, settings.seed)
-    with (
-        spending([teacher.engine], teacher, "teacher", out) as budget,
-        loaded_once(
-            lambda: (
-                KnownLabels(comparisons)
-                if isinstance(teacher.engine, GivenEngineConfig)
-                else make_engine(teacher.engine, answers=answers, budget=budget)
-            )
-        ) as engine,
-    ):
+    with spending([teacher.engine], teacher, "teacher", out) as budget:
+
+        def load() -> Engine:
+            if isinstance(teacher.engine, GivenEngineConfig):
+                return KnownLabels(comparisons)
+            return make_engine(teacher.engine, answers=answers, budget=budget)
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             return shard_of(write(items, engine(), out.shard_seed(index)))
 
-        out.sharded(
-            "evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=budget is None
-        )
+        with loaded_once(load) as engine:
+            spread = budget is None
+            out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=spread)
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

@@ -58,9 +58,8 @@ class TrainingData:
 
     def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
         """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
-        branches = prune(tree)
+        branches, ensemble = prune(tree), ensemble_label(tree, self.config)
         self._failures.update(tree.failures)
-        ensemble = ensemble_label(tree, self.config)
         label = given or self.rewards.break_tie(tree, ensemble)
         known: dict[str, Any] = {
             "ensemble_verdict": ensemble.verdict,
@@ -96,10 +95,10 @@ class TrainingData:
         self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
     ) -> list[dict[str, Any]]:
         """Examples from the branches that satisfy both constraints and are in keeping with the label."""
+        config, prompter, comparison = self.config, self.prompter, tree.comparison
         kept = [branch for branch in tree.judgments() if self._pruning_reason(branches[branch[2].id], label) == "kept"]
         if not kept:
             return []
-        config, prompter, comparison = self.config, self.prompter, tree.comparison
         paired = config.orders_together and not comparison.alone
         groups = in_both_orders([j for _, _, j in kept]) if paired else [(i,) for i in range(len(kept))]
         limit = config.max_sft_per_tree // (len(ORDERS) if paired else 1)
@@ -108,12 +107,10 @@ class TrainingData:
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values() if c.wrote(g)]
-        good = {c.id for c, _, j in kept if j.verdict == label.verdict}
-        criteria = list(tree.criteria)
-        if config.rule == "evidence":  # the paper: as sampled
-            criteria.sort(key=lambda c: (c.id not in good, c.rank))
-        if len(criteria) == prompter.count and not tree.given:
-            rows.append(prompter.criteria_row(comparison, criteria))
+        if len(tree.criteria) == prompter.count and not tree.given:
+            good = {c.id for c, _, j in kept if j.verdict == label.verdict and config.rule == "evidence"}
+            leading = sorted(tree.criteria, key=lambda c: (c.id not in good, c.rank))  # the paper: as sampled
+            rows.append(prompter.criteria_row(comparison, leading))
         return rows
 
     def select_pairs(self) -> None:
@@ -157,15 +154,14 @@ class TrainingData:
         said = f"no branch of {self.trees.total()} trees survived pruning and labelling"
         if self.divided:
             said += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
-        unlabelled, lost = self.unlabelled, Counter({r: n for r, n in self.branches.items() if r != "no_label"})
+        lost = Counter({r: n for r, n in self.branches.items() if r != "no_label"})
         form = "teach the Initial judge longer, or enforce the judgments' form (tree.constrained=true)"
         judging = causes(self._failures, HINTS, f"look at the texts in trees-*.jsonl; {form}")
-        if unlabelled.total() > self.trees.total() / 2:
-            return f"{said}, no label: {causes(unlabelled, HINTS, judging)}"
+        if self.unlabelled.total() > self.trees.total() / 2:
+            return f"{said}, no label: {causes(self.unlabelled, HINTS, judging)}"
         if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
             return f"{said}, {lost['unreadable']} branches are unreadable: {judging}"
-        otherwise = "grow more trees, or more branches (tree.criteria)"
-        return f"{said}, branches that were lost: {causes(lost, HINTS, otherwise)}"
+        return f"{said}, branches that were lost: {causes(lost, HINTS, 'grow more trees, or more branches')}"
 
     @property
     def unlabelled(self) -> Counter[str]:

@@ -40,10 +40,8 @@ def check_training(key: str, config: TrainerConfig) -> None:
         return
     check_together(key, config, f"{key}.verdict_token_warmup")
     if config.max_steps > 0:
-        raise ConfigError(
-            f"{key}.max_steps={config.max_steps}: counts the steps of {key}.verdict_token_warmup too, so that little "
-            f"of the form would be learned; leave one of them out, or set {key}.num_train_epochs"
-        )
+        told = f"counts the steps of {key}.verdict_token_warmup too; leave one of them out"
+        raise ConfigError(f"{key}.max_steps={config.max_steps}: {told}, or set {key}.num_train_epochs")
 
 
 def check_together(key: str, config: TrainConfig, why: str) -> None:
@@ -67,11 +65,9 @@ def check_shared(key: str, config: TrainConfig, processes: int) -> None:
     steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
     parts = processes // math.gcd(steps, processes)  # of a micro-batch
     if batch % parts:
+        shared = f"{batch} x global_accumulation_steps={steps} cannot be shared out evenly over {processes} processes"
         batch_size = f"{key}.per_device_train_batch_size"
-        raise ConfigError(
-            f"{batch_size}={batch} x global_accumulation_steps={steps} cannot be shared out evenly over {processes} "
-            f"processes: set {batch_size}={-(-batch // parts) * parts}"
-        )
+        raise ConfigError(f"{batch_size}={shared}: set {batch_size}={-(-batch // parts) * parts}")
 
 
 def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:

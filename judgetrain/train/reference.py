@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +26,8 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
+from judgetrain.train.run import trainable
+from judgetrain.train.stages import ReferenceSettings
 from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
 
 BATCH = 8
@@ -40,31 +41,20 @@ _ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0], **dict.fromk
 """TRL's trainer looks at a row when it is made; the pairs come later, shard by shard."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """The reference model and how its log-probabilities are computed."""
-
-    model: ModelConfig
-    policy: ModelConfig
-    """Whose tokenizer and chat template the pairs are rendered with."""
-    max_length: int
-    bf16: bool | None
-    batch_size: int
-    """Pairs that are read together, at most :data:`BATCH`."""
-
-
-def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], out: StageRun) -> None:
+def reference_logps(
+    settings: ReferenceSettings, policy: ModelConfig, pairs: Mapping[str, Collection[Row]], out: StageRun
+) -> None:
     """Write ``<split>-*.jsonl``: each pair's digest and its reference log-probabilities (sums over tokens, nats).
 
-    Pairs longer than ``max_length`` are left out and counted, as in training. Shards that an earlier run finished are
-    kept. A process that is alone has the run's executor process them, whose workers hold a copy of the reference each.
-    Of several that train together every one computes its share of each shard: how they hold weights, and in which
-    precision, is part of the result. The leader then says which shard comes, and writes.
+    ``policy`` is the reference, by whose chat template pairs are rendered. Pairs longer than ``max_length`` are left
+    out and counted, as in training. Shards that an earlier run finished are kept. A process that is alone has the run's
+    executor process them, whose workers hold a copy of the reference each. Of several that train together every one
+    computes its share of each shard: how they hold weights, and in which precision, is part of the result. The leader
+    then says which shard comes, and writes.
     """
-    group = current()
-    place = out.path(TABLES)
-    splits = group.decide(lambda: _that_fit(reference, pairs, place))
-    with loaded_once(lambda: _Forward(reference)) as forward:
+    group, place = current(), out.path(TABLES)
+    splits = group.decide(lambda: _that_fit(policy, settings.train.max_length, pairs, place))
+    with loaded_once(lambda: _Forward(settings, policy)) as forward:
         if group.leads:
             out.log(f"{out.stage}: {', '.join(f'{len(e)} {split}' for split, e in splits.items())} pairs")
             for split, examples in splits.items():
@@ -81,12 +71,13 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], 
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place: Path) -> dict[str, Examples]:
+def _that_fit(
+    policy: ModelConfig, max_length: int, pairs: Mapping[str, Collection[Row]], place: Path
+) -> dict[str, Examples]:
     """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
     emptied(place)
-    tokenizer = load_tokenizer(reference.policy)
-    ends = end_token_ids(reference.policy, tokenizer)
-    most, splits = min(reference.max_length, own_context(reference.policy)), dict[str, Examples]()
+    tokenizer, splits = load_tokenizer(policy), dict[str, Examples]()
+    ends, most = end_token_ids(policy, tokenizer), min(max_length, own_context(policy))
     for split, rows in pairs.items():
         try:
             splits[split] = fitting(rows, tokenizer, most, f"{split} pairs", ends, place / f"{split}.arrow")
@@ -112,19 +103,19 @@ def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: 
 class _Forward:
     """The reference model in this process, and TRL's trainer around it; a call gives the rows of pairs."""
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, settings: ReferenceSettings, policy: ModelConfig) -> None:
         self._place = TemporaryDirectory(prefix="judgetrain-reference-")  # TRL's trainer wants one; it stays empty
-        self._batch = min(BATCH, reference.batch_size)
+        self._batch, bf16 = min(BATCH, settings.batch_size), settings.train.bf16
         args = DPOConfig(
             output_dir=self._place.name,
             precompute_ref_log_probs=True,
             per_device_train_batch_size=self._batch,
             max_length=None,
-            **device_arguments(reference.bf16),
+            **device_arguments(bf16),
         )
-        tokenizer = load_tokenizer(reference.policy)
+        tokenizer = load_tokenizer(policy)
         tokenizer.padding_side = "right"
-        model, row = load_model(reference.model), Dataset.from_list(_ANY)
+        model, row = load_model(trainable(policy, bf16, settings.adapters)), Dataset.from_list(_ANY)
         trainer = PreferenceTrainer(model=model, args=args, train_dataset=row, processing_class=tokenizer)
         if trainer.is_deepspeed_enabled:
             self._model: Any = prepare_deepspeed(trainer.model, trainer.accelerator)

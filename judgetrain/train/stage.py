@@ -21,7 +21,7 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
 from judgetrain.train.preflight import memory_explained
-from judgetrain.train.run import RowsJob, train, trainable
+from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
 
@@ -53,18 +53,11 @@ def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
-    from judgetrain.train.reference import Reference, reference_logps
+    from judgetrain.train.reference import reference_logps
 
-    config, policy = settings.train, settings.base.at(inputs["sft"] / "model")
-    reference = Reference(
-        model=trainable(policy, config.bf16, settings.adapters),
-        policy=policy,
-        max_length=config.max_length,
-        bf16=config.bf16,
-        batch_size=settings.batch_size,
-    )
+    pairs = _labelled(inputs["label"], "pairs", "preference pairs")
     with memory_explained(settings.key()):
-        reference_logps(reference, _labelled(inputs["label"], "pairs", "preference pairs"), out)
+        reference_logps(settings, settings.base.at(inputs["sft"] / "model"), pairs, out)
 
 
 def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -75,7 +75,8 @@ def test_criteria_suit_the_query() -> None:
     assert suited("Write a poem on rain.")[0].name == "Writing"
     assert suited("What is 7 times 8?")[0].name == "Accuracy"
     assert [a.name for a in suited("Rain!")[:2]] == ["Helpfulness", "Clarity"]
-    assert len(parse_criteria("\n".join(f"{i}. {a.line}" for i, a in enumerate(suited("x"), 1)), 9)) == len(suited("x"))
+    lines = "\n".join(f"{i}. {a.name}: {a.asks}" for i, a in enumerate(suited("x"), 1))
+    assert len(parse_criteria(lines, 9)) == len(suited("x"))
 
 
 def test_it_stands_in_the_teacher_s_place_alone() -> None:
