@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
@@ -34,77 +34,47 @@ class Overlap:
     ids: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What a group of methods was trained on: their names, the dialogues, None where they are not known, and by
-    benchmark the comparisons with a query among theirs, each with whether that is word for word."""
+def overlaps(
+    methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark], say: Callable[[str], None]
+) -> dict[tuple[str, str], Overlap]:
+    """The overlaps by the names of method and benchmark; of methods that name a trained judge.
 
-    methods: list[str]
-    dialogues: Sequence[Dialogue] | None
-    seen: Mapping[str, Mapping[str, bool]]
+    Every training dialogue is looked up among a benchmark's queries, as ``dialogues.decontaminate`` does.
 
-
-@dataclass(frozen=True)
-class Overlaps:
-    """What each group of methods was trained on."""
-
-    trained: Sequence[Training]
-
-    @classmethod
-    def find(cls, methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark]) -> Self:
-        """Look every training dialogue up among the benchmarks' queries, as ``dialogues.decontaminate`` does.
-
-        Args:
-            methods: those that name no trained judge are left out.
-            inputs: directories of this run's judges, by stage.
-            benchmarks: loaded.
-        """
-        groups: dict[tuple[Path, bool] | None, list[str]] = {}
-        for method in methods:
-            if method.target in inputs or method.is_directory:
-                artifact = inputs.get(method.target) or Path(method.target).expanduser().resolve().parent
-                source = _teacher(artifact)
-                # The Initial judge learned from the teacher's evaluations alone.
-                key = (source, _manifest(artifact).get("stage") == "initial") if source else None
-                groups.setdefault(key, []).append(method.name)
-        queries = [(b.name, *_queries(b)) for b in benchmarks]
-        trained = []
-        for key, names in groups.items():
-            dialogues = _dialogues(*key) if key else None
-            seen = {name: _seen(by_query, index, dialogues or ()) for name, by_query, index in queries}
-            trained.append(Training(methods=names, dialogues=dialogues, seen=seen))
-        return cls(trained)
-
-    def of(self, method: str, benchmark: str, comparisons: Sequence[Comparison]) -> Overlap | None:
-        """The overlap of a method's training with labelled comparisons of a benchmark; None for what is no judge."""
-        training = next((t for t in self.trained if method in t.methods), None)
-        if training is None:
-            return None
-        if training.dialogues is None:
-            return Overlap(training_queries=None)
-        labelled = {c.id for c in comparisons if c.label is not None}
-        seen = {name: exact for name, exact in training.seen[benchmark].items() if name in labelled}
-        ids = sorted(seen, key=lambda name: not seen[name])  # a stable sort: the exact ones first
-        exact = sum(seen.values())
-        return Overlap(training_queries=len(training.dialogues), exact=exact, near=len(seen) - exact, ids=ids[:SHOWN])
-
-    def told(self, benchmarks: Sequence[Benchmark]) -> Iterator[str]:
-        """A line for each benchmark and group of methods, to be logged."""
-        for training in self.trained:
-            who = ", ".join(training.methods)
-            if training.dialogues is None:
-                yield f"evaluate: {who}: what it was trained on is not known here, so that overlaps are not looked up"
-                continue
-            for benchmark in benchmarks:
-                found = self.of(training.methods[0], benchmark.name, benchmark.comparisons)
-                assert found is not None
-                line = (
-                    f"evaluate: {benchmark.name}: {found.exact + found.near} of {len(benchmark.comparisons)} "
-                    f"comparisons have a query among the {len(training.dialogues)} that {who} learned from"
+    Args:
+        methods: those of the evaluation.
+        inputs: directories of this run's judges, by stage.
+        benchmarks: loaded.
+        say: is given a line for each benchmark and group of methods that learned from the same.
+    """
+    groups: dict[tuple[Path, bool] | None, list[str]] = {}
+    for method in methods:
+        if method.target in inputs or method.is_directory:
+            artifact = inputs.get(method.target) or Path(method.target).expanduser().resolve().parent
+            source = _teacher(artifact)
+            # The Initial judge learned from the teacher's evaluations alone.
+            key = (source, _manifest(artifact).get("stage") == "initial") if source else None
+            groups.setdefault(key, []).append(method.name)
+    queries = [(b, *_queries(b)) for b in benchmarks]
+    found: dict[tuple[str, str], Overlap] = {}
+    for key, names in groups.items():
+        who, dialogues = ", ".join(names), _dialogues(*key) if key else None
+        if dialogues is None:
+            say(f"evaluate: {who}: what it was trained on is not known here, so that overlaps are not looked up")
+        for benchmark, by_query, index in queries:
+            seen = _seen(by_query, index, dialogues or ())
+            exact, ids = sum(seen.values()), sorted(seen, key=lambda name: not seen[name])  # stable: exact ones first
+            own = Overlap(training_queries=None)
+            if dialogues is not None:
+                n = len(dialogues)
+                own = Overlap(training_queries=n, exact=exact, near=len(seen) - exact, ids=ids[:SHOWN])
+                told = f" ({exact} word for word, {own.near} nearly; first {ids[0]})" if ids else ""
+                say(
+                    f"evaluate: {benchmark.name}: {len(seen)} of {len(benchmark.comparisons)} comparisons have a query "
+                    f"among the {n} that {who} learned from{told}"
                 )
-                if found.ids:
-                    line += f" ({found.exact} word for word, {found.near} nearly; first {found.ids[0]})"
-                yield line
+            found |= {(name, benchmark.name): own for name in names}
+    return found
 
 
 def _manifest(artifact: Path) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,10 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
-from judgetrain.evaluate.metrics.paired import paired_comparisons
+from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
-from judgetrain.evaluate.overlap import Overlaps
+from judgetrain.evaluate.overlap import Overlap, overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links
 from judgetrain.evaluate.report.render import console_tables, html_page, markdown, track_report
 from judgetrain.evaluate.report.report import Report, lineage
@@ -40,77 +39,66 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     One model is in memory at a time. What an external model answers is kept in ``output_dir`` before it is used, and
     none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
-    config = settings.evaluate
     benchmarks, methods = settings.benchmarks, settings.evaluated
-    further: dict[str, list[Further]] = {}
-    for extra, make, _ in calls("benchmarks", settings):
-        further[extra.name] = make(settings, benchmarks, methods)
-    made = [each for of_extra in further.values() for each in of_extra]
-    _refuse_equal_names([*benchmarks, *(each.benchmark for each in made)], methods)
+    further = {extra.name: make(settings, benchmarks, methods) for extra, make, _ in calls("benchmarks", settings)}
+    made: list[Further] = [each for of_extra in further.values() for each in of_extra]
+    every = [*benchmarks, *(each.benchmark for each in made)]
+    _refuse_equal_names(every, methods)
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
-    overlaps = Overlaps.find(methods, inputs, benchmarks)
-    for line in overlaps.told(benchmarks):
-        out.log(line)
-    by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in made))}
-    with spending(settings.asked_engines, config, "evaluate", out) as budget:
+    seen, results = overlaps(methods, inputs, benchmarks, out.log), dict[str, list[Result]]()
+    with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )
         for method in methods:
-            own = [each.benchmark for each in made if method in each.methods]
-            asked = replace(evaluation, benchmarks=[*benchmarks, *own])
-            if not evaluation.models.paid(method):  # so that workers may share what it asks
-                asked = replace(asked, budget=None)
-            for benchmark, results in runner_of(method).run(method, asked):
-                by_benchmark[benchmark.name] += results
-    _write(evaluation, by_benchmark, further, overlaps, _links(evaluation, made))
-
-
-def _links(evaluation: Evaluation, made: Sequence[Further]) -> dict[str, list[Link]]:
-    """By benchmark the pages of trees behind verdicts that are not the label, of extras' benchmarks too."""
-    names, links = [method.name for method in evaluation.methods], defaultdict[str, list[Link]](list)
-    shown = [(b.name, b.name) for b in evaluation.benchmarks] + [(each.of, each.benchmark.name) for each in made]
-    for of, benchmark in shown:
-        links[of] += disagreement_links(benchmark, names, evaluation.out)
-    return links
+            asked = [*benchmarks, *(each.benchmark for each in made if method in each.methods)]
+            own = budget if evaluation.models.paid(method) else None  # so that workers may share what else is asked
+            for benchmark, found in runner_of(method).run(method, replace(evaluation, benchmarks=asked, budget=own)):
+                results.setdefault(benchmark.name, []).extend(found)
+    names = [method.name for method in methods]
+    links: dict[str, list[Link]] = {b.name: disagreement_links(b.name, names, out) for b in benchmarks}
+    for each in made:
+        links[each.of] += disagreement_links(each.benchmark.name, names, out)
+    _write(evaluation, results, further, seen, links)
 
 
 def _write(
     evaluation: Evaluation,
-    by_benchmark: Mapping[str, Sequence[Result]],
+    results: Mapping[str, Sequence[Result]],
     further: Mapping[str, Sequence[Further]],
-    overlaps: Overlaps,
+    seen: Mapping[tuple[str, str], Overlap],
     links: Mapping[str, Sequence[Link]],
 ) -> None:
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
-    rows, tuning, paired, predicted, chosen = [], [], [], [], {}
-    records: dict[tuple[str, str], Sequence[Any]] = {}
+    rows, tuning, paired, predicted = list[MetricRow](), list[MetricRow](), list[PairedComparison](), list[Any]()
+    chosen, records = dict[str, Sequence[Choice]](), dict[tuple[str, str], Sequence[Any]]()
     for benchmark in evaluation.benchmarks:
-        results = by_benchmark[benchmark.name]
+        predictions = [found for found, _ in results[benchmark.name]]
         dev, test = split(benchmark, settings.dev_share)
-        choices = choose(dev, [p for p, _ in results]) if dev else []
-        tested = [part_of(test, p) for p, _ in results]
-        tested_rows = _rows(test, results, choices, settings.bootstrap, seed, overlaps)
+        choices = chosen[benchmark.name] = choose(dev, predictions) if dev else []
         best = {c.method: c.branches for c in choices}
-        found = Predicted(
-            settings=evaluation.settings, dev=dev, test=test, results=[p for p, _ in results], chosen=best
-        )
-        columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in tested_rows}
+        of_parts: dict[str, list[MetricRow]] = {}
+        for part in filter(None, (dev, test)):
+            of_parts[part.split] = own = []
+            for found, seconds in results[benchmark.name]:
+                row = metric_row(part, part_of(part, found), seconds, settings.bootstrap, seed)
+                overlap = seen.get((row.method, benchmark.name))
+                own.append(replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap))
+                predicted += prediction_rows(part, part_of(part, found))
+        told = Predicted(settings=evaluation.settings, dev=dev, test=test, results=predictions, chosen=best)
+        columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}
         for extra, measure, _ in calls("measure", evaluation.settings):
-            own = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]
-            of_own = [(each, [p for p, _ in by_benchmark[each.benchmark.name]]) for each in own]
-            measured: Measured = measure(replace(found, further=of_own))
+            made = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]
+            of_made = [(each, [p for p, _ in results.get(each.benchmark.name, ())]) for each in made]
+            measured: Measured = measure(replace(told, further=of_made))
             records[extra.name, benchmark.name] = measured.records
             for key, value in measured.values.items():
                 columns[key][extra.name] = value
-        rows += [replace(row, extras=columns[row.key]) for row in tested_rows]
-        tuning += _rows(dev, results, choices, settings.bootstrap, seed, overlaps) if dev else []
-        paired += list(paired_comparisons(test, tested, settings.bootstrap, seed))
-        for part in (dev, test):
-            predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
-        chosen[benchmark.name] = choices
+        rows += [replace(row, extras=columns[row.key]) for row in of_parts[test.split]]
+        tuning += of_parts[dev.split] if dev else []
+        paired += paired_comparisons(test, [part_of(test, p) for p in predictions], settings.bootstrap, seed)
     report = Report(
         recipe=out.recipe,
         seed=seed,
@@ -138,20 +126,6 @@ def _write(
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
         out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
-
-
-def _rows(
-    part: Benchmark, results: Sequence[Result], choices: Sequence[Choice], resamples: int, seed: int, overlaps: Overlaps
-) -> list[MetricRow]:
-    """The metrics of every method on a part of a benchmark."""
-    best = {(c.method, c.branches) for c in choices}
-    found = [metric_row(part, part_of(part, p), seconds, resamples, seed) for p, seconds in results]
-    return [
-        replace(
-            row, chosen=(row.method, row.branches) in best, overlap=overlaps.of(row.method, part.name, part.comparisons)
-        )
-        for row in found
-    ]
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.integrity import sealed
+from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
-from judgetrain.evaluate.overlap import Overlaps
+from judgetrain.evaluate.overlap import overlaps
 from judgetrain.judges.method import Method
 from tests.builders.scripted import comparison
 
@@ -22,7 +23,7 @@ def test_a_garbage_manifest_upstream_of_a_judge_is_one_sentence(tmp_path: Path) 
     (judge / "manifest.json").write_text(json.dumps({"stage": "dpo", "upstream": {"label": "a"}}))
     (label / "manifest.json").write_bytes(b"\x00\xffgarbage")
     with pytest.raises(DataError, match=r"label/a is damaged: manifest\.json is no manifest; stage label has"):
-        Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [])
+        overlaps([Method.parse("dpo")], {"dpo": judge}, [], print)
 
 
 def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -> None:
@@ -36,9 +37,10 @@ def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -
         manifest = {"stage": directory.parent.name, "upstream": upstream}
         whole = sealed(directory, manifest, ContentHashes.of_run(None))
         (directory / "manifest.json").write_text(json.dumps(whole))
-    find = lambda: Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [])  # noqa: E731
-    (training,) = find().trained
-    assert training.dialogues is not None and len(training.dialogues) == 3
+    told: list[str] = []
+    asked = Benchmark(name="b", split="test", comparisons=[comparison(i) for i in range(2, 5)])
+    found = overlaps([Method.parse("dpo")], {"dpo": judge}, [asked], told.append)["dpo", "b"]
+    assert (found.training_queries, found.exact, found.near) == (3, 1, 0)
     (teacher / "evaluations.jsonl").write_text("".join(rows[:2]))
-    (training,) = find().trained
-    assert training.dialogues is None and "not known here" in next(find().told([]))
+    found = overlaps([Method.parse("dpo")], {"dpo": judge}, [asked], told.append)["dpo", "b"]
+    assert found.training_queries is None and "not known here" in told[-1]

@@ -257,7 +257,7 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path
 ) -> None:
     config, inputs = setup
-    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(config.tree.criteria)
+    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(10)
     JudgeConfig(rubric="first").save(inputs["sft"] / "model", 7)
     assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(7)
 
@@ -273,7 +273,7 @@ def test_one_judge_read_in_several_ways(setup: tuple[Config, dict[str, Path]], t
         ("expected", False),
         ("expected", True),
     ]
-    assert [j.options.steps.criteria for j in judges] == [config.tree.criteria] * 3
+    assert [j.options.steps.criteria for j in judges] == [10] * 3
     assert Method.parse("a/dpo/0123456789abcdef/model+expected").name == "dpo-012345+expected"
 
 
@@ -358,7 +358,7 @@ def test_predictions_of_other_comparisons_are_refused(setup: tuple[Config, dict[
         ({"label": None}, r"pairs\.jsonl:2: label None is not one of 0, 1, 2"),
         ({"response_2": None}, r"pairs\.jsonl:2: expected text in field response_b, found nothing$"),
         ({"label": 3}, r"pairs\.jsonl:2: label 3 is not one of 0, 1, 2"),
-        ({"id": 0}, r"evaluate\.benchmarks\[0\]: the id 'pairs:0' stands twice"),
+        ({"id": 0}, r"pairs\.jsonl:2: the id 'pairs:0' stands twice"),
     ],
 )
 def test_a_bad_row_is_named(
