@@ -31,7 +31,7 @@ from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sen
 from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.keys_page import show as show_keys
+from judgetrain.pipeline.key_names import show as show_keys
 from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher

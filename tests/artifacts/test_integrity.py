@@ -15,9 +15,8 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import sha256_of, write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.integrity import checked, damage, read_manifest, sealed
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.errors import DataError
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 
 
 def made(directory: Path, key: str, name: str, says: str, dropped: dict[str, int] | None = None) -> list[int]:

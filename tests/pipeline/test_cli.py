@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.pipeline import keys_page
+from judgetrain.pipeline import key_names
 from tests.builders.pipeline import configured, judgetrain, modules_after
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
@@ -136,7 +136,7 @@ def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
 
 
 def test_a_record_that_stands_in_several_places_is_described_once() -> None:
-    rows = [line for line in keys_page.page().splitlines() if line.startswith("| `")]
+    rows = [line for line in key_names.page().splitlines() if line.startswith("| `")]
     assert any("`evaluate.benchmarks`" in row and "list of [BenchmarkConfig](#benchmarkconfig)" in row for row in rows)
     assert sum(row.startswith("| `tensor_parallel_size`") for row in rows) == 1
     assert not any("engine.tensor_parallel_size" in row for row in rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hydra.core.plugins import Plugins
 
-from judgetrain.pipeline import keys_page
+from judgetrain.pipeline import key_names
 from tests.builders.pipeline import configured
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_page_of_keys_is_up_to_date() -> None:
     """Make it with ``python -m judgetrain keys --markdown > docs/keys.md``."""
-    assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == keys_page.page()
+    assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == key_names.page()
 
 
 def test_every_page_is_reached_from_the_index() -> None:

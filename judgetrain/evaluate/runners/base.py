@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
-from judgetrain.artifacts.reuse import adopt
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
 from judgetrain.evaluate.stages import EvaluateSettings

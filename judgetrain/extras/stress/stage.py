@@ -8,9 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, tokens_of
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.data import world
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling
