@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 
+from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.compose import register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -47,6 +51,14 @@ def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -
         check=False,
         env={**os.environ, "HYDRA_FULL_ERROR": ""},
     )
+
+
+def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line as :func:`judgetrain`, but in this process, which has its imports behind it."""
+    given = patch.object(sys, "argv", ["judgetrain", *arguments])
+    with given, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main()
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def modules_after(*arguments: str) -> tuple[set[str], str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.pipeline import key_names
-from tests.builders.pipeline import configured, judgetrain, modules_after
+from tests.builders.pipeline import configured, here, judgetrain, modules_after
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
 LIBRARIES = HEAVY | {
@@ -68,7 +68,7 @@ LIBRARIES = HEAVY | {
 def test_wrong_configuration_names_key_value_and_what_is_allowed(
     arguments: list[str], expected: list[str], tmp_path: Path
 ) -> None:
-    done = judgetrain(*arguments, f"output_dir={tmp_path}")
+    done = here(*arguments, f"output_dir={tmp_path}")
     assert done.returncode == 2
     assert all(text in done.stderr for text in expected), done.stderr
     assert "Traceback" not in done.stderr
@@ -80,9 +80,9 @@ def test_wrong_configuration_names_key_value_and_what_is_allowed(
 
 def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    done = judgetrain("stage=dialogues", f"output_dir={tmp_path}")
+    done = here("stage=dialogues", f"output_dir={tmp_path}")
     assert done.returncode == 2 and "WORLD_SIZE=2" in done.stderr and "train.distributed=ddp" in done.stderr
-    done = judgetrain("-m", "stage=dialogues", "seed=1,2", f"output_dir={tmp_path}")
+    done = here("-m", "stage=dialogues", "seed=1,2", f"output_dir={tmp_path}")
     assert done.returncode == 2 and "leave out torchrun" in done.stderr
 
 
@@ -120,7 +120,7 @@ def test_a_page_may_be_read_in_part() -> None:
 
 
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
-    page = judgetrain("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
+    page = here("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
     assert "train.dpo.beta=0.1  float; above 0\n    strength of the KL constraint\n" in page
     assert "train.dpo.max_length=384  int tokens; at least 8; default 2048\n" in page
     assert "train.dpo.lora\n    adapters\n" in page
@@ -128,10 +128,10 @@ def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     assert max(map(len, page.splitlines())) <= 100
     named = [line.split("=")[0].split()[0] for line in page.splitlines() if not line.startswith(" ")]
     assert all(name.startswith(("train.dpo", "tree")) for name in named)
-    assert judgetrain("keys", "dialogues.sources[0].path").stdout.startswith("dialogues.sources[].path")
-    every = {re.split(r"[ =]", line)[0] for line in judgetrain("keys").stdout.splitlines()}
+    assert here("keys", "dialogues.sources[0].path").stdout.startswith("dialogues.sources[].path")
+    every = {re.split(r"[ =]", line)[0] for line in here("keys").stdout.splitlines()}
     assert {"seed", "objective", "engine.batch_size", "evaluate.benchmarks[].source.path"} | set(named) <= every
-    wrong = judgetrain("keys", "train.dpo.bta")
+    wrong = here("keys", "train.dpo.bta")
     assert wrong.returncode == 2 and "did you mean train.dpo.beta?" in wrong.stderr
 
 
@@ -162,7 +162,7 @@ def test_wandb_of_a_parent_process_is_not_used(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("name", ["mine", "quickstart"])
 def test_a_recipe_of_the_users_own_may_have_the_name_of_the_one_it_builds_on(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.yaml").write_text("defaults: [quickstart]\nrecipe_name: mine\nseed: 5\n")
-    done = judgetrain(f"recipe={tmp_path / name}.yaml", "--cfg", "job")
+    done = here(f"recipe={tmp_path / name}.yaml", "--cfg", "job")
     assert all(said in done.stdout for said in ("recipe_name: mine", "seed: 5", "encoder: static:world")), done.stderr
 
 
@@ -179,7 +179,7 @@ def test_a_recipe_of_the_users_own_may_have_the_name_of_the_one_it_builds_on(nam
 )
 def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str | bytes, expected: str) -> None:
     (tmp_path / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
+    done = here(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
@@ -187,7 +187,7 @@ def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str | bytes, ex
 
 @pytest.mark.parametrize(("word", "code"), [("status", 0), ("stage=status", 0), ("clean", 2), ("stage=clean", 2)])
 def test_what_only_looks_or_removes_makes_no_directory(tmp_path: Path, word: str, code: int) -> None:
-    done = judgetrain(word, "recipe=debug", f"output_dir={tmp_path / 'mistyped'}")
+    done = here(word, "recipe=debug", f"output_dir={tmp_path / 'mistyped'}")
     assert done.returncode == code, done.stderr
     assert not list(tmp_path.iterdir())
     if code:
@@ -195,9 +195,7 @@ def test_what_only_looks_or_removes_makes_no_directory(tmp_path: Path, word: str
 
 
 def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
-    done = judgetrain(
-        "-m", "recipe=debug", "stage=dialogues", "seed=1,-2,3", f"output_dir={tmp_path}", "track.tracker=none"
-    )
+    done = here("-m", "recipe=debug", "stage=dialogues", "seed=1,-2,3", f"output_dir={tmp_path}", "track.tracker=none")
     assert done.returncode == 2
     assert "seed=-2: must be at least 0" in done.stderr
     assert len(list(tmp_path.glob("artifacts/dialogues/*/manifest.json"))) == 2

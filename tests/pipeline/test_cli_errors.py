@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.cli_errors import arguments, sentence
 from judgetrain.pipeline.compose import recipe_overrides
-from tests.builders.pipeline import configured, judgetrain
+from tests.builders.pipeline import configured, here, judgetrain
 
 
 def told(*given: str) -> str:
@@ -97,7 +97,7 @@ def test_without_arguments_there_is_usage_and_nothing_runs(tmp_path: Path) -> No
 def test_the_version_is_the_projects_own() -> None:
     from judgetrain import __version__
 
-    done = judgetrain("--version")
+    done = here("--version")
     assert (done.returncode, done.stdout) == (0, f"judgetrain {__version__}\n")
 
 
