@@ -17,7 +17,7 @@ from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import UnansweredError
-from tests.builders.executors import Elsewhere
+from tests.builders.watched import Elsewhere
 
 ROWS = range(40)
 SIZE = 4

@@ -31,19 +31,6 @@ def test_a_program_starts(name: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
 
 
-def test_decoding_speed_has_both_arms(capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.benchmarks.decoding_speed import main
-
-    main(["--requests", "8", "--samples", "4", "--tokens", "6", "--batch-size", "8"])
-    found = re.findall(
-        r"^\| (model\.generate, \d at once|TransformersEngine) \| (\d+) \| .* \| ([\d.]+)x \|$",
-        capsys.readouterr().out,
-        re.M,
-    )
-    assert [name for name, *_ in found][1] == "TransformersEngine" and found[0][2] == "1.00"
-    assert all(8 <= int(tokens) <= 8 * 6 for _, tokens, _ in found)
-
-
 def test_ceilings_stand_above_floors() -> None:
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=240), 3)
     shares = {name: float(line(name, verdicts, comparisons).split("|")[2]) for name, verdicts in rows(comparisons)}

@@ -1,11 +1,17 @@
-"""Functions watched while a test runs: one that is interrupted at some call, and how a stage spreads its shards."""
+"""Stages watched while they run: interrupted at a call, their shards spread or elsewhere, their files without times."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
+from judgetrain.artifacts.executors.base import Done, Work, done
+from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import StageRun
 
 
@@ -33,3 +39,29 @@ def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     patch.setattr(StageRun, "sharded", sharded)
     return found
+
+
+class Elsewhere:
+    """Processes shards with a copy of what is to be done, in an order that is not theirs.
+
+    ``carried``: bytes that a worker gets once, by the number of the call.
+    """
+
+    def __init__(self) -> None:
+        self.carried: list[int] = []
+
+    def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
+        packed = cloudpickle.dumps(work)
+        self.carried.append(len(packed))
+        there = cloudpickle.loads(packed)
+        for shard in reversed([*shards]):
+            index, items = cloudpickle.loads(cloudpickle.dumps(shard))
+            yield cloudpickle.loads(cloudpickle.dumps(done(there, index, items)))
+
+    def close(self) -> None: ...
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """The files of a directory by name, without the seconds that they took."""
+    files = {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file() and p.name != SECONDS}
+    return {name: re.sub(rb'"seconds": [^,]*,', b"", content) for name, content in files.items()}

@@ -17,8 +17,8 @@ from judgetrain.artifacts.executors.base import Executor
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.debug_run import finish, lasting, start
-from tests.builders.executors import Elsewhere
 from tests.builders.pipeline import configured
+from tests.builders.watched import Elsewhere
 
 ANSWERING = "{name:%s,engine:{type:transformers,model:{path:world}}}"
 STAGES = {

@@ -27,8 +27,7 @@ from judgetrain.scorers.estimator import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pipeline import check_stage
-from tests.builders.untimed import contents
-from tests.builders.watched import interrupted
+from tests.builders.watched import contents, interrupted
 
 BASE = Path(world_engine.__file__).parent / "base"
 PROMPTER = Prompter(load_prompt_set("compact"), 2)

@@ -20,8 +20,7 @@ from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, judged, noisy
-from tests.builders.untimed import contents
-from tests.builders.watched import interrupted
+from tests.builders.watched import contents, interrupted
 
 PROMPTS = load_prompt_set("compact")
 

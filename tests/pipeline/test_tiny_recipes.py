@@ -1,28 +1,234 @@
-"""Every shipped recipe runs to its end on tiny models and data: what it names exists and fits together."""
+"""Every shipped recipe runs to its end on tiny models and data: what it names exists and fits together.
+
+Stages and settings are the recipe's. Sources and benchmarks are files of the generated world in their place, models the
+shipped base, trained for a step; judges that generate are scripted, and endpoints are a server on this machine.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.config import SourceConfig
-from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
-from judgetrain.judges.config import JudgeConfig
+from judgetrain.data import world
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import (
+    WORLD_BASE,
+    LocalEngineConfig,
+    ModelConfig,
+    OpenAIEngineConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+)
+from judgetrain.engines.config import TransformersEngineConfig as Local
+from judgetrain.extras.correlate.config import ColumnConfig
+from judgetrain.extras.probdiff_studies import stage as studies_stage
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import labels
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.options import recipes
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison
+from judgetrain.train.config import TrainConfig, TrainerConfig
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured
-from tests.builders.scripted import ScriptedEngine
-from tests.builders.tiny import Tiny, answer, judge, write_files
+from tests.builders.scripted import ScriptedEngine, judged, noisy, number
+
+WORLD = WorldConfig(train_dialogues=24, eval_comparisons=16)
+TOKENS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny:
+    """What recipes are shrunk to: a directory for files, and the address of a server."""
+
+    home: Path
+    url: str
+
+    def shrink(self, config: Config) -> Config:
+        """The configuration with everything in it made tiny, in place."""
+        config.dialogues.world = WORLD
+        every = config.teacher.comparisons >= config.cluster.sample
+        config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 1000 if every else 10, 2, True
+        if config.teacher.judged is not None:
+            config.teacher.judged = 10
+        if config.teacher.evaluations:
+            config.teacher.evaluations = str(self.home / "evaluations.jsonl")
+        config.teacher.engine = WorldEngineConfig(name="annotator")
+        for place, model in enumerate(config.responses.models):
+            model.engine = WorldEngineConfig(skill=0.3 + 0.1 * place)
+        evaluate = config.evaluate
+        gone = {f"stored:{s.name}" for s in evaluate.stored if s.source.path}  # votes, of which no world has any
+        evaluate.stored = [s for s in evaluate.stored if not s.source.path]
+        evaluate.methods = [method for method in evaluate.methods if method not in gone]
+        self._walk(config)
+        config.train.distributed = "none"
+        config.train.base = ModelConfig(path="world")
+        config.prompts = "compact"
+        config.label.holdout = 0.3  # some of so few comparisons
+        config.rl.labels = "label"  # a judge trained for a step says nothing of its own
+        config.rl.comparisons_per_step = config.rl.num_generations = 2
+        config.label.min_evidence = 0.5
+        config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
+        config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
+        config.dialogues.decontaminate = []
+        config.selfeval.limit = 3
+        config.scorer.max_new_tokens = TOKENS
+        studies = config.studies
+        studies_stage.SAMPLES, studies_stage.SAMPLING = 2, Sampling(temperature=0.7, max_new_tokens=TOKENS)
+        studies.prompts, studies.spread_prompts = min(2, studies.prompts), min(1, studies.spread_prompts)
+        config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
+        config.stress.prompts, config.stress.samples = 2, 4
+        return config
+
+    def _walk(self, node: Any) -> None:
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            if isinstance(value, list):
+                setattr(node, field.name, [self._small(entry) for entry in value])
+            elif dataclasses.is_dataclass(value):
+                setattr(node, field.name, self._small(value))
+
+    def _small(self, value: Any) -> Any:
+        """A part of the configuration, made small; parts of it too."""
+        if isinstance(value, ColumnConfig):
+            return replace(value, source=replace(value.source, path=str(self._column(value))))
+        if isinstance(value, BenchmarkConfig):
+            return self._benchmark(value)
+        if isinstance(value, SourceConfig):
+            return self._source(value)
+        if isinstance(value, LocalEngineConfig):
+            return Local(model=ModelConfig(path="world"), batch_size=16)
+        if isinstance(value, OpenAIEngineConfig):
+            return replace(value, base_url=self.url, api_key_env="")
+        if isinstance(value, ModelConfig):
+            return ModelConfig(path="world") if value.path else value
+        if isinstance(value, SamplingConfig):
+            return replace(value, max_new_tokens=TOKENS)
+        if isinstance(value, JudgeConfig):
+            return replace(value, criteria_tokens=TOKENS, guideline_tokens=TOKENS, judgment_tokens=TOKENS)
+        if isinstance(value, ClusterConfig):
+            return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
+        if isinstance(value, TreeConfig):
+            value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 3, 2, None, 32
+        if isinstance(value, TrainerConfig):
+            value.max_steps, value.per_device_train_batch_size = 1, 2
+            if isinstance(value, TrainConfig):
+                value.global_accumulation_steps = 1
+            if getattr(value, "verdict_token_warmup", 0):  # which max_steps would not leave room for
+                value.max_steps, value.num_train_epochs, value.verdict_token_warmup = -1, 0.001, 0.001
+            value.max_length, value.bf16, value.gradient_checkpointing = 512, False, False
+        if dataclasses.is_dataclass(value):
+            self._walk(value)
+        return value
+
+    def _source(self, source: SourceConfig) -> SourceConfig:
+        """The world's dialogues or comparisons in the place of a source, under its name."""
+        if source.type == "world" or not (source.path or getattr(source, "dataset", None) or source.adapter):
+            return source
+        compared = source.format == "comparison" or bool(source.adapter)
+        path = self.home / f"{'comparisons' if compared else 'dialogues'}.jsonl"
+        kind = "comparisons" if compared else "jsonl"
+        columns = source.fields
+        single = compared and "response_a" in columns and columns["response_a"] == columns.get("response_b")
+        fields = {"response_a": "response_a", "response_b": "response_a"} if single else {}
+        shape = "comparison" if compared else "auto"
+        return type(source)(name=source.name, type=kind, path=str(path), format=shape, fields=fields)
+
+    def _benchmark(self, benchmark: BenchmarkConfig) -> BenchmarkConfig:
+        """Eval-P's published shape for what reads it so, else comparisons with their labels."""
+        if benchmark.source.type == "world":
+            return benchmark
+        if benchmark.source.adapter == "eval_p":
+            path = str(self.home / "eval_p" / "test.jsonl")
+            return replace(benchmark, source=SourceConfig(type="jsonl", path=path, adapter="eval_p"))
+        source = SourceConfig(type="comparisons", path=str(self.home / "comparisons.jsonl"), format="comparison")
+        return BenchmarkConfig(name=benchmark.name, source=source)
+
+    def _column(self, column: ColumnConfig) -> Path:
+        """Numbers of three questions, of the columns' names."""
+        path = self.home / "columns" / f"{column.name}-{column.benchmark}-{column.model}.jsonl"
+        rows = [
+            {column.id: i, "benchmark": "b", "model": "m", **column.where, column.value: (i * 7 + len(path.name)) % 5}
+            for i in range(5)
+        ]
+        write_rows_atomic(path, rows)
+        return path
+
+
+def write_files(home: Path) -> None:
+    """The files that shrunk recipes read."""
+    dialogues = world.train_dialogues(WORLD, 5)
+    write_rows_atomic(home / "dialogues.jsonl", map(_dialogue, range(len(dialogues)), dialogues))
+    pairs = world.eval_comparisons(WORLD, 5)
+    write_rows_atomic(home / "comparisons.jsonl", map(_comparison, pairs))
+    write_rows_atomic(home / "eval_p" / "test.jsonl", map(_eval_p, range(len(pairs)), pairs))
+
+
+def _dialogue(number: int, dialogue: Any) -> Mapping[str, Any]:
+    return {"id": number, "query": dialogue.query, "category": f"c{number % 2}", "reference": "the answer is here ."}
+
+
+def _comparison(item: Comparison) -> Mapping[str, Any]:
+    return {
+        "id": item.id,
+        "query": item.dialogue.query,
+        "response_a": item.response_a,
+        "response_b": item.response_b,
+        "label": item.label,
+        "category": item.group,
+    }
+
+
+def _eval_p(number: int, item: Comparison) -> Mapping[str, Any]:
+    """A row as Auto-J publishes it."""
+    return {
+        "prompt": item.dialogue.query,
+        "response 1": item.response_a,
+        "response 2": item.response_b,
+        "label": ("A", "B", "tie").index(item.label or "tie"),
+        "scenario": ("post_summarization", "code_generation", "others", "chitchat")[number % 4],
+        "autoj_output": number % 3,
+        "autoj_output_swapped": number % 2,
+    }
+
+
+def judge(request: Request, occurrence: int) -> str:
+    """What a local judge says: scores of what it reads, whatever the order; of some prompts the second time exchanged.
+
+    So trees have branches that survive, and pairs of judgments that disagree.
+    """
+    if request.step in ("criteria", "guideline"):
+        return noisy(request, occurrence)
+    if request.step != "judgment":
+        return "a better text ." if request.step == "correction" else answer(request.messages[-1]["content"])
+    slots = request.slots
+    a, b = (1 + number(slots["criterion"], slots[f"response_{side}"]) % 5 for side in "ab")
+    if occurrence and number(slots["guideline"]) % 2:
+        a, b = b, a
+    return judged(a, b, f" {'abcdefgh'[occurrence % 8]}")
+
+
+def answer(text: str) -> str:
+    """What the server says: a verdict, preference or rating in the form that the prompt asks for."""
+    draw = sum(map(ord, text))
+    if "[[X]]" in text:
+        return "[[X]]" if text.find(": x a") < text.find(": x b") else "[[Y]]"  # the first sample, in either order
+    if "[[A]]" in text:
+        return "[[A]]"
+    return f"Rating: [[{1 + draw % 10}]]"
+
 
 STAGE = {
     "corpus": "cluster",

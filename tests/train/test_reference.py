@@ -17,8 +17,8 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train.data import Slices, digest, fitting, table, with_reference
-from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
+from tests.builders.watched import Elsewhere
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,10 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import Message
 from tests.builders.evaluate import check, refused, write_rows
 from tests.builders.evaluate import run as run_stage
-from tests.builders.executors import Elsewhere
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured
 from tests.builders.scripted import ScriptedEngine
+from tests.builders.watched import Elsewhere
 
 FUNCTIONS = (stats.pearsonr, stats.kendalltau, stats.spearmanr)
 VALUES = [[-0.1, -0.9], [-0.3, float("nan")], [-0.7, -0.2]]

@@ -42,10 +42,10 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.train.distributed import ProcessGroup
-from tests.builders.executors import Elsewhere
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
 from tests.builders.train import same, weights
+from tests.builders.watched import Elsewhere
 
 LABELS: tuple[Verdict, ...] = ("A", "B", "tie")
 MARGINS = (None, -4.0, -2.0, 0.0, 1.0, 4.0)
