@@ -255,23 +255,19 @@ class JudgeOptions:
     def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
         """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
         own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
-        aggregation = more.get("aggregation", judge.aggregation)
-        if aggregation == "fitted":
+        if judge.aggregation == "fitted":
             from judgetrain.judges.fitted import Fitted
 
             own |= {"fitted": Fitted.load(judge.fitted or "")}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod
-    def of_directory(
-        cls, directory: Path | None, asked: Mapping[str, Any], aggregation: Aggregation | None = None, **more: Any
-    ) -> Self:
+    def of_directory(cls, directory: Path | None, asked: Mapping[str, Any], **more: Any) -> Self:
         """As a trained judge's directory says, or the defaults where there is none, but for what is ``asked``."""
         saved, criteria = JudgeConfig(), StepsConfig.criteria
         if directory is not None:
             saved, criteria = JudgeConfig.load(directory), criteria_of(directory)
         judge = saved.changed(**{k: v for k, v in asked.items() if k not in WAYS})
-        more |= {"aggregation": aggregation} if aggregation else {}
         return cls.of(judge, criteria, **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -11,7 +11,7 @@ from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, OnceConfig, criteria_of
+from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, criteria_of
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
 from judgetrain.judges.settings import EXTERNAL, ModelSettings
@@ -33,8 +33,14 @@ FORMS = (
 C = TypeVar("C")
 
 
-def make_judge(method: Method, options: JudgeOptions, source: Models | _Named) -> Judge:
-    """The judge of a method of any kind, asked as the options say.
+def make_judge(
+    method: Method,
+    options: JudgeOptions,
+    engine: Callable[[], Engine],
+    prompts: Callable[[], PromptSet],
+    scorer: Callable[[ScorerConfig], TokenScorer],
+) -> Judge:
+    """The judge of a method of any kind, asked as the options say; what it is made of is loaded where it needs it.
 
     Raises:
         ConfigError: no such judge, or a directory that holds none.
@@ -49,29 +55,37 @@ def make_judge(method: Method, options: JudgeOptions, source: Models | _Named) -
         from judgetrain.judges.kinds.scorer import ScorerJudge
 
         assert options.scorer is not None
-        scorer = source.token_scorer(options.scorer)
-        return ScorerJudge(scorer, method.target, options.scorer)
+        return ScorerJudge(scorer(options.scorer), method.target, options.scorer)
     if method.kind in ASKED_ONCE and method.target:
         from judgetrain.judges.kinds.prompted import PROMPTED
 
-        judge = PROMPTED[method.kind]
-        once = options.once or OnceConfig(judge.dialect, judge.sampled)
-        return judge(source.engine(method), _prompts(method, once, source), once.sampling, method.name)
+        assert options.once is not None
+        found = prompts()
+        return PROMPTED[method.kind](engine(), found, options.once.sampling, method.name)
     if method.kind != BRANCHING:
         raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}")
     from judgetrain.judges.kinds.branching import BranchingJudge
 
-    prompts = source.prompts(method)
-    return BranchingJudge(source.engine(method), prompts, options, method.name)
+    found = prompts()
+    return BranchingJudge(engine(), found, options, method.name)
 
 
-def _prompts(method: Method, once: OnceConfig, source: Models | _Named) -> PromptSet:
-    """The prompts of a judge that is asked once: those of its directory, where it carries some with that step."""
-    dialect = cast(Dialect, method.kind)
-    directory = source.directory(method) if method.is_directory else None
-    if directory is not None and has_step(directory / FILE, dialect):
-        return load_prompt_set(directory / FILE, dialect, method.text)
-    return load_prompt_set(once.prompts, dialect, f"evaluate.{dialect}.prompts")
+def _prompts_of(method: Method, directory: Path | None, once: OnceConfig | None, others: str | Path) -> PromptSet:
+    """The prompts of a model in a directory that carries some, or ``others``; asked once, also those of ``once``.
+
+    Raises:
+        ConfigError: a branching judge's directory that holds none.
+    """
+    if once is not None:
+        dialect = cast(Dialect, method.kind)
+        if directory is not None and has_step(directory / FILE, dialect):
+            return load_prompt_set(directory / FILE, dialect, method.text)
+        return load_prompt_set(once.prompts, dialect, f"evaluate.{dialect}.prompts")
+    if directory is None:
+        return load_prompt_set(others)
+    if not (directory / FILE).is_file():
+        raise ConfigError(f"{method.text}: {directory} holds no {FILE}: it is no trained judge")
+    return load_prompt_set(directory / FILE)
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,11 @@ class Models:
         Raises:
             ConfigError: a directory that is not there, or holds no judge.
         """
-        return make_judge(method, self.options(method, branches), self)
+        from judgetrain.scorers.stages import load_scorer, scored_model
+
+        options = self.options(method, branches)
+        asked = method, options, lambda: self.engine(method), lambda: self.prompts(method, options.once)
+        return make_judge(*asked, lambda config: load_scorer(scored_model(config, self.settings.base)))
 
     def options(self, method: Method, branches: int = 1) -> JudgeOptions:
         """How the judge of a method is asked: as the settings say, and the options behind a branching judge's name.
@@ -167,23 +185,14 @@ class Models:
             return make_engine(replace(engine, model=replace(base, gpus=engine.model.gpus)), name=method.name)
         return make_engine(engine.with_model(base.path), name=method.name)
 
-    def prompts(self, method: Method) -> PromptSet:
-        """The prompts of a branching judge: those that its directory carries, or the run's for other models.
+    def prompts(self, method: Method, once: OnceConfig | None = None) -> PromptSet:
+        """The prompts of a judge: those that its directory carries, or the run's for other models.
 
         Raises:
-            ConfigError: a directory that holds no judge.
+            ConfigError: the directory of a branching judge that holds none.
         """
-        if (directory := self.directory(method)) is None:
-            return load_prompt_set(self.settings.prompts or "")
-        if not (directory / FILE).is_file():
-            raise ConfigError(f"{method.text}: {directory} holds no {FILE}: it is no trained judge")
-        return load_prompt_set(directory / FILE)
-
-    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
-        """The model whose probabilities a scorer reads."""
-        from judgetrain.scorers.stages import load_scorer, scored_model
-
-        return load_scorer(scored_model(config, self.settings.base))
+        directory = self.directory(method) if once is None or method.is_directory else None
+        return _prompts_of(method, directory, once, self.settings.prompts or "")
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
@@ -220,8 +229,6 @@ def load_judge(
     branches: int = 1,
     *,
     engine: EngineConfig | None = None,
-    aggregation: Aggregation | None = None,
-    early_stop: bool = False,
     criteria: Given = None,
     model: str | Path | ModelConfig | None = None,
     prompts: str | Path | None = None,
@@ -236,119 +243,85 @@ def load_judge(
             (``longer``). Options may follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
-        aggregation: how branches become a verdict; None: as the run that trained the judge has it, else ``vote``.
-        early_stop: ask no further branches once the verdict is settled.
         criteria: what a branching judge goes by where nothing else is given with the responses: a rubric, criteria in
             any shape that is read from files, or a file's name. None: its own criteria.
         model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
-        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), ``plan`` and
-            ``strip_markdown``, of one that is asked once those of a sampling (``max_new_tokens=256``),
-            of a scorer those of ``scorer.*``.
+        asked: how it is asked, where that is to be otherwise than the judge's own ``judge.json`` says. Of a branching
+            judge the keys of ``judge.*`` (``temperature=1.0``), ``plan`` and ``strip_markdown``, of one that is asked
+            once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
 
     Raises:
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
+    from judgetrain.engines.registry import make_engine
     from judgetrain.judges.kinds.baselines import BASELINES
+    from judgetrain.scorers.stages import load_scorer
 
     text = str(name)
     if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
         text = f"./{text}"  # a directory that is there may be named without a slash
     method = Method.parse(text)
+    own = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
+    read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model)) if model else own
     trained = method.kind == BRANCHING and method.target not in TARGETS
-    revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
-    place = judge_directory(method.target, revision) if trained else None
-    source = _Named(engine, prompts, model, place)
+    directory = judge_directory(method.target, own.revision) if trained else None
     if criteria is not None and method.kind != BRANCHING:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
     if method.kind == BASELINE and asked and method.target in BASELINES:
         raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
+    options = JudgeOptions()
     if method.kind == "scorer":
-        options = JudgeOptions(scorer=_scorer_options(method, source, asked))
+        options = JudgeOptions(scorer=_scorer_options(method, read, prompts, asked))
     elif method.kind in ASKED_ONCE:
-        options = JudgeOptions(once=_once_options(method, source, asked))
+        options = JudgeOptions(once=_once_options(method, prompts, asked))
     elif method.kind == BRANCHING:
-        how: dict[str, Any] = {"early_stop": early_stop, "rubric": given_rubric(criteria)}
-        how["branches"] = branches if method.most is None else method.most
-        options = JudgeOptions.of_directory(place, {**method.ways, **method.asking, **asked}, aggregation, **how)
-    else:
-        options = JudgeOptions()
-    return make_judge(method, options, source)
+        how = {"branches": branches if method.most is None else method.most, "rubric": given_rubric(criteria)}
+        options = JudgeOptions.of_directory(directory, {**method.ways, **method.asking, **asked}, **how)
 
-
-@dataclass(frozen=True)
-class _Named:
-    """Loads what a name in Python means."""
-
-    given: EngineConfig | None
-    named: str | Path | None
-    model: str | Path | ModelConfig | None
-    place: Path | None
-    """A trained judge's directory."""
-
-    def engine(self, method: Method) -> Engine:
-        """What is given, with the model that the method names: by default Transformers."""
-        from judgetrain.engines.registry import make_engine
-
+    def load() -> Engine:
         if method.target in TARGETS:
-            return make_engine(self._served(method), name=method.name)
-        path = str(self.place or method.target)
-        config = self.given or TransformersEngineConfig(model=ModelConfig(path=path))
+            return make_engine(_served(method, engine), name=method.name)
+        path = str(directory or method.target)
+        config = engine or TransformersEngineConfig(model=ModelConfig(path=path))
         return make_engine(config, model_path=path, name=method.name)
 
-    def prompts(self, method: Method) -> PromptSet:
-        """Those that are given, or the judge's own."""
-        return load_prompt_set(self.named or (self.place / FILE if self.place else "multi_step"))
-
-    def directory(self, method: Method) -> Path | None:
-        """A trained judge's; of other models it is not looked for prompts."""
-        return self.place
-
-    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
-        """The model that is named, or the engine's."""
-        from judgetrain.scorers.stages import load_scorer
-
-        return load_scorer(self.read)
-
-    @property
-    def read(self) -> ModelConfig:
-        """The model whose probabilities a scorer reads; without a path where none is named."""
-        if self.model:
-            return self.model if isinstance(self.model, ModelConfig) else ModelConfig(path=str(self.model))
-        return self.given.model if isinstance(self.given, LocalEngineConfig) else ModelConfig()
-
-    def _served(self, method: Method) -> EngineConfig:
-        """The engine of ``external`` and ``teacher``, which is given."""
-        if method.target not in EXTERNAL:
-            place = (
-                f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "pairwise:DIR"
-            )
-            raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
-        if self.given is None:
-            example = "engine=OpenAIEngineConfig(model='NAME', base_url=URL)"
-            raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
-        self.given.check("engine")
-        return self.given
+    place = None if prompts else directory
+    found = lambda: _prompts_of(method, place, options.once, prompts or "multi_step")  # noqa: E731
+    return make_judge(method, options, load, found, lambda config: load_scorer(read))
 
 
-def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> OnceConfig:
+def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
+    """The engine of ``external`` and ``teacher``, which is given."""
+    if method.target not in EXTERNAL:
+        place = f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "pairwise:DIR"
+        raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
+    if engine is None:
+        example = "engine=OpenAIEngineConfig(model='NAME', base_url=URL)"
+        raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
+    engine.check("engine")
+    return engine
+
+
+def _once_options(method: Method, prompts: str | Path | None, asked: Mapping[str, Any]) -> OnceConfig:
     from judgetrain.judges.kinds.prompted import PROMPTED
 
     judge = PROMPTED[method.kind]
-    return OnceConfig(str(source.named or judge.dialect), _changed(judge.sampled, asked, "sampling"))
+    return OnceConfig(str(prompts or judge.dialect), _changed(judge.sampled, asked, "sampling"))
 
 
-def _scorer_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> ScorerConfig:
+def _scorer_options(
+    method: Method, read: ModelConfig, prompts: str | Path | None, asked: Mapping[str, Any]
+) -> ScorerConfig:
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
     check_scorers([method.target], OF_RESPONSES, method.text)
-    if not source.read.path:
+    if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    named = {"prompts": str(source.named)} if source.named else {}
-    return _changed(ScorerConfig(), {**asked, **named}, "scorer")
+    return _changed(ScorerConfig(), {**asked, **({"prompts": str(prompts)} if prompts else {})}, "scorer")
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:

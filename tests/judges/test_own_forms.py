@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
@@ -85,7 +87,7 @@ def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypa
     from judgetrain.judges.method import Method
 
     monkeypatch.setattr(Models, "engine", lambda self, method: ScriptedEngine(lambda request, n: ""))
-    settings = EvaluateSettings.of(Config())
+    settings = replace(EvaluateSettings.of(Config()), pairwise=OnceConfig())
     models, method = Models(settings, {}, None), Method.parse(f"pairwise:{tmp_path}/auto-j")  # type: ignore[arg-type]
     (tmp_path / "auto-j").mkdir()
     assert models.judge(method).prompts.name == "pairwise"
