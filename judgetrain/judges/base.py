@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
@@ -113,8 +113,8 @@ class Prediction:
     comparison_id: str
     method: str
     branches: int = 0
-    verdict_ab: Verdict | None
-    verdict_ba: Verdict | None
+    verdict_ab: Verdict | None = None
+    verdict_ba: Verdict | None = None
     margin: float | None = None
     margin_ab: float | None = None
     margin_ba: float | None = None
@@ -130,6 +130,16 @@ class Prediction:
     summed: Verdict | None = None
     score_a: float | None = None
     score_b: float | None = None
+
+    @classmethod
+    def of(
+        cls, comparison: Comparison, method: str, ab: Verdict | None = None, ba: Verdict | None = None, **said: Any
+    ) -> Prediction:
+        """What a judge said of a comparison; but a response without a text loses, whoever judges, and is no failure."""
+        if won := comparison.forfeit:
+            ab = ba = won
+            said |= {"failures": {}, **dict.fromkeys(("margin", "margin_ab", "margin_ba", "summed"))}
+        return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **said)
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:
@@ -245,14 +255,6 @@ class Judge(Protocol):
 
     def close(self) -> None:
         """Free the model, if there is one."""
-
-
-def without_text(prediction: Prediction, comparison: Comparison) -> Prediction:
-    """The prediction, but that a response which holds no text loses, whatever a judge says of it, and is no failure."""
-    if (won := comparison.forfeit) is None:
-        return prediction
-    nothing: dict[str, Any] = dict.fromkeys(("margin", "margin_ab", "margin_ba", "summed"))
-    return replace(prediction, verdict_ab=won, verdict_ba=won, failures={}, **nothing)
 
 
 def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:

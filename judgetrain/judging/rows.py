@@ -28,7 +28,7 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
     """
     if prediction is not None and failure is None:
         failure = _unanswered(prediction)
-    found = prediction or Prediction(comparison_id=comparison.id, method=judge, verdict_ab=None, verdict_ba=None)
+    found = prediction or Prediction(comparison_id=comparison.id, method=judge)
     return {
         "id": comparison.id,
         "dialogue_id": comparison.dialogue.id,

@@ -15,7 +15,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.judges.base import Judge, Prediction, without_text
+from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
@@ -91,10 +91,7 @@ def shard_of(
             prediction: Prediction | None = None
             if item.failure is None:
                 asked = item.comparison.forfeit is None
-                none = Prediction(
-                    comparison_id=item.comparison.id, method=method.name, verdict_ab=None, verdict_ba=None
-                )
-                prediction = next(found) if asked else without_text(none, item.comparison)
+                prediction = next(found) if asked else Prediction.of(item.comparison, method.name)
             rows.append(row_of(item.comparison, prediction, method.name, item.failure))
             cost.update(asdict(prediction.whole_cost) if prediction else {})
         spent = {name: round(number) for name, number in cost.items()}

@@ -17,11 +17,7 @@ class Baseline(Judge):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons."""
-        return [
-            Prediction(comparison_id=c.id, method=self.name, verdict_ab=ab, verdict_ba=ba)
-            for c in comparisons
-            for ab, ba in [self.verdicts(c, seed)]
-        ]
+        return [Prediction.of(c, self.name, *self.verdicts(c, seed)) for c in comparisons]
 
     @abstractmethod
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:

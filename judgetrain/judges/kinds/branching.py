@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, without_text
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, verdict
@@ -187,13 +187,18 @@ def predict(
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
-    prediction = Prediction(
-        comparison_id=tree.comparison.id,
-        method=method,
+    verdicts = [verdict(found[i], both[i], aggregation, options.tie) for i in (0, -1)]
+    margin, summed = _weighted([*first, *second]), None
+    if options.fitted:
+        margin = options.fitted.logit(margins_of(*found)) if None not in verdicts else None
+        summed = options.fitted.verdict(margin)
+    return Prediction.of(
+        tree.comparison,
+        method,
+        *verdicts,
         branches=branches,
-        verdict_ab=verdict(found[0], both[0], aggregation, options.tie),
-        verdict_ba=verdict(found[-1], both[1], aggregation, options.tie),
-        margin=_weighted([*first, *second]),
+        margin=margin,
+        summed=summed,
         margin_ab=_weighted(first),
         margin_ba=_weighted(second),
         # A plan that both orders share is paid once, half by each of them.
@@ -208,10 +213,6 @@ def predict(
         score_a=score_of(criteria, "A"),
         score_b=score_of(criteria, "B"),
     )
-    if options.fitted:
-        logit = options.fitted.logit(margins_of(*found)) if prediction.consistent is not None else None
-        prediction = replace(prediction, margin=logit, summed=options.fitted.verdict(logit))
-    return without_text(prediction, tree.comparison)
 
 
 def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of, without_text
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
@@ -60,17 +60,19 @@ class PromptedJudge(Judge):
 
         ``numbers`` decide the comparisons' random numbers; None: those of their places in the call.
         """
-        return self._ask(list(map(pairwise_questions, comparisons)), self.read(), seed, numbers)
+        return self._ask(list(map(self.questions, comparisons)), seed, numbers)
+
+    def questions(self, comparison: Comparison) -> list[Question]:
+        """What is asked about a comparison."""
+        return pairwise_questions(comparison)
 
     @abstractmethod
     def read(self) -> Read:
         """What reads a reply."""
 
-    def _ask(
-        self, groups: Sequence[Sequence[Question]], read: Read, seed: int, numbers: Sequence[int] | None
-    ) -> list[list[Reply]]:
+    def _ask(self, groups: Sequence[Sequence[Question]], seed: int, numbers: Sequence[int] | None) -> list[list[Reply]]:
         asker = Asker(self.engine, self.prompts, self.sampling, letters=self.letters)
-        return asker.ask(groups, cast(Step, self.dialect), read, seed, numbers)
+        return asker.ask(groups, cast(Step, self.dialect), self.read(), seed, numbers)
 
     def close(self) -> None:
         """Free the model."""
@@ -122,30 +124,17 @@ class PointwiseJudge(PromptedJudge):
         reader = self.prompts.reads.rating if self.prompts.reads else read_rating
         return partial(reader, lowest=lowest, highest=highest)
 
-    def ask(
-        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
-    ) -> list[list[Reply]]:
-        """Two replies a comparison, one for each response, on the prompt set's scale."""
-        return self._rate(comparisons, "AB", seed, numbers)
+    def questions(self, comparison: Comparison, sides: str = "AB") -> list[Question]:
+        """How good the response on each of the sides is, on the prompt set's scale."""
+        assert self.prompts.scale is not None
+        slots = slots_of(comparison) | dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
+        texts = {"A": comparison.response_a, "B": comparison.response_b}
+        return [Question(side, slots | {"response": texts[side]}) for side in sides]
 
     def rate(self, rated: Sequence[Comparison], seed: int = 0) -> list[Reply]:
         """The rating of each comparison's first response alone, a reply each; ``answer`` is None if none was read."""
-        asked = self._rate(rated, "A", seed, [c.number for c in rated])
+        asked = self._ask([self.questions(c, "A") for c in rated], seed, [c.number for c in rated])
         return [reply for replies in asked for reply in replies]
-
-    def _rate(
-        self, comparisons: Sequence[Comparison], sides: str, seed: int, numbers: Sequence[int] | None
-    ) -> list[list[Reply]]:
-        assert self.prompts.scale is not None
-        scale = dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
-        groups = [
-            [
-                Question(side, slots_of(c) | {"response": c.response_a if side == "A" else c.response_b} | scale)
-                for side in sides
-            ]
-            for c in comparisons
-        ]
-        return self._ask(groups, self.read(), seed, numbers)
 
 
 PROMPTED: dict[str, type[PromptedJudge]] = {
@@ -193,36 +182,29 @@ def prediction_of(
     ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale, that of letters
     in nats; ``pairwise`` gives none.
     """
-    margin: float | None = None
-    by_order: dict[str, float | None] = {}
-    first: Verdict | None
-    second: Verdict | None
-    if dialect != "pointwise":
-        first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ORDERS)
-        share = 0.5  # a verdict takes the replies of one order
-        by_order = {r.shown: r.margin for r in replies}
-        odds = [r.margin for r in replies if r.margin is not None]
-        margin = sum(odds) / len(odds) if len(odds) == len(ORDERS) else None
-    else:
+    of_order = {reply.shown: reply for reply in replies}
+    margins = {shown: reply.margin for shown, reply in of_order.items()}
+    known = [margin for margin in margins.values() if margin is not None]
+    margin = sum(known) / len(known) if len(known) == len(ORDERS) else None
+    verdicts: list[Verdict | None] = [next(reversed(verdicts_in(replies, order)), None) for order in ORDERS]
+    pointwise = dialect == "pointwise"
+    if pointwise:
         ratings = {r.shown: float(r.answer) for r in replies if r.answer is not None}
         margin = ratings["A"] - ratings["B"] if len(ratings) == 2 else None
-        first = second = verdict_of(margin)
-        share = 1.0
+        verdicts = [verdict_of(margin)] * 2
     tokens = tokens_of(replies)
-    prompt, generated = tokens["prompt_tokens"], tokens["generated_tokens"]
-    found = Prediction(
-        comparison_id=comparison.id,
-        method=method,
-        verdict_ab=first,
-        verdict_ba=second,
+    spent = Cost(tokens["prompt_tokens"], tokens["generated_tokens"], len(replies))
+    return Prediction.of(
+        comparison,
+        method,
+        *verdicts,
         margin=margin,
-        margin_ab=by_order.get("AB"),
-        margin_ba=by_order.get("BA"),
-        cost=Cost(share * prompt, share * generated, share * len(replies)),
+        margin_ab=margins.get("AB"),
+        margin_ba=margins.get("BA"),
+        cost=spent * (1.0 if pointwise else 0.5),  # a verdict takes the replies of one order, or both ratings
         judgments=len(replies),
         failures=dict(failures_of(replies)),
         reasons=tuple(map(_reason, replies)),
         asked=sampling.shown,
-        plan=None if dialect == "pointwise" else "independent",
+        plan=None if pointwise else "independent",
     )
-    return without_text(found, comparison)

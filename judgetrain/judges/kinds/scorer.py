@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of, without_text
+from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.schema import Comparison
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, sample_of
@@ -62,17 +62,7 @@ def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, us
     for i, comparison in enumerate(comparisons):
         a, b = oriented[2 * i : 2 * i + 2]
         margin = None if a is None or b is None else a - b
-        verdict = verdict_of(margin)
         gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
-        found = Prediction(
-            comparison_id=comparison.id,
-            method=name,
-            verdict_ab=verdict,
-            verdict_ba=verdict,
-            margin=margin,
-            cost=cost,
-            judgments=2,
-            failures=dict(gone),
-        )
-        result.append(without_text(found, comparison))
+        said = {"margin": margin, "cost": cost, "judgments": 2, "failures": dict(gone)}
+        result.append(Prediction.of(comparison, name, verdict_of(margin), verdict_of(margin), **said))
     return result

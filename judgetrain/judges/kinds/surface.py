@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from judgetrain.judges.base import Judge, Prediction
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.judges.base import Judge, Prediction, verdict_of
+from judgetrain.schema import Comparison
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -50,14 +50,10 @@ class SurfaceJudge(Judge):
                 learned = others[signs[others] != 0]
                 if len(learned) > 1:
                     margins[fold] = features[fold] @ fitted(features[learned], signs[learned])
-        return [self._prediction(c, float(m)) for c, m in zip(comparisons, margins, strict=True)]
-
-    def _prediction(self, comparison: Comparison, margin: float) -> Prediction:
-        verdict: Verdict | None = None if margin != margin else "A" if margin > 0 else "B" if margin < 0 else "tie"
-        failures = {TOO_FEW_LABELS: 1} if verdict is None else {}
-        return Prediction(
-            comparison_id=comparison.id, method=self.name, verdict_ab=verdict, verdict_ba=verdict, failures=failures
-        )
+        verdicts = [verdict_of(float(margin)) for margin in margins]
+        failures = [{} if verdict else {TOO_FEW_LABELS: 1} for verdict in verdicts]
+        said = zip(comparisons, verdicts, failures, strict=True)
+        return [Prediction.of(c, self.name, verdict, verdict, failures=failure) for c, verdict, failure in said]
 
 
 def differences(comparisons: Sequence[Comparison]) -> csr_matrix:
