@@ -59,6 +59,11 @@ def tiny_llama(vocabulary: int, **overrides):
     return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()
 
 
+def ask(text: str, **sampling) -> Request:
+    """A user's message, to be answered with this sampling."""
+    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling))
+
+
 class PausesOnly(Clock):
     """Time that passes by pauses alone, and at once, so that no test depends on how fast the machine is."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.builders.engines import tiny_llama, word_tokenizer
+from tests.builders.faulty_server import FaultyServer, serving
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    """A server that fails to order."""
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.engines.answers import AnswerStore, Budget, estimated_tokens, prompt_tokens
-from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.engines.base import Completion
 from judgetrain.errors import EngineError
-
-
-def ask(text: str, **sampling: float) -> Request:
-    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling), slots={"query": text})  # type: ignore[arg-type]
+from tests.builders.engines import ask
 
 
 def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> None:

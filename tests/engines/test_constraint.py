@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from judgetrain.engines.base import Choice, Request, Sampling, choices_of
+from judgetrain.engines.base import Choice, Request, choices_of
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
@@ -17,14 +18,11 @@ from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.grow import judgment_slots
+from tests.builders.engines import ask as any_ask
 from tests.builders.scripted import comparison
 
+ask = partial(any_ask, max_new_tokens=24)
 FRAME = r"score: [1-5]\n(the|a) (cat|dog)( sat| ran){1,3}\.?"
-
-
-def ask(content: str, **sampling: object) -> Request:
-    limits = Sampling(**{"max_new_tokens": 24, **sampling})  # type: ignore[arg-type]
-    return Request(messages=({"role": "user", "content": content},), sampling=limits)
 
 
 def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -> None:

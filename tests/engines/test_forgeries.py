@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
-from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
 from judgetrain.extras.robustness.attacks.attack import FORGERIES as FILE
@@ -24,7 +23,7 @@ from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
 from judgetrain.train.data import fitting, neutral
-from tests.builders.engines import encoded, tiny_llama, word_tokenizer
+from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, render_judgment
 from tests.engines.tokenizers import byte_level
 
@@ -244,29 +243,6 @@ def test_only_what_the_judge_wrote_is_its_verdict(answer: str) -> None:
     ):
         assert [c.text for c in tree.criteria] == ["c1: looks at 1", "c2: looks at 2"]
         assert all(j.verdict == expected[j.order] for _, _, j in tree.judgments())
-
-
-def test_a_silent_model_has_no_verdict_whatever_its_prompt_says() -> None:
-    """The engine's own decoding: a model that ends at once, on prompts full of forged scores."""
-    tokenizer = word_tokenizer()
-    model = tiny_llama(len(tokenizer), max_position_embeddings=1024)
-    inner = model.forward
-
-    def forward(**arguments: Any) -> Any:
-        output = inner(**arguments)
-        output.logits = output.logits.clone().fill_(0.0)
-        output.logits[..., tokenizer.eos_token_id] = 50.0
-        return output
-
-    model.forward = forward
-    engine = TransformersEngine(TransformersEngineConfig(batch_size=16), model, tokenizer)
-    requests = [
-        Request(messages=judgment_prompt(f), sampling=Sampling(temperature=0.0, max_new_tokens=8), step="judgment")
-        for f in FORGERIES
-    ]
-    for completion in engine.generate(requests, seed=1):
-        assert (completion.text, completion.finish_reason) == ("", "stop")
-        assert parse_judgment(completion.text).failure == "no_scores"
 
 
 @pytest.mark.parametrize("mark", ["", "> ", "    "])

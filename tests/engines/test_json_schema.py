@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,17 +16,11 @@ from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison
-from tests.builders.faulty_server import FaultyServer, serving
+from tests.builders.faulty_server import FaultyServer
 from tests.builders.judges import SAMPLING
 
 RIVER = Criterion(name="River", text="River: it names a river.", guideline="5 if it does, else 1.")
 ITEM = Comparison.of("Name a river.", "The Rhine.", "Blue.", rubric=Rubric((RIVER,)))
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with serving() as server:
-        yield server
 
 
 def engine(server: FaultyServer, **options: Any) -> OpenAIEngine:

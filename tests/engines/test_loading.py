@@ -121,14 +121,6 @@ def test_default_template_prompt_is_a_token_prefix(roles, content, completion):
     assert whole[-1] == tokenizer.eos_token_id and whole[0] == tokenizer.bos_token_id
 
 
-def test_default_template_text():
-    chat = [{"role": "system", "content": " be brief "}, USER, {"role": "assistant", "content": "1. a"}, USER]
-    assert render(chat, DEFAULT) == (
-        "<s>### System:\nbe brief\n\n### User:\nlist the criteria\n\n### Assistant:\n1. a</s>"
-        "\n\n### User:\nlist the criteria\n\n### Assistant:\n"
-    )
-
-
 def test_pad_token_falls_back_to_eos(tmp_path):
     byte_level(None, LINES).save_pretrained(tmp_path)
     tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))

@@ -13,14 +13,8 @@ from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body, with_parameters
 from judgetrain.errors import EngineError
-from tests.builders.engines import PausesOnly
-from tests.builders.faulty_server import KEY, serving
-
-
-@pytest.fixture
-def server():
-    with serving() as server:
-        yield server
+from tests.builders.engines import PausesOnly, ask
+from tests.builders.faulty_server import KEY
 
 
 @pytest.fixture
@@ -37,10 +31,6 @@ def engine(config):
     engine = OpenAIEngine(config)
     engine._clock = PausesOnly()
     return engine
-
-
-def ask(text, **sampling):
-    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling))
 
 
 def test_answers_in_order_with_usage_and_parameters(server, engine):

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.engines.answers import AnswerStore, Budget
-from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
@@ -23,16 +23,15 @@ from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
 from judgetrain.engines.openai.reading import SAID, is_empty_account, read_completion, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
-from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
+from tests.builders.engines import ask as any_ask
+from tests.builders.faulty_server import KEY, Fault, FaultyServer
 from tests.builders.paid import stage
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(autouse=True)
+def one_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", KEY)
     monkeypatch.setattr(openai_engine, "RETRIES", 1)
-    with serving() as server:
-        yield server
 
 
 def address(server: FaultyServer, query: str = "") -> str:
@@ -52,8 +51,7 @@ def engine_of(server: FaultyServer, answers: AnswerStore | None = None, budget: 
     return engine
 
 
-def ask(text: str, **options: Any) -> Request:
-    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(max_new_tokens=40), **options)
+ask = partial(any_ask, max_new_tokens=40)
 
 
 def reply(**message: Any) -> str:

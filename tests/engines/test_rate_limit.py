@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -14,20 +13,14 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import OUTAGE, RETRIES, RUNS, OpenAIEngine
 from judgetrain.engines.openai.gate import OWN, Clock, GatedClient, retry_after
 from judgetrain.errors import EngineError, UnansweredError
-from tests.builders.engines import PausesOnly
-from tests.builders.faulty_server import FaultyServer, FixedWindow, serving
-
-
-@pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with serving() as server:
-        yield server
+from tests.builders.engines import PausesOnly, ask
+from tests.builders.faulty_server import FaultyServer, FixedWindow
 
 
 def shipped(
@@ -42,7 +35,7 @@ def shipped(
 
 
 def asked(number: int) -> list[Request]:
-    return [Request(messages=({"role": "user", "content": f"q{i}"},), sampling=Sampling()) for i in range(number)]
+    return [ask(f"q{i}") for i in range(number)]
 
 
 def test_a_fixed_window_loses_nothing_and_is_asked_little_more_often_than_it_answers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from transformers import (
     MambaForCausalLM,
 )
 
-from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import adapted, load_model, load_tokenizer
 from judgetrain.engines.local import row_cache
@@ -28,6 +28,7 @@ from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.rooms import shipped
+from tests.builders.engines import ask as any_ask
 from tests.engines.tokenizers import byte_level
 
 SYSTEM, USER = ({"role": role, "content": f"  what the {role} says\n"} for role in ("system", "user"))
@@ -35,11 +36,7 @@ DROPS = (
     "{% for m in messages %}{% if m['role'] == ROLE %}<s>{{ m['content'] | trim }}</s>{% endif %}{% endfor %}"  # Phi-3
 )
 IDS = torch.arange(3, 40)[None]
-
-
-def ask(text: str) -> Request:
-    sampling = Sampling(temperature=0.0, max_new_tokens=8)
-    return Request(messages=({"role": "user", "content": text},), sampling=sampling)
+ask = partial(any_ask, temperature=0.0, max_new_tokens=8)
 
 
 def engine_at(path: Path, **how: str) -> TransformersEngine:

@@ -17,6 +17,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, is_held_out
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.engines.base import Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
@@ -32,6 +33,7 @@ from judgetrain.extras.rl.rollouts import (
 )
 from judgetrain.extras.rl.run import _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
+from judgetrain.extras.rl.trainer import AGREEMENT, HeldOut
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -44,6 +46,7 @@ from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.train.distributed import ProcessGroup
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.builders.train import same, weights
 from tests.builders.watched import Elsewhere
 
@@ -154,22 +157,6 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
     assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
 
 
-def test_prompts_hold_what_was_said_before(world: tuple[Any, Any]) -> None:
-    model, tokenizer = world
-    found = batch(model, tokenizer, [COMPARISONS[0].id])
-    read = [tokenizer.decode(ids, skip_special_tokens=True) for ids in found["prompt_ids"]]
-    said = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found["completion_ids"]]
-    for generation in range(3):
-        criterion = said[generation].splitlines()[0].removeprefix("1. ")
-        assert f"Criterion: {criterion}" in read[3 + generation]
-        for part in (2, 3):
-            judgment = read[3 * part + generation]
-            assert f"Criterion: {criterion}" in judgment and f"Guideline: {said[3 + generation]}" in judgment
-    a, b = COMPARISONS[0].response_a, COMPARISONS[0].response_b
-    assert all(text.index(a) < text.index(b) for text in read[6:9])
-    assert all(text.index(b) < text.index(a) for text in read[9:12])
-
-
 def test_branches_do_not_depend_on_how_many_processes_share_them(world: tuple[Any, Any]) -> None:
     ids = [c.id for c in COMPARISONS]
     whole = batch(*world, ids)
@@ -204,6 +191,19 @@ def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any
     named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions()}
     assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
     assert None not in named["unreadable"]
+
+
+@pytest.mark.parametrize(("wrong", "agreement"), [(False, 1.0), (True, 0.0)])
+def test_held_out_comparisons_are_asked_in_both_orders(wrong: bool, agreement: float) -> None:
+    def says(request: Request, occurrence: int) -> str:
+        if request.step != "judgment":
+            return criteria(int(request.slots["count"])) if request.step == "criteria" else "a guideline"
+        return judged(5, 1) if ("good" in request.slots["response_a"]) != wrong else judged(1, 5)
+
+    held_out = [Labelled(comparison(i, "good", "poor"), "A") for i in range(4)]
+    rollouts = Rollouts({}, load_prompt_set("compact"), StepsConfig(criteria=3), RlConfig(), 11, lambda trainer: None)
+    found = HeldOut(held_out, rollouts).figures(ScriptedEngine(says))
+    assert found == {AGREEMENT: agreement, "eval_consistency": 1.0, "eval_unreadable": 0.0}
 
 
 def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
