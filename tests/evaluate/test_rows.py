@@ -129,7 +129,7 @@ def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refuse
         halves = metric(lambda agreed, labels: np.full(len(labels), 0.5), "agreed labels")
         never = metric(lambda votes: 1 / 0, "votes")
 
-    found = Sample.of(replace(voted(), votes={}), scored(voted()), 0.0, 50, 1)
+    found = Sample(replace(voted(), votes={}), scored(voted()), 0.0, 50, 1)
     assert Row.halves.metadata["metric"].of(found) == 0.5, "an array becomes its mean"
     assert Row.never.metadata["metric"].of(found) is None, "without votes it is not called"
     with pytest.raises(AttributeError, match="'lables', which is no attribute of Sample"):

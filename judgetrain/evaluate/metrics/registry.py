@@ -6,106 +6,71 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, agreement, consistency, decided, without_ties
+from judgetrain.evaluate.metrics.verdicts import Verdicts, agreement, consistency, decided, without_ties
 from judgetrain.judges.base import Prediction
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Arrays and lists [n] over the comparisons with a label. What the data does not have is None, and so is every
+    """One method's predictions on a benchmark, in its order, and what several metrics need of them.
+
+    Arrays and lists [n] are over the comparisons with a label. What the data does not have is None, and so is every
     metric that needs it.
 
-    ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: what each order counts for, as the
-    comparison has it (:attr:`~judgetrain.judges.base.Prediction.decided`); ``single_ab`` and ``single_ba``: what it
-    says, None where both orders are stored as one verdict. ``agreed``: agreement of the former; ``consistent``:
-    consistency of what each order says; ``without_ties``: items whose label is A or B; ``decided``: those that the
-    verdict gives to A or B, too. ``margins``: score of A minus that of B; ``single_margins``: those of a method without
-    branches, such as a scorer. ``longer``: the response with more characters, A, B or tie. ``prompts``: what intervals
-    resample whole; ``named_prompts``: the same where the benchmark says which comparisons belong together. ``groups``,
-    ``domains``: names or None. ``failures``: unreadable judgments by reason; a reason with a colon ended a branch
-    before its judgment. ``votes``: every prediction, labelled or not, with its prompt and the votes on it. ``seconds``:
-    of a verdict. ``resamples``, ``seed``: of intervals.
+    Raises:
+        ValueError: predictions of other comparisons or in another order.
     """
 
-    labelled: Sequence[Prediction]
-    labels: Sequence[str]
-    ab: Verdicts
-    ba: Verdicts
-    single_ab: Verdicts | None
-    single_ba: Verdicts | None
-    agreed: Bools
-    consistent: Bools
-    without_ties: Bools
-    decided: Bools
-    margins: Sequence[float | None]
-    single_margins: Sequence[float | None] | None
-    longer: Sequence[str]
-    prompts: Sequence[str]
-    named_prompts: Sequence[str] | None
-    groups: Sequence[str | None]
-    domains: Sequence[str | None]
-    failures: dict[str, int]
-    votes: Sequence[tuple[Prediction, str, tuple[str, ...]]] | None
-    seconds: float | None
-    resamples: int
-    seed: int
+    __slots__ = (
+        *("labelled", "labels", "ab", "ba", "single_ab", "single_ba", "agreed", "consistent", "without_ties"),
+        *("decided", "margins", "single_margins", "longer", "prompts", "named_prompts", "groups", "domains"),
+        *("failures", "votes", "seconds", "resamples", "seed"),
+    )
 
-    @classmethod
-    def of(
-        cls, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
-    ) -> Self:
-        """The sample of predictions in the benchmark's order; ``seconds`` NaN: not known.
-
-        Raises:
-            ValueError: predictions of other comparisons or in another order.
-        """
+    def __init__(
+        self, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
+    ) -> None:
         if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
             raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
         pairs = list(zip(benchmark.comparisons, predictions, strict=True))
-        comparisons, labelled = (
-            [c for c, _ in pairs if c.label is not None],
-            [p for c, p in pairs if c.label is not None],
-        )
-        labels, prompts = [str(c.label) for c in comparisons], [benchmark.prompt_of(c) for c in comparisons]
-        ab, ba, margins = (
-            [p.decided[0] for p in labelled],
-            [p.decided[1] for p in labelled],
-            [p.margin for p in labelled],
-        )
-        said = [p.verdict_ab for p in labelled], [p.verdict_ba for p in labelled]
-        merged = any(p.merged for p in labelled)
-        failures: Counter[str] = sum((Counter(p.failures) for p in labelled), Counter())
-        every = zip(benchmark.comparisons, predictions, strict=True)
-        votes = [(p, benchmark.prompt_of(c), benchmark.votes.get(c.id, ())) for c, p in every]
-        return cls(
-            labelled=labelled,
-            labels=labels,
-            ab=ab,
-            ba=ba,
-            single_ab=None if merged else said[0],
-            single_ba=None if merged else said[1],
-            agreed=agreement(ab, ba, labels),
-            consistent=consistency(*said),
-            without_ties=without_ties(labels),
-            decided=decided(ab, ba, labels),
-            margins=margins,
-            single_margins=None if predictions[0].branches or set(margins) <= {None} else margins,
-            longer=[c.longer for c in comparisons],
-            prompts=prompts,
-            named_prompts=prompts if benchmark.prompts else None,
-            groups=[c.group for c in comparisons],
-            domains=[benchmark.domains.get(c.group or "") for c in comparisons],
-            failures=dict(sorted(failures.items())),
-            votes=votes if benchmark.votes else None,
-            seconds=None if math.isnan(seconds) else seconds,
-            resamples=resamples,
-            seed=seed,
-        )
+        comparisons = [c for c, _ in pairs if c.label is not None]
+        self.labelled = [p for c, p in pairs if c.label is not None]
+        self.labels = [str(c.label) for c in comparisons]
+        # What each order counts for, as the comparison has it, and what it says, where both are not stored as one.
+        self.ab: Verdicts = [p.decided[0] for p in self.labelled]
+        self.ba: Verdicts = [p.decided[1] for p in self.labelled]
+        said: list[Verdicts] = [[p.verdict_ab for p in self.labelled], [p.verdict_ba for p in self.labelled]]
+        merged = any(p.merged for p in self.labelled)
+        self.single_ab, self.single_ba = (None if merged else each for each in said)
+        self.agreed, self.consistent = agreement(self.ab, self.ba, self.labels), consistency(*said)
+        self.without_ties = without_ties(self.labels)
+        """Items whose label is A or B."""
+        self.decided = decided(self.ab, self.ba, self.labels)
+        """Those that the verdict gives to A or B, too."""
+        self.margins = [p.margin for p in self.labelled]
+        """Score of A minus that of B; ``single_margins``: those of a method without branches, such as a scorer."""
+        alone = not predictions[0].branches and not set(self.margins) <= {None}
+        self.single_margins = self.margins if alone else None
+        self.longer = [c.longer for c in comparisons]
+        """The response with more characters, A, B or tie."""
+        self.prompts = [benchmark.prompt_of(c) for c in comparisons]
+        """What intervals resample whole; ``named_prompts``: where the benchmark says what belongs together."""
+        self.named_prompts = self.prompts if benchmark.prompts else None
+        self.groups = [c.group for c in comparisons]
+        self.domains = [benchmark.domains.get(c.group or "") for c in comparisons]
+        failures: Counter[str] = sum((Counter(p.failures) for p in self.labelled), Counter())
+        self.failures = dict(sorted(failures.items()))
+        """Unreadable judgments by reason; a reason with a colon ended a branch before its judgment."""
+        votes = [(p, benchmark.prompt_of(c), benchmark.votes.get(c.id, ())) for c, p in pairs]
+        self.votes = votes if benchmark.votes else None
+        """Every prediction, labelled or not, with its prompt and the votes on it."""
+        self.seconds = None if math.isnan(seconds) else seconds
+        """Of a verdict."""
+        self.resamples, self.seed = resamples, seed
 
 
 Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "seconds"]
@@ -140,9 +105,7 @@ class Metric:
     def of(self, sample: Sample) -> Any:
         """The value; the mean over items where the function gives an array. None where something needed is None."""
         arguments = [getattr(sample, need) for need in self.needs]
-        if any(argument is None for argument in arguments):
-            return None
-        value = self.compute(*arguments)
+        value = None if any(argument is None for argument in arguments) else self.compute(*arguments)
         return mean(value) if isinstance(value, np.ndarray) else value
 
 
@@ -160,7 +123,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     """
     names = tuple(needs.split())
     for name in names:
-        if name not in Sample.__annotations__:
+        if name not in Sample.__slots__:
             raise AttributeError(f"a metric needs {name!r}, which is no attribute of Sample")
     return field(default=None, metadata={"metric": Metric(compute, names, column)})
 

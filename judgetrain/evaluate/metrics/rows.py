@@ -256,7 +256,7 @@ def metric_row(
     Raises:
         ValueError: predictions of other comparisons or in another order.
     """
-    sample = Sample.of(benchmark, predictions, seconds, resamples, seed)
+    sample = Sample(benchmark, predictions, seconds, resamples, seed)
     return MetricRow(
         method=predictions[0].method,
         benchmark=benchmark.name,

@@ -103,37 +103,24 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
 
     Rows without the metric that a chart shows have no point in it, and a chart without points is left out.
     """
-    shown = [row for row in rows if row.branches and row.agreement is not None]
-    judges: dict[str, list[MetricRow]] = {row.method: [] for row in shown}
-    for row in sorted(shown, key=lambda r: r.branches):
-        judges[row.method].append(row)
-    if not judges:
-        return []
-    counts = sorted({float(row.branches) for row in shown})
-    return [
-        Chart(
-            title=title,
-            x_label="tokens a verdict" if by_cost else "branches",
-            series={
-                name: [_point(row, metric, by_cost) for row in part if getattr(row, metric) is not None]
-                for name, part in judges.items()
-            },
-            ticks=None if by_cost else counts,
-        )
-        for title, metric, by_cost in (
-            ("Agreement by branches", "agreement", False),
-            ("Agreement by cost", "agreement", True),
-            ("Consistency by branches", "consistency", False),
-        )
-        if any(getattr(row, metric) is not None for row in shown)
-    ]
-
-
-def _point(row: MetricRow, metric: str, by_cost: bool) -> Point:
-    value, ends = getattr(row, metric), getattr(row, f"{metric}_ci")
-    tip = f"{row.method}, {row.branches} branches: {percent(value)}%"
-    x, mark = (row.generated_tokens or 0.0, str(row.branches)) if by_cost else (row.branches, "")
-    return Point(x, value, tip, ends, mark)
+    shown = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
+    charts = []
+    for title, metric, by_cost in (
+        ("Agreement by branches", "agreement", False),
+        ("Agreement by cost", "agreement", True),
+        ("Consistency by branches", "consistency", False),
+    ):
+        series: dict[str, list[Point]] = {row.method: [] for row in rows if row.branches and row.agreement is not None}
+        for row in shown:
+            if (value := getattr(row, metric)) is not None:
+                x, mark = (row.generated_tokens or 0.0, str(row.branches)) if by_cost else (row.branches, "")
+                tip = f"{row.method}, {row.branches} branches: {percent(value)}%"
+                series[row.method].append(Point(x, value, tip, getattr(row, f"{metric}_ci"), mark))
+        ticks = None if by_cost else sorted({float(row.branches) for row in shown})
+        if any(series.values()):
+            x_label = "tokens a verdict" if by_cost else "branches"
+            charts.append(Chart(title=title, x_label=x_label, series=series, ticks=ticks))
+    return charts
 
 
 LOGGED = ("agreement", "consistency", "generated_tokens")
@@ -154,21 +141,17 @@ def track_report(report: Report, track: Run) -> None:
         headline = results([row for row in rows if row.agreement is not None])
         if headline.cells:
             track.table(f"{benchmark}/headline", headline.headers, headline.cells)
-        columns, cells = _scalars(rows)
-        track.table(f"{benchmark}/metrics", columns, cells)
+        flat = [_scalars(row) for row in rows]
+        columns = list(dict.fromkeys(name for values in flat for name in values))
+        track.table(f"{benchmark}/metrics", columns, [[values.get(name) for name in columns] for values in flat])
 
 
-def _scalars(rows: Sequence[MetricRow]) -> tuple[list[str], list[list[Any]]]:
+def _scalars(row: MetricRow) -> dict[str, Any]:
     """Every metric that is one value, and the ends of intervals."""
-    flat = []
-    for row in rows:
-        values: dict[str, Any] = {}
-        for name, value in row.to_row().items():
-            if name.endswith("_ci"):
-                low, high = value or (None, None)
-                values |= {f"{name}_low": low, f"{name}_high": high}
-            elif value is None or isinstance(value, (str, int, float)):
-                values[name] = value
-        flat.append(values)
-    columns = list(dict.fromkeys(name for values in flat for name in values))
-    return columns, [[values.get(name) for name in columns] for values in flat]
+    values: dict[str, Any] = {}
+    for name, value in row.to_row().items():
+        if name.endswith("_ci"):
+            values[f"{name}_low"], values[f"{name}_high"] = value or (None, None)
+        elif value is None or isinstance(value, (str, int, float)):
+            values[name] = value
+    return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -48,28 +48,21 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
 def method_names(method: str, settings: Mapping[int, Settings], results: Mapping[int, Results]) -> list[str]:
     """What a method is called in each of the runs that have it; both mappings are by the number of the run, from 1.
 
-    It carries the settings that its figures depend on (``dpo (beta=0.1)``): none where all runs gave the same, the
-    run's number where runs of equal settings gave different ones.
+    It carries the settings that differ (``dpo (beta=0.1)``): none where all runs gave the same figures, the number
+    of the run where runs of equal settings gave different ones.
     """
-    numbers, found, given = list(settings), list(results.values()), list(settings.values())
-    labels = [""] * len(numbers)
-    for keys in ([], telling(given, found), differing(given)):
-        labels = _labels(given, keys)
-        if not (unlike := {labels[i] for i, j in _unlike(found) if labels[i] == labels[j]}):
-            break
-    labels = [_numbered(label, n) if label in unlike else label for n, label in zip(numbers, labels, strict=True)]
-    return [f"{method} ({label})" if label else method for label in labels]
-
-
-def telling(settings: Sequence[Settings], results: Sequence[Results]) -> list[str]:
-    """The differing settings that a method's figures depend on: two runs that differ in one of them alone show it."""
-    keys = differing(settings)
-
-    def apart(i: int, j: int) -> list[str]:
-        return [key for key in keys if settings[i].get(key) != settings[j].get(key)]
-
-    alone = {found[0] for i, j in _unlike(results) if len(found := apart(i, j)) == 1}
-    return [key for key in keys if key in alone]
+    given = list(settings.values())
+    labels = _labels(given, differing(given))
+    apart = [
+        (labels[i], labels[j])
+        for (i, one), (j, other) in combinations(enumerate(results.values()), 2)
+        if any(one[place] != other[place] for place in one if place in other)
+    ]
+    if not apart:
+        return [method] * len(labels)
+    unlike = {first for first, second in apart if first == second}
+    names = (_numbered(label, n) if label in unlike else label for n, label in zip(settings, labels, strict=True))
+    return [f"{method} ({name})" if name else method for name in names]
 
 
 def differing(settings: Sequence[Settings]) -> list[str]:
@@ -89,13 +82,6 @@ def natural(value: str) -> tuple[bool, float, str]:
         return False, float(value), value
     except ValueError:
         return True, 0.0, value
-
-
-def _unlike(results: Sequence[Results]) -> Iterator[tuple[int, int]]:
-    """The pairs of runs that have different figures at a place that both have."""
-    for (i, one), (j, other) in combinations(enumerate(results), 2):
-        if any(one[place] != other[place] for place in one if place in other):
-            yield i, j
 
 
 def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
