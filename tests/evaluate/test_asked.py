@@ -16,7 +16,6 @@ from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.replies import Reply
@@ -112,17 +111,6 @@ def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
     assert [*Pipeline(config).needed("evaluate")][-5:] == ["label", "sft", "reference", "dpo", "evaluate"]
     config.evaluate.methods = ["pairwise:external"]
     assert [*Pipeline(config).needed("evaluate")] == ["evaluate"]
-
-
-def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Config, tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text((Path(stage.__file__).parents[1] / "judges/prompting/prompt_sets/pairwise.yaml").read_text())
-    config.output_dir, config.evaluate.pairwise.prompts = str(tmp_path / "outputs"), str(path)
-    config.evaluate.methods = ["pairwise:external"]
-    before = Pipeline(config).plan("evaluate").fingerprint
-    assert Pipeline(config).plan("evaluate").fingerprint == before
-    path.write_text(path.read_text().replace("once", "one time"))
-    assert Pipeline(config).plan("evaluate").fingerprint != before
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,27 +106,6 @@ def test_a_budget_of_tokens_holds_too(server: FaultyServer, config: Config) -> N
     with pytest.raises(EngineError, match=r"evaluate\.max_tokens=700: \d+ are spent"):
         evaluated(config, "a")
     assert len(server.billed) < CALLS
-
-
-CHANGES: dict[str, Callable[[Config], Config]] = {
-    "seed": lambda c: replace(c, seed=7),
-    "model": lambda c: replace(c, evaluate=replace(c.evaluate, external=replace(c.evaluate.external, model="other"))),
-    "sampling": lambda c: replace(
-        c,
-        evaluate=replace(
-            c.evaluate,
-            pairwise=replace(c.evaluate.pairwise, sampling=replace(c.evaluate.pairwise.sampling, max_new_tokens=9)),
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_replies_depend_on_is_asked_again(what: str, server: FaultyServer, config: Config) -> None:
-    config.evaluate.methods = ["pairwise:external"]
-    evaluated(config, "a")
-    evaluated(CHANGES[what](config), "b")
-    assert len(server.billed) == 2 * 8
 
 
 def test_corrections_are_paid_for_once_and_within_limits(
