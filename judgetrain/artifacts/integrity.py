@@ -68,7 +68,11 @@ def lineage(*roots: Path) -> Iterator[Path]:
 
 def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:
     """A manifest with the sizes and hashes of the artifact's files, and a checksum of itself."""
-    files = {str(p.relative_to(directory)): described(p, hashes.file(p)) for p in _listed(directory)}
+    files = {}
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        name, passing = str(path.relative_to(directory)), path.suffix == ".tmp" or path.name.startswith(".nfs")
+        if name not in UNLISTED and not passing:  # NFS: removed, and still open
+            files[name] = described(path, hashes.file(path))
     hashes.keep()
     whole = {**manifest, FILES: files}
     return {**whole, CHECKSUM: _checksum(whole)}
@@ -122,13 +126,6 @@ def damaged(directory: Path, what: str) -> DataError:
 def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
     """A file's size and SHA-256."""
     return {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
-
-
-def _listed(directory: Path) -> Iterator[Path]:
-    for path in sorted(directory.rglob("*")):
-        passing = path.suffix == ".tmp" or path.name.startswith(".nfs")  # NFS: removed, and still open
-        if path.is_file() and str(path.relative_to(directory)) not in UNLISTED and not passing:
-            yield path
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:

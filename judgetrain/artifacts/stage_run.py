@@ -231,7 +231,10 @@ class StageRun(ShardSeeds):
         self._forget_other_shards(name, total)
         stems = [f"{name}-{i:05d}-of-{total:05d}" for i in range(total)]
         sizes = [min(size, len(items) - i * size) for i in range(total)]
-        finished = {i for i, stem in enumerate(stems) if self._marker(stem).exists() and self._whole(stem)}
+        marked = [i for i in range(total) if self._marker(stems[i]).exists()]
+        finished = {i for i in marked if whole_shard(self.path(f"{stems[i]}.jsonl"), self._marker(stems[i]))}
+        for i in sorted({*marked} - finished):
+            self.log(f"{self.stage}: {stems[i]} is not what was written: it is made again")
         before = sum(sizes[i] for i in finished)
         unanswered: list[UnansweredError] = []
         spent = 0.0
@@ -256,12 +259,6 @@ class StageRun(ShardSeeds):
         said = result.counted() | {"seconds": seconds, "facts": result.facts, "file": described(path)}
         write_json_atomic(self._marker(stem), said)
         self.keep_seconds()
-
-    def _whole(self, stem: str) -> bool:
-        whole = whole_shard(self.path(f"{stem}.jsonl"), self._marker(stem))
-        if not whole:
-            self.log(f"{self.stage}: {stem} is not what was written: it is made again")
-        return whole
 
     def _forget_other_shards(self, name: str, total: int) -> None:
         """Remove what a run that split the items otherwise has left: its shards hold other items."""

@@ -55,6 +55,11 @@ class Outcome:
     reused: list[str]
     objective: float | None = None
 
+    @property
+    def value(self) -> str | float:
+        """What Hydra's sweepers are given: the objective, else the directory."""
+        return self.directory if self.objective is None else self.objective
+
 
 def run(config: Config) -> Outcome | None:
     """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
@@ -125,7 +130,7 @@ def job(composed: DictConfig) -> Any:
             raise
         _tell(error)
         return None
-    return _result(outcome)
+    return outcome and outcome.value
 
 
 def _sweep_job(composed: DictConfig) -> Any:
@@ -154,7 +159,7 @@ def _sweep_job(composed: DictConfig) -> Any:
         return None
     result = asdict(outcome) if outcome else {}
     write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
-    return _result(outcome)
+    return outcome and outcome.value
 
 
 @contextmanager
@@ -171,17 +176,14 @@ def _told_to_wandb(settings: Any, recipe: str) -> Iterator[None]:
             del os.environ[name]
 
 
-def _result(outcome: Outcome | None) -> Any:
-    if outcome is None:
-        return None
-    return outcome.directory if outcome.objective is None else outcome.objective
-
-
 def hydra_jobs(given: Sequence[str]) -> None:
     """Run Hydra over the command line."""
     register(ConfigStore.instance(), given)
     named = named_stage([*given])
-    sys.argv[1:] = [*recipe_overrides(arguments(named)), *_helper_overrides(named)]
+    sys.argv[1:] = recipe_overrides(arguments(named))
+    # Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it.
+    if os.environ.get("RANK", "0") != "0" or not WITHOUT_FILES.isdisjoint(named):
+        sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
     job()
 
 
@@ -221,13 +223,6 @@ def guarded(work: Callable[[], None]) -> int:
         fine = summarise(Console())
         os.environ["HYDRA_FULL_ERROR"] = before
     return EXIT_ERROR if _errors or not fine else 0
-
-
-def _helper_overrides(given: list[str]) -> list[str]:
-    """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
-    if os.environ.get("RANK", "0") == "0" and WITHOUT_FILES.isdisjoint(given):
-        return []
-    return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
 
 
 def _tell(error: BaseException) -> None:

@@ -79,14 +79,18 @@ def summarise(console: Console) -> bool:
         failed = [job for job in jobs if job["state"] != "done"]
         fine = fine and not failed
         console.plain([_table(jobs, directory), *(_complaint(job) for job in failed)])
-        if told := _objective_line(jobs):
-            console.line(told)
-        done = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
-        again = "; the same command again does what is missing" if failed else ""
-        together = (
-            f"; stage=report 'report.runs=[{directory}]' puts their evaluations together" if evaluations(jobs) else ""
-        )
-        console.line(f"sweep: {done}{again}{together}")
+        told = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
+        if failed:
+            told += "; the same command again does what is missing"
+        best, evaluated = best_of(jobs), evaluations(jobs)
+        if best:
+            what = f"{best.get('metric', 'objective')}: best {best['objective']:.4f}"
+            console.line(f"sweep: {what}, job {best['job']} ({' '.join(_own(best, jobs)) or 'one job'})")
+        elif evaluated:
+            console.line("sweep: no objective was set; objective=BENCHMARK/METHOD/METRIC, as in world/dpo@1/agreement")
+        if evaluated:
+            told += f"; stage=report 'report.runs=[{directory}]' puts their evaluations together"
+        console.line(f"sweep: {told}")
     return fine
 
 
@@ -95,16 +99,6 @@ def best_of(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     scored = [job for job in jobs if job.get("objective") is not None]
     lowest = any("minimize" in job.get("direction", "").lower() for job in scored)
     return min(scored, key=lambda job: job["objective"] if lowest else -job["objective"], default=None)
-
-
-def _objective_line(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """Which job is best by the objective, or how to have one."""
-    if best := best_of(jobs):
-        what = f"{best.get('metric', 'objective')}: best {best['objective']:.4f}"
-        return f"sweep: {what}, job {best['job']} ({' '.join(_own(best, jobs)) or 'one job'})"
-    if evaluations(jobs):
-        return "sweep: no objective was set; objective=BENCHMARK/METHOD/METRIC, as in world/dpo@1/agreement, adds one"
-    return ""
 
 
 def _own(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -121,7 +115,7 @@ def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
 
     best = best_of(jobs)
     metric = next((str(job["metric"]) for job in jobs if job.get("metric")), "objective")
-    columns = ["job", "what differs", "state", "made", "reused", "time", *([metric] if best else [])]
+    columns = ["job", "what differs", "state", "made", "time", *([metric] if best else [])]
     table = Table(title=f"sweep {directory}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", justify="left" if column in ("what differs", "state") else "right")
@@ -132,7 +126,6 @@ def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
             Text("\n".join(_own(job, jobs))),
             job["state"],
             str(len(job["made"])) if "made" in job else "",
-            str(len(job["reused"])) if "reused" in job else "",
             duration(job["seconds"]) if "seconds" in job else "",
             "" if objective is None else f"{objective:.4f}{' *' if job is best else ''}",
         ]
