@@ -31,10 +31,11 @@ from tests.builders.watched import contents, interrupted
 
 BASE = Path(world_engine.__file__).parent / "base"
 PROMPTER = Prompter(load_prompt_set("compact"), 2)
+Prepared = tuple[Config, dict[str, Path], list[EvaluationTree]]
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path], list[EvaluationTree]]:
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
     trees = [tree_of(("AAAA", "AABA"), ("BBB?", "AAtA"), index=i) for i in range(3)]
     trees = [replace(t, comparison=replace(t.comparison, label="A")) for t in trees]
     StageRun(tmp_path / "tree", "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
@@ -51,9 +52,7 @@ def out(directory: Path) -> StageRun:
     return StageRun(directory, "label", 5, Console())
 
 
-def test_percentiles_are_those_of_scores_read_off_one_by_one(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
-) -> None:
+def test_percentiles_are_those_of_scores_read_off_one_by_one(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs, trees = prepared
     rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, out(tmp_path / "label"))
     scorer = TokenScorer.from_pretrained(str(BASE))
@@ -79,7 +78,7 @@ def test_percentiles_are_those_of_scores_read_off_one_by_one(
 
 
 def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, trees = prepared
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "whole"))
@@ -87,12 +86,9 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     with pytest.raises(KeyboardInterrupt):
         label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
-    halves = [
-        len({repr(sample) for t in ts for _, _, sample in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])
-    ]
-    assert [len(samples) for _, samples, *_ in asked] == [halves[0], halves[1], halves[1], *halves], (
-        "one cut short, the other signal whole"
-    )
+    halves = [len({repr(n[2]) for t in ts for n in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])]
+    one_cut_short = [halves[0], halves[1], halves[1]]
+    assert [len(samples) for _, samples, *_ in asked] == [*one_cut_short, *halves]
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
     names = [name for name in whole if ".json" in name]
     assert "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
@@ -100,9 +96,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
         assert cut[name] == whole[name]
 
 
-def test_pairs_keep_every_signal(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
-) -> None:
+def test_pairs_keep_every_signal(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs, _ = prepared
     config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "label"))
@@ -112,9 +106,7 @@ def test_pairs_keep_every_signal(
     assert all(p["margin"] >= 0 for p in pairs)
 
 
-def test_a_text_without_a_score_is_counted_and_left_without(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
-) -> None:
+def test_a_text_without_a_score_is_counted_and_left_without(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs, trees = prepared
     first = trees[0].criteria[0]
     empty = replace(first.guidelines[0], text="", judgments=())
@@ -128,7 +120,7 @@ def test_a_text_without_a_score_is_counted_and_left_without(
 
 
 def test_without_signals_no_model_is_loaded(
-    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
     config.label.signals = []

@@ -23,15 +23,8 @@ from tests.builders.data import write_lines
 from tests.builders.label import ANY_EVIDENCE
 from tests.label.test_label import TREES
 
-ROWS = [
-    {
-        "query": f"Name river {i}.",
-        "response": f"Blue {i}.",
-        "judgment": "It names none.",
-        "corrected": f"The Rhine {i}.",
-    }
-    for i in range(40)
-]
+NONE = {"judgment": "It names none."}
+ROWS = [NONE | {"query": f"Name river {i}.", "response": f"Blue {i}.", "corrected": f"Rhine {i}."} for i in range(40)]
 
 
 def labelled(directory: Path, rows: list[dict[str, Any]], **benchmark: Any) -> tuple[StageRun, dict[str, list[Any]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,32 +27,22 @@ from judgetrain.pipeline.config import Config
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import comparison, judged
 
+JUDGED = [{"text": judged(5, 1)}, {"order": "BA", "text": judged(2, 4)}, {"text": "I like the first one."}]
+GUIDELINES = [{"guideline": "5 when right, else 1.", "judgments": JUDGED}, {"guideline": "Never judged by."}]
+BRIEF = {"guideline": "5 for a number alone.", "judgments": [{"text": judged(4, 4.5)}]}
 PLAIN: dict[str, Any] = {
     "query": "What is 2 + 2?",
     "response_a": "4",
     "response_b": "5",
     "criteria": [
-        {
-            "criterion": "Correctness: is the\n sum right?",
-            "guidelines": [
-                {
-                    "guideline": "5 when right, else 1.",
-                    "judgments": [
-                        {"text": judged(5, 1)},
-                        {"order": "BA", "text": judged(2, 4)},
-                        {"text": "I like the first one."},
-                    ],
-                },
-                {"guideline": "Never judged by."},
-            ],
-        },
-        {
-            "criterion": "Brevity: no more than the number",
-            "guidelines": [{"guideline": "5 for a number alone.", "judgments": [{"text": judged(4, 4.5)}]}],
-        },
+        {"criterion": "Correctness: is the\n sum right?", "guidelines": GUIDELINES},
+        {"criterion": "Brevity: no more than the number", "guidelines": [BRIEF]},
         "Tone: friendly",
     ],
 }
+
+
+SECOND = ["criteria", 1, "guidelines", 0]
 
 
 def write(path: Path, *rows: Any) -> str:
@@ -60,15 +52,11 @@ def write(path: Path, *rows: Any) -> str:
 
 def changed(place: list[Any], value: Any) -> dict[str, Any]:
     """The plain row with one value changed, or removed where the value is ``None``."""
-    row = json.loads(json.dumps(PLAIN))
-    *way, last = place
-    item = row
-    for step in way:
-        item = item[step]
+    row: dict[str, Any] = json.loads(json.dumps(PLAIN))
+    item: Any = functools.reduce(operator.getitem, place[:-1], row)
+    item[place[-1]] = value
     if value is None:
-        del item[last]
-    else:
-        item[last] = value
+        del item[place[-1]]
     return row
 
 
@@ -93,16 +81,8 @@ def test_a_plain_row_becomes_a_tree_in_its_own_order(tmp_path: Path) -> None:
         (["criteria"], [], "criteria is empty"),
         (["criteria", 2], 7, r"criteria\[2\]: expected an object with the text criterion, found None"),
         (["criteria", 0, "guidelines"], "one", r"criteria\[0\]: expected the list guidelines, found str"),
-        (
-            ["criteria", 1, "guidelines", 0, "guideline"],
-            " ",
-            r"criteria\[1\]\.guidelines\[0\]: expected .* the text guideline",
-        ),
-        (
-            ["criteria", 1, "guidelines", 0, "judgments", 0, "text"],
-            3,
-            r"judgments\[0\]: expected .* the text text, found 3",
-        ),
+        ([*SECOND, "guideline"], " ", r"criteria\[1\]\.guidelines\[0\]: expected .* the text guideline"),
+        ([*SECOND, "judgments", 0, "text"], 3, r"judgments\[0\]: expected .* the text text, found 3"),
         (["criteria", 0, "guidelines", 0, "judgments", 1, "order"], "ba", "order='ba': expected AB or BA"),
         (["criteria", 0, "guidelines", 0, "judgments", 1], "A", r"guidelines\[0\]\.judgments\[1\]: expected an object"),
         (["response_b"], None, "expected text in field response_b, found nothing"),

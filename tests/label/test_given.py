@@ -46,9 +46,8 @@ def compared(tmp_path: Path, given: DialogueSourceConfig) -> list[Comparison]:
     read = run_dialogues(tmp_path, DialoguesConfig([given]))
     cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
     cluster.write_rows("sample", read_rows(read.directory, "dialogues"))
-    out = run_responses(
-        tmp_path / "responses", ResponsesConfig(), {"cluster": cluster.directory, "dialogues": read.directory}
-    )
+    inputs = {"cluster": cluster.directory, "dialogues": read.directory}
+    out = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
     return [Comparison.from_row(row) for row in read_rows(out.directory, "comparisons")]
 
 
@@ -58,11 +57,8 @@ def labelled(directory: Path, comparisons: list[Comparison], config: LabelConfig
     shape = tree_of(("AAAA", "AAAB"), ("BBBB", "BBAB"), ("tttt", "ttAt"))
     trees.write_rows("trees", (replace(shape, comparison=c).to_row() for c in comparisons))
     out = StageRun(directory / "label", "label", 3, Console())
-    LABEL.run(
-        LABEL.settings.of(Config(label=config, prompts="compact", tree=TreeConfig(criteria=3))),
-        {"tree": trees.directory},
-        out,
-    )
+    settings = LABEL.settings.of(Config(label=config, prompts="compact", tree=TreeConfig(criteria=3)))
+    LABEL.run(settings, {"tree": trees.directory}, out)
     return out
 
 
@@ -103,9 +99,7 @@ def test_the_ensemble_does_not_look_at_them(tmp_path: Path) -> None:
 
 def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
     comparisons = [replace(c, label=None) for c in compared(tmp_path, source(tmp_path))]
-    with pytest.raises(
-        DataError, match=r"6 no_given_label; the comparisons bring none.*dialogues\.sources\[\]\.labels"
-    ):
+    with pytest.raises(DataError, match=r"6 no_given_label; the comparisons bring none.*sources\[\]\.labels"):
         labelled(tmp_path, comparisons, LabelConfig(source="given"))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from judgetrain.judges.prompting.parsing import parse_criteria
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
@@ -18,6 +18,13 @@ from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
 LENIENT = LabelConfig(**ANY_EVIDENCE)
+
+
+def with_leaves(tree: EvaluationTree, leaves: list[JudgmentNode]) -> EvaluationTree:
+    """The tree with other judgments by the only guideline of its only criterion."""
+    (guideline,) = tree.criteria[0].guidelines
+    criterion = replace(tree.criteria[0], guidelines=(replace(guideline, judgments=tuple(leaves)),))
+    return replace(tree, criteria=(criterion,))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -72,10 +79,8 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
     (guideline,) = tree.criteria[0].guidelines
 
     def cut(*which: int) -> EvaluationTree:
-        leaves = tuple(
-            replace(j, finish_reason="length" if i in which else "stop") for i, j in enumerate(guideline.judgments)
-        )
-        return replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
+        ends = ["length" if i in which else "stop" for i in range(len(guideline.judgments))]
+        return with_leaves(tree, [replace(j, finish_reason=e) for j, e in zip(guideline.judgments, ends, strict=True)])
 
     assert len(list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))) == 2
     builder = PairBuilder(PROMPTER, LENIENT)
@@ -116,10 +121,8 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted(builder: typ
     """But by the paper's letter, which knows no such rule."""
     tree = tree_of(("AABAAB",))
     (guideline,) = tree.criteria[0].guidelines
-    leaves = tuple(
-        replace(j, text=f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}") for j in guideline.judgments
-    )
-    flat = replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
+    said = [f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}" for j in guideline.judgments]
+    flat = with_leaves(tree, [replace(j, text=t) for j, t in zip(guideline.judgments, said, strict=True)])
     made = builder(PROMPTER, LENIENT)
     assert len(list(made.judgment_pairs(flat, "A"))) == kept
     assert made.skipped["judgment:score_digits_only"] == 4 - kept

@@ -20,16 +20,9 @@ from judgetrain.label.selection import leanings, near_identical, surplus
 
 def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:
     node = f"d/c0/g0/{order}0" if level == "judgment" else "d/c0"
-    return Pair(
-        prompt=[{"role": "user", "content": query}],
-        chosen=chosen,
-        rejected=rejected,
-        level=level,
-        margin=1.0,
-        comparison_id="d",
-        chosen_nodes=(node,),
-        rejected_nodes=(node,),
-    )
+    of = {"prompt": [{"role": "user", "content": query}], "margin": 1.0, "comparison_id": "d"}
+    nodes: dict[str, Any] = {"chosen_nodes": (node,), "rejected_nodes": (node,)}
+    return Pair(chosen=chosen, rejected=rejected, level=level, **of, **nodes)  # type: ignore[arg-type]
 
 
 def builder(*balance: str) -> PairBuilder:
@@ -73,16 +66,9 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
     assert made.skipped == {"judgment:repeated": 2}
 
 
-PAIRS = st.lists(
-    st.builds(
-        pair,
-        st.text("ab", min_size=1, max_size=4),
-        st.text("ab", min_size=1, max_size=4),
-        st.sampled_from(["judgment", "guideline"]),
-        st.sampled_from(["AB", "BA"]),
-    ),
-    max_size=30,
-)
+TEXT = st.text("ab", min_size=1, max_size=4)
+LEVEL, ORDER = st.sampled_from(["judgment", "guideline"]), st.sampled_from(["AB", "BA"])
+PAIRS = st.lists(st.builds(pair, TEXT, TEXT, LEVEL, ORDER), max_size=30)
 
 
 @given(PAIRS)

@@ -44,22 +44,15 @@ def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, mes
 
 
 @pytest.mark.parametrize(
-    ("batch", "steps", "processes", "each"),
-    [
-        (8, 4, 1, (8, 4)),
-        (8, 4, 2, (8, 2)),
-        (8, 1, 2, (4, 1)),
-        (8, 2, 4, (4, 1)),
-        (6, 4, 6, (2, 2)),
-        (1, 256, 8, (1, 32)),
-    ],
+    ("of", "processes", "each"),
+    [((8, 4), 1, (8, 4)), ((8, 4), 2, (8, 2)), ((8, 1), 2, (4, 1)), ((8, 2), 4, (4, 1)), ((1, 256), 8, (1, 32))],
 )
 def test_the_global_batch_is_shared_out_over_any_number_of_processes(
-    batch: int, steps: int, processes: int, each: tuple[int, int]
+    of: tuple[int, int], processes: int, each: tuple[int, int]
 ) -> None:
-    config = TrainConfig(per_device_train_batch_size=batch, global_accumulation_steps=steps)
+    config = TrainConfig(per_device_train_batch_size=of[0], global_accumulation_steps=of[1])
     check_shared("k", config, processes)
-    assert shared_out(config, processes) == each and each[0] * each[1] * processes == batch * steps
+    assert shared_out(config, processes) == each and each[0] * each[1] * processes == of[0] * of[1]
 
 
 def test_what_cannot_be_shared_out_is_said_with_the_mended_setting() -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from transformers import GenerationConfig
 
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import end_token_ids, load_tokenizer
+from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
 from judgetrain.errors import TrainingError
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer
-from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, run_sft, sft_rows, templated
+from tests.builders.train import config, run_initial, sft_rows, templated
 from tests.engines.test_forgeries import marked
 
 R1 = (  # DeepSeek-R1: the prompt opens reasoning, and turns are shown without it
@@ -97,7 +99,7 @@ def test_without_any_end_token_nothing_is_trained() -> None:
         fitting([ROW], tokenizer, 999, "rows")
 
 
-def test_every_stage_that_trains_puts_the_end_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_end_that_is_put_is_said_and_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = config(num_train_epochs=40, max_steps=60, learning_rate=3e-3)
     settings.train.base.path = templated(tmp_path / "endless", WORLD_ENDLESS)
     said = "the chat template ends no answer; <end> is put after each, for generation to stop"
@@ -106,29 +108,9 @@ def test_every_stage_that_trains_puts_the_end_and_says_so(tmp_path: Path, capsys
         row["completion"][0]["content"] = "it gives a clear example"
     initial = run_initial(tmp_path, settings, rows)
     assert capsys.readouterr().out.count(f"initial: {said}") == 1
-    settings.train.sft.max_steps = settings.train.dpo.max_steps = 2
-    sft = run_sft(tmp_path, settings, initial.directory, rows)
-    assert capsys.readouterr().out.count(f"sft: {said}") == 1
-    reference = run_reference(tmp_path, settings, sft.directory, pair_rows(24), pair_rows(4))
-    capsys.readouterr()
-    dpo = run_dpo(tmp_path, settings, sft.directory, reference=reference.directory)
-    assert capsys.readouterr().out.count(f"dpo: {said}") == 1
-    assert dpo.notes["training"]["steps"] == 2
-    assert "<end>" not in load_tokenizer(ModelConfig(path=str(dpo.path("model")))).chat_template
-    reply = generated(initial.path("model"), rows[0]["prompt"])
-    assert (reply.text.strip(), reply.finish_reason) == ("gives a clear example", "stop"), (
-        "at a turn's start it has no 'it'"
-    )
-
-
-def generated(model: Path, prompt: list[dict[str, str]]) -> Any:
-    """What the trained model answers, greedily."""
-    from judgetrain.engines.base import Request, Sampling
-    from judgetrain.engines.config import TransformersEngineConfig
-    from judgetrain.engines.registry import make_engine
-
-    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path=str(model))), model_path=str(model))
-    sampling = Sampling(temperature=0.0, max_new_tokens=24)
-    [reply] = engine.generate([Request(messages=tuple(prompt), sampling=sampling)], seed=0)
-    engine.close()
-    return reply
+    model = str(initial.path("model"))
+    assert "<end>" not in load_tokenizer(ModelConfig(path=model)).chat_template
+    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path=model)), model_path=model)
+    greedy = Sampling(temperature=0.0, max_new_tokens=24)
+    [reply] = engine.generate([Request(messages=tuple(rows[0]["prompt"]), sampling=greedy)], seed=0)
+    assert (reply.text.strip(), reply.finish_reason) == ("gives a clear example", "stop"), "a turn begins without 'it'"

@@ -52,14 +52,8 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
     assert losses[-1] < 0.5 * losses[0]
     model = out.path("model")
     names = {p.name for p in model.iterdir()}
-    assert {
-        "model.safetensors",
-        "config.json",
-        "tokenizer.json",
-        "chat_template.jinja",
-        "generation_config.json",
-    } <= names
-    assert {"prompts.yaml", "judge.json", "training_args.json", "README.md", "weights.json"} <= names
+    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} < names
+    assert {"prompts.yaml", "judge.json", "training_args.json", "README.md", "weights.json"} < names
     assert not any(n.endswith((".bin", ".pt", ".pkl")) for n in names)
     assert not list(out.directory.glob("checkpoints*"))
     assert str(tmp_path) not in (model / "README.md").read_text() + (model / "training_args.json").read_text()
@@ -151,13 +145,12 @@ def test_judgments_in_both_orders_stand_in_one_batch() -> None:
     assert indices[:number] != indices[number:]
 
     def parted(indices: list[int]) -> int:
-        """Pairs that have not both orders in one batch."""
-        together: Counter[str] = Counter()
+        """Of the 35 pairs those that have not both orders in one batch."""
+        together = 0
         for batch in (indices[k : k + 4] for k in range(0, len(indices), 4)):
-            named = [nodes[i].rpartition("/") for i in batch if nodes[i]]
-            sides = Counter((guideline, leaf[:2]) for guideline, _, leaf in named)
-            together.update({g: min(sides[g, "AB"], sides[g, "BA"]) for g in {g for g, _, _ in named}})
-        return 35 - together.total()
+            sides = Counter((nodes[i].rpartition("/")[0], nodes[i].rpartition("/")[2][:2]) for i in batch if nodes[i])
+            together += sum(min(sides[g, "AB"], sides[g, "BA"]) for g in {g for g, _ in sides})
+        return 35 - together
 
     assert parted(indices[:number]) == parted(indices[number:]) == 0
     half = order(lengths, 4, 0.51, 1, nodes)
@@ -212,10 +205,8 @@ def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> No
 
 
 def test_what_is_no_verdict_is_said() -> None:
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    rows = verdict_rows(6, better=("A", "B")) + [
-        {**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in verdict_rows(6, better=("query", "response"))
-    ]
+    tokenizer, words = load_tokenizer(ModelConfig(path="world")), verdict_rows(6, better=("query", "response"))
+    rows = verdict_rows(6) + [{**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in words]
     found = verdict_tokens(fitting(rows, tokenizer, 256, "examples"), InitialConfig(verdict_token_warmup=1.0), 0)
     assert "these are hardly verdicts" in found.told(tokenizer)
 
@@ -242,11 +233,9 @@ def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytes
     assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
     logs = [json.loads(line) for line in (slower.directory / "train_log.jsonl").read_text().splitlines()]
     rates = {row["step"]: row["learning_rate"] for row in logs if "learning_rate" in row}
-    peak, lasts = rates[1], ((0, 12), (12, 9))  # twelve steps of verdicts, and nine of all that there is
-    for start, steps in lasts:
-        for i in range(steps):
-            expected = peak * (1 + math.cos(math.pi * i / steps)) / 2
-            assert rates[start + i + 1] == pytest.approx(expected, rel=1e-6), (start, i)
+    for start, steps in ((0, 12), (12, 9)):  # twelve steps of verdicts, and nine of all that there is
+        expected = [rates[1] * (1 + math.cos(math.pi * i / steps)) / 2 for i in range(steps)]
+        assert [rates[start + i + 1] for i in range(steps)] == pytest.approx(expected, rel=1e-6)
 
 
 def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
