@@ -155,7 +155,9 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils.import_utils import is_flash_attn_2_available
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # the console's own is the one that there is
     path, gguf_file = resolve_path(config)
     split = config.gpus > 1 and str(device).startswith("cuda")
     if (base := adapted(config)) is not None:

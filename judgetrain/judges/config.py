@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
@@ -20,6 +20,8 @@ from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 if TYPE_CHECKING:
     from judgetrain.judges.fitted import Fitted
     from judgetrain.scorers.config import ScorerConfig
+
+C = TypeVar("C")
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
@@ -40,6 +42,21 @@ Aggregation = Literal["vote", "mean", "clear", "fitted"]
 """How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores, that
 which the first to see a clear difference prefers (``judges/kinds/aggregation.py``), or that which fitted weights make
 the likelier one (``judges/fitted.py``)."""
+
+
+def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
+    """A configuration but for some keys, which stand under ``prefix``; ``besides``: what else may have been meant.
+
+    Raises:
+        ConfigError: no such key, or a value out of range.
+    """
+    known = [each.name for each in fields(cast(Any, config))]
+    if wrong := next((name for name in changes if name not in known), None):
+        meant = did_you_mean(wrong, [*known, *besides])
+        raise ConfigError(f"{wrong}: there is no such setting here; there are {', '.join(known)}{meant}")
+    found: C = replace(cast(Any, config), **changes)
+    validate(found, prefix)
+    return found
 
 
 @dataclass
@@ -155,19 +172,8 @@ class JudgeConfig(ReadingConfig):
         return StepsConfig(criteria=criteria, score=auto if self.score == "auto" else self.score, **how, **steps)
 
     def changed(self, **changes: Any) -> Self:
-        """The same but for some keys.
-
-        Raises:
-            ConfigError: no such key, or a value out of range.
-        """
-        known = [field.name for field in fields(self)]
-        for name in changes:
-            if name not in known:
-                meant = did_you_mean(name, [*known, *BESIDES])
-                raise ConfigError(f"{name}: a judge has no such setting; there are {', '.join(known)}{meant}")
-        found = replace(self, **changes)
-        validate(found, "judge.")
-        return found
+        """The same but for some keys; raises as :func:`changed`."""
+        return changed(self, changes, "judge.", BESIDES)
 
     def save(self, directory: Path, criteria: int) -> None:
         """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""

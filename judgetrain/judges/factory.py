@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, criteria_of
+from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, changed, criteria_of
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
 from judgetrain.judges.settings import EXTERNAL, ModelSettings
-from judgetrain.keys import validate
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -30,7 +29,6 @@ FORMS = (
     "directory, a Hub id, or with engine= a server's model), external or pairwise:external (whatever engine= is), "
     "scorer:NAME (with model=)"
 )
-C = TypeVar("C")
 
 
 def make_judge(
@@ -309,7 +307,7 @@ def _once_options(method: Method, prompts: str | Path | None, asked: Mapping[str
     from judgetrain.judges.kinds.prompted import PROMPTED
 
     judge = PROMPTED[method.kind]
-    return OnceConfig(str(prompts or judge.dialect), _changed(judge.sampled, asked, "sampling"))
+    return OnceConfig(str(prompts or judge.dialect), changed(judge.sampled, asked, "sampling."))
 
 
 def _scorer_options(
@@ -321,7 +319,7 @@ def _scorer_options(
     check_scorers([method.target], OF_RESPONSES, method.text)
     if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    return _changed(ScorerConfig(), {**asked, **({"prompts": str(prompts)} if prompts else {})}, "scorer")
+    return changed(ScorerConfig(), {**asked, **({"prompts": str(prompts)} if prompts else {})}, "scorer.")
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:
@@ -340,17 +338,3 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
     raise ConfigError(
         f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is pairwise:{name}"
     )
-
-
-def _changed(config: C, changes: Mapping[str, Any], named: str) -> C:
-    """A configuration but for some keys.
-
-    Raises:
-        ConfigError: no such key, or a value out of range.
-    """
-    known = [field.name for field in fields(cast(Any, config))]
-    if wrong := next((name for name in changes if name not in known), None):
-        raise ConfigError(f"{wrong}: there is no such setting here; there are {', '.join(known)}")
-    found = cast(C, replace(cast(Any, config), **changes))
-    validate(found, f"{named}.")
-    return found

@@ -20,6 +20,7 @@ from judgetrain.judges.trees.schema import shard_of
 from judgetrain.judging.items import read_items
 from judgetrain.judging.stage import judge_of
 from judgetrain.judging.stages import CalibrateSettings
+from judgetrain.judging.summary import table
 from judgetrain.schema import Comparison
 
 
@@ -68,18 +69,9 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
 
 
 def told(found: Fitted, judge: str) -> Iterator[Any]:
-    """The table at the stage's end."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=f"Criteria of {judge}, n = {found.n}", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left"
-    )
-    for name in ("criterion", "weight"):
-        table.add_column(name, justify="left" if name == "criterion" else "right")
-    for name, weight in sorted(found.weights.items(), key=lambda item: -item[1]):
-        table.add_row(name, f"{weight:.2f}")
-    yield table
+    """The table and the lines at the stage's end."""
+    rows = ((name, f"{weight:.2f}") for name, weight in sorted(found.weights.items(), key=lambda item: -item[1]))
+    yield table(f"Criteria of {judge}, n = {found.n}", ("criterion", "weight"), rows)
     parts = (("mean", found.before), ("fitted, held out", found.after))
     for name, each in parts:
         yield f"{name}: agreement {100 * each['agreement']:.1f}%, calibration error {each['ece']:.3f}"

@@ -6,7 +6,6 @@ is the softmax over the levels' rows of the language head at the place before th
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,10 +65,9 @@ def run(settings: ExportSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     models, method = Models(settings, inputs, out), settings.method
     directory = models.directory(method)
     assert directory is not None
-    engine = settings.engine
-    config = engine.model.at(directory) if isinstance(engine, LocalEngineConfig) else ModelConfig(path=str(directory))
+    own = settings.engine.model if isinstance(settings.engine, LocalEngineConfig) else ModelConfig()
     place = out.path("model")
-    save(config, models.prompts(method), place, method.name)
+    save(own.at(directory), models.prompts(method), place, method.name)
     out.log(f"export: {place}")
 
 
@@ -164,8 +162,3 @@ def at_end(model: PreTrainedModel, ids: Sequence[int]) -> Any:
 def filled(template: str, **slots: str) -> str:
     """The prompt of one response: a template with its slots filled, in one pass."""
     return re.sub(r"\{(\w+)\}", lambda match: slots.get(match[1], match[0]), template)
-
-
-def expected(probabilities: Sequence[float]) -> float:
-    """The expected level, 1 to 5."""
-    return math.fsum(float(score) * p for score, p in zip(SCORES, probabilities, strict=True))

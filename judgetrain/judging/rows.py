@@ -1,8 +1,8 @@
-"""Rows of ``verdicts.jsonl``: one a comparison, with the verdict and what led there."""
+"""Rows of ``verdicts.jsonl``, one a comparison, and of ``scores.jsonl``, one a response that was scored by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +11,18 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Prediction, Score
 from judgetrain.judges.views.verdict_rows import VERDICTS
-from judgetrain.schema import Comparison
+from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]
 T = TypeVar("T")
+
+SCORES = "scores"
+"""The name of the rows of responses; :data:`VERDICTS` is that of comparisons."""
+_TEXTS = ("response_a", "response_b", "model_a", "model_b")
+_SAID = ("verdict_ab", "verdict_ba", "score_a", "score_b", "margin", "margin_ab", "margin_ba", "spread")
+_ASKED = ("asked", "plan", "branches")
 
 
 def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, failure: str | None = None) -> Row:
@@ -31,32 +37,70 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
     found = prediction or Prediction(comparison_id=comparison.id, method=judge)
     return {
         "id": comparison.id,
-        "dialogue_id": comparison.dialogue.id,
-        "messages": [asdict(message) for message in comparison.dialogue.messages],
-        "response_a": comparison.response_a,
-        "response_b": comparison.response_b,
-        "model_a": comparison.model_a,
-        "model_b": comparison.model_b,
+        **_shown(comparison.dialogue),
+        **{name: getattr(comparison, name) for name in _TEXTS},
         "verdict": None if failure else found.verdict,
-        "verdict_ab": found.verdict_ab,
-        "verdict_ba": found.verdict_ba,
-        "score_a": found.score_a,
-        "score_b": found.score_b,
-        "margin": found.margin,
-        "margin_ab": found.margin_ab,
-        "margin_ba": found.margin_ba,
-        "spread": found.spread,
+        **{name: getattr(found, name) for name in _SAID},
         "reasons": [asdict(reason) for reason in found.reasons],
         "failures": dict(sorted(found.failures.items())),
         "judge": judge,
-        "asked": found.asked,
-        "plan": found.plan,
-        "branches": found.branches,
+        **{name: getattr(found, name) for name in _ASKED},
         "cost": asdict(found.cost),
         "group": comparison.group,
         "label": comparison.label,
         "failure": failure,
     }
+
+
+def score_rows(
+    group: Candidates, scores: Sequence[Score], judge: str, failure: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for each response of a group.
+
+    ``score`` is 0 to 1, None where nothing could be read; ``rank`` counts from 1 among the group's responses, the best
+    first, equal scores alike. ``failure``: why the group was not judged.
+    """
+    known = [score.value for score in scores if score.value is not None]
+    for place, response in enumerate(group.responses):
+        score = scores[place] if scores else Score(value=None)
+        yield {
+            "id": group.id,
+            **_shown(group.dialogue),
+            "place": place,
+            "response": response,
+            "score": score.value,
+            "rank": None if score.value is None else 1 + sum(other > score.value for other in known),
+            "reasons": [
+                {
+                    **{name: getattr(reason, name) for name in ("name", "criterion", "weight", "source", "guideline")},
+                    "score": reason.score_a,
+                    "text": reason.text,
+                    "failure": reason.failure,
+                }
+                for reason in score.reasons
+            ],
+            "failures": dict(sorted(score.failures.items())),
+            "judge": judge,
+            "cost": asdict(score.cost),
+            "failure": failure,
+        }
+
+
+def _shown(dialogue: Dialogue) -> Row:
+    return {"dialogue_id": dialogue.id, "messages": [asdict(message) for message in dialogue.messages]}
+
+
+def reason_of(failure: object) -> str:
+    """A row's ``failure`` in a word."""
+    return str(failure).partition(":")[0]
+
+
+def dropped(row: Mapping[str, Any]) -> str | None:
+    """Why a row has no verdict or score, in a word; None where it has one."""
+    if row["failure"]:
+        return reason_of(row["failure"])
+    unread = row["score"] is None if "score" in row else row["verdict"] == "unreadable"
+    return "unreadable" if unread else None
 
 
 def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, str], T]) -> Iterator[T]:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
@@ -21,10 +20,9 @@ from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.judging.items import Item, read_items
-from judgetrain.judging.rows import Row, row_of
-from judgetrain.judging.scored import SCORES, score_rows, told
+from judgetrain.judging.rows import SCORES, Row, dropped, row_of, score_rows
 from judgetrain.judging.stages import JudgeSettings
-from judgetrain.judging.summary import Summary
+from judgetrain.judging.summary import Summary, scores_told
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"
@@ -73,27 +71,29 @@ def shard_of(
     """
 
     def process(index: int, items: Sequence[Item]) -> ShardResult:
-        whole = [item.comparison for item in items if item.failure is None and item.group is None]
-        shown = [comparison for comparison in whole if comparison.forfeit is None]
-        groups = [item.group for item in items if item.failure is None and item.group is not None]
-        found = iter(judge().compare_all(shown, settings.seed) if shown else ())
+        open_ = [item for item in items if item.failure is None]
+        pairs = [item.comparison for item in open_ if item.group is None and item.comparison.forfeit is None]
+        groups = [item.group for item in open_ if item.group is not None]
+        found = iter(judge().compare_all(pairs, settings.seed) if pairs else ())
         by_group = iter(judge().score_all(groups, settings.seed) if groups else ())
         rows: list[Row] = []
         cost: Counter[str] = Counter()
         for item in items:
+            comparison, failure = item.comparison, item.failure
             if scored:
-                group = item.group or Candidates(item.comparison.id, item.comparison.dialogue, ("",))
-                scores = [] if item.failure else next(by_group)
-                rows += score_rows(group, scores, method.name, item.failure)
-                for score in scores:
-                    cost.update(asdict(score.cost))
-                continue
-            prediction: Prediction | None = None
-            if item.failure is None:
-                asked = item.comparison.forfeit is None
-                prediction = next(found) if asked else Prediction.of(item.comparison, method.name)
-            rows.append(row_of(item.comparison, prediction, method.name, item.failure))
-            cost.update(asdict(prediction.whole_cost) if prediction else {})
+                scores = [] if failure else next(by_group)
+                group = item.group or Candidates(comparison.id, comparison.dialogue, ("",))
+                rows += score_rows(group, scores, method.name, failure)
+                costs = [score.cost for score in scores]
+            else:
+                prediction = None
+                if failure is None:
+                    asked = comparison.forfeit is None
+                    prediction = next(found) if asked else Prediction.of(comparison, method.name)
+                rows.append(row_of(comparison, prediction, method.name, failure))
+                costs = [prediction.whole_cost] if prediction else []
+            for each in costs:
+                cost.update(asdict(each))
         spent = {name: round(number) for name, number in cost.items()}
         return ShardResult(
             rows,
@@ -106,14 +106,6 @@ def shard_of(
         )
 
     return process
-
-
-def dropped(row: Mapping[str, Any]) -> str | None:
-    """Why a row has no verdict, in a word; None where it has one."""
-    if row["failure"]:
-        return str(row["failure"]).partition(":")[0]
-    unread = row["score"] is None if "score" in row else row["verdict"] == "unreadable"
-    return "unreadable" if unread else None
 
 
 def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) -> None:
@@ -157,7 +149,7 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
 
     if any("score" in row for row in islice(rows(), 1)):
         place = out.write_rows(SCORES, rows())
-        out.tell(told(rows(), judge))
+        out.tell(scores_told(rows(), judge))
         out.log(f"judge: {place}")
         return
     place = out.write_rows(VERDICTS, rows())

@@ -1,13 +1,15 @@
-"""What stage ``judge`` ends with: how many verdicts there are, of which kind, and what they cost."""
+"""What stage ``judge`` ends with: verdicts by their kind and what they cost, or scores by criterion."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Self
 
 from judgetrain.judges.checks import too_long_hint
+from judgetrain.judging.rows import reason_of
 
 READABLE = ("A", "B", "tie", "inconsistent")
 
@@ -53,7 +55,7 @@ class Summary:
             agreed += row["label"] is not None and row["label"] == row["verdict"]
             unreadable.update(row["failures"])
             if row["failure"]:
-                failures[str(row["failure"]).partition(":")[0]] += 1
+                failures[reason_of(row["failure"])] += 1
             else:
                 verdicts[row["verdict"]] += 1
                 shown = row["verdict"] in READABLE and row["plan"] is not None  # in one order and the other
@@ -74,17 +76,11 @@ class Summary:
 
     def told(self) -> Iterator[Any]:
         """The table and the lines at the stage's end."""
-        from rich import box
-        from rich.table import Table
-
-        table = Table(title=f"Verdicts of {self.judge}", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-        for name in ("verdict", "comparisons", "%"):
-            table.add_column(name, justify="left" if name == "verdict" else "right")
         names = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
         counts = [(names.get(name, name), n) for name, n in self.verdicts.items()]
-        for name, n in [*counts, *((f"not judged: {reason}", n) for reason, n in self.failures.items())]:
-            table.add_row(name, str(n), f"{100 * n / self.rows:.1f}")
-        yield table
+        counts += [(f"not judged: {reason}", n) for reason, n in self.failures.items()]
+        rows = ((name, str(n), f"{100 * n / self.rows:.1f}") for name, n in counts)
+        yield table(f"Verdicts of {self.judge}", ("verdict", "comparisons", "%"), rows)
         if self.consistency is not None:
             yield f"consistency: {100 * self.consistency:.1f}% of the readable verdicts are the same in both orders"
         if self.labelled:
@@ -104,3 +100,39 @@ class Summary:
             yield f"cost: {self.calls:.0f} calls, {tokens} for both orders of {self.rows} comparisons"
         if self.spent:
             yield f"sent to the paid model: {', '.join(f'{n} {name}' for name, n in self.spent.items())}"
+
+
+def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
+    """The table and the lines at the end of scoring: the scores by criterion, and what could not be read."""
+    scores: list[float] = []
+    by_criterion: dict[str, list[float]] = {}
+    unreadable, failures, total = Counter[str](), Counter[str](), 0
+    for row in rows:
+        total += 1
+        unreadable.update(row["failures"])
+        failures.update([reason_of(row["failure"])] if row["failure"] else [])
+        scores += [] if row["score"] is None else [row["score"]]
+        for reason in row["reasons"]:
+            if reason["score"] is not None and reason["source"] == "given":
+                by_criterion.setdefault(reason["name"] or reason["criterion"], []).append(reason["score"])
+    found = [(name, str(len(each)), f"{fmean(each):.2f} of 5") for name, each in by_criterion.items()]
+    found += [("all, weighted", str(len(scores)), f"{fmean(scores):.2f} of 1")] if scores else []
+    found += [(f"not judged: {name}", str(number), "") for name, number in failures.items()]
+    yield table(f"Scores of {judge}", ("criterion", "responses", "mean"), found)
+    if len(scores) < total:
+        yield f"{total - len(scores)} of {total} responses have no score"
+    if unreadable:
+        yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in unreadable.items())}"
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
+    """A table of the terminal: names on the left, figures on the right."""
+    from rich import box
+    from rich.table import Table
+
+    found = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for i, name in enumerate(columns):
+        found.add_column(name, justify="right" if i else "left")
+    for row in rows:
+        found.add_row(*row)
+    return found

@@ -266,7 +266,7 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are score"), ({"tie": 5}, "tie")],
+    [({"temprature": 1.0}, "temprature: there is no such setting here; there are score"), ({"tie": 5}, "tie")],
 )
 def test_a_way_to_ask_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str

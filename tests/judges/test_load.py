@@ -139,8 +139,8 @@ def test_what_names_no_judge_is_refused(name: str, how: dict[str, Any], message:
 def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
     for how, message in [
         ({"branches": 5}, "branches=5: allowed are 1 to the 4 criteria"),
-        ({"temprature": 1.0}, "temprature: a judge has no such setting.*; did you mean temperature\\?"),
-        ({"branch": 3}, "branch: a judge has no such setting.*; did you mean branches\\?"),
+        ({"temprature": 1.0}, "temprature: there is no such setting here.*; did you mean temperature\\?"),
+        ({"branch": 3}, "branch: there is no such setting here.*; did you mean branches\\?"),
         ({"score": "x"}, r"judge\.score='x'"),
         ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, mean, clear"),
     ]:

@@ -18,7 +18,7 @@ from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
-from judgetrain.judging.export import begun, expected, filled
+from judgetrain.judging.export import begun, filled
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Candidates
@@ -84,7 +84,8 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     with torch.no_grad():
         levels = model(**batch).logits.softmax(-1).tolist()
     assert len(own) == len(levels) == 200 and None not in own
-    assert [expected(row) for row in levels] == pytest.approx(own, abs=1e-3)
+    expected = [sum((i + 1) * p for i, p in enumerate(row)) for row in levels]
+    assert expected == pytest.approx(own, abs=1e-3)
     assert len({round(score, 3) for score in own}) > 50, "they differ"
     assert list(model.config.id2label.values()) == ["1", "2", "3", "4", "5"]
     assert type(model).__name__ == "LlamaForSequenceClassification" and (place / "model.safetensors").is_file()

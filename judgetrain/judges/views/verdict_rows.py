@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from judgetrain.judges.base import Reason
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.judges.views.tree_page import View
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
@@ -68,18 +69,10 @@ def _tree(row: Mapping[str, Any]) -> EvaluationTree:
 def _criterion(rank: int, texts: tuple[str, str], reasons: Sequence[Mapping[str, Any]]) -> CriterionNode:
     name = f"c{rank}"
     none: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
+    said = [{k: reason[k] for k in Reason.SAID if k != "verdict"} for reason in reasons]
     judgments = tuple(
-        StatedJudgment(
-            id=f"{name}.j{i}",
-            order=reason["order"],
-            text=reason["text"],
-            score_a=reason["score_a"],
-            score_b=reason["score_b"],
-            failure=reason["failure"],
-            stated=reason["verdict"],
-            **none,
-        )
-        for i, reason in enumerate(reasons)
+        StatedJudgment(id=f"{name}.j{i}", stated=reason["verdict"], **of, **none)
+        for i, (reason, of) in enumerate(zip(reasons, said, strict=True))
     )
     guideline = GuidelineNode(id=f"{name}.g", text=texts[1], judgments=judgments, **none)
     return CriterionNode(id=name, text=texts[0] or ONCE, rank=rank, generated_tokens=0, guidelines=(guideline,))
