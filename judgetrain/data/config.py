@@ -73,21 +73,18 @@ class SourceConfig:
         "what is judged of a response that is a list of messages: all after the user's last one, calls of tools and "
         "what they gave back told as text, or the last message alone",
         choices=("full_trace", "last_reply"),
-        active_if=lambda c: c.judged != "full_trace",
     )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
         {},
         "how labels are written -> A, B or tie, and of one response 0 (the worst) to 1, as {1: 0, 10: 1} for 1 to 10; "
         "empty: the adapter's, or as A, B, tie; of one response as pass, fail, true, false, or 1 to 5",
-        active_if=lambda c: c.labels,
     )
     adapter: str | None = key(
         None,
         "how rows of published comparisons are read: a name in judgetrain/data/benchmarks/adapters (ultrafeedback, "
         "helpsteer3, ...) or a YAML file; None: one comparison a row",
         content=in_place(adapter_file),
-        active_if=lambda c: c.adapter,
     )
 
     def __post_init__(self) -> None:
@@ -126,11 +123,7 @@ class DialogueSourceConfig(SourceConfig):
         choices=("first", "last", "every"),
     )
     sample: int | None = key(
-        None,
-        "take this many rows (of those that limit leaves), drawn by the seed; all are read",
-        low=1,
-        unit="rows",
-        active_if=lambda c: c.sample is not None,
+        None, "take this many rows (of those that limit leaves), drawn by the seed; all are read", low=1, unit="rows"
     )
     dataset: str | None = key(
         None, "a known data set (judgetrain/data/data_sets.yaml): its shape, and without a path its place on the Hub"
@@ -179,11 +172,7 @@ class ClusterConfig:
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
 
     def check_here(self, key: str) -> None:
-        """Check that the encoder is there, and what the backend needs.
-
-        Raises:
-            ConfigError: names the key, its value and the remedy.
-        """
+        """Check that the encoder is there, and what the backend needs."""
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
             raise ConfigError(
                 f"{key}.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
@@ -207,7 +196,6 @@ class WorldEngineConfig(EngineConfig):
         "others those that say more of it are longer. 0: length tells nothing",
         low=0.0,
         high=1.0,
-        active_if=lambda c: c.rambling,
     )
 
     makes = "judgetrain.data.world.engine:WorldEngine"
@@ -237,14 +225,12 @@ class ResponsesConfig(LimitsConfig):
         "leave out (and count) pairs with more text in dialogue and responses, before any is annotated or judged",
         low=1,
         unit="characters",
-        active_if=lambda c: c.max_chars is not None,
     )
     contrast: list[str] = key(
         [],
         "construct pairs whose better side is known: what is set against a good answer, drawn for each dialogue: a "
         "good answer to a nearby query (nearby), itself with errors put in (errors); comparisons with a label stay",
         choices=CONTRASTS,
-        active_if=lambda c: c.contrast,
     )
 
 
@@ -264,5 +250,4 @@ class BenchmarkConfig:
         False,
         "rows may have no label (null): methods judge them too, and what their verdicts are worth is told; all "
         "other metrics are of the labelled ones",
-        active_if=lambda b: b.unlabelled,
     )

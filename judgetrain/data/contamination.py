@@ -98,11 +98,7 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
 
 
 def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
-    """The queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none.
-
-    Raises:
-        ConfigError, DataError: as :func:`benchmark_queries`.
-    """
+    """The queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none."""
     found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
     return BenchmarkQueries(found) if found else None
 
@@ -111,9 +107,6 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
     """What decides, by benchmark, which dialogues hold its queries: a hash of them, or the place on the Hub.
 
     Labels, responses and where a file lies are no part of it.
-
-    Raises:
-        ConfigError, DataError: as :func:`benchmark_queries`.
     """
     local = benchmark_queries([b for b in benchmarks if b.source.local])
     found: dict[str, Any] = {name: fingerprint({"queries": queries}) for name, queries in local.items()}

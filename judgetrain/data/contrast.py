@@ -84,9 +84,12 @@ def constructed(
                 continue
             said = texts[writer := rng.choice(writers)]
             good = said[dialogue.id].strip()
-            worse = _nearby(dialogue, good, said, neighbours) if neighbours and kind == "nearby" else _errors(good, rng)
+            if neighbours and kind == "nearby":
+                worse, lacking = _nearby(dialogue, good, said, neighbours), "no_neighbour"
+            else:
+                worse, lacking = _other_numbers(good, rng) or _other_order(good, rng), "no_place_for_errors"
             if worse is None:
-                counts[f"{kind}:{'no_neighbour' if kind == 'nearby' else 'no_place_for_errors'}"] += 1
+                counts[f"{kind}:{lacking}"] += 1
                 continue
             counts[kind] += 1
             bad, how = worse
@@ -95,9 +98,8 @@ def constructed(
             pair = Comparison(*about, label="A", group=dialogue.category, made=told, rubric=dialogue.rubric)
             found[dialogue.id] = pair if rng.random() < 0.5 else pair.swapped()
             break
-    counts["better_is_longer"] = sum(
-        (len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values()
-    )
+    longer = ((len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values())
+    counts["better_is_longer"] = sum(longer)
     return found, counts
 
 
@@ -107,15 +109,9 @@ def _nearby(dialogue: Dialogue, good: str, said: Mapping[str, str], neighbours: 
     return next(((text, f"an answer to {name}") for name, text in answers if text and text != good), None)
 
 
-def _errors(good: str, rng: random.Random) -> tuple[str, str] | None:
-    """The answer with errors put in, and what they are."""
-    return _other_numbers(good, rng) or _other_order(good, rng)
-
-
 def sentences(text: str) -> list[str]:
     """The sentences of a text, by their closing marks; lines that end without one count, too."""
-    found = re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+", text.strip())
-    return [sentence.strip() for sentence in found if sentence.strip()]
+    return [found.strip() for found in re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+", text) if found.strip()]
 
 
 def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
@@ -124,14 +120,12 @@ def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
     The number of an item in a list says nothing, and stays.
     """
     places = [place for place in NUMBER.finditer(text) if not _numbers_an_item(text, place)]
-    if not places:
-        return None
     changed: list[str] = []
-    for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: p.start(), reverse=True):
+    for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: -p.start()):
         wrong = wrong_number(place[0], rng)
         text = text[: place.start()] + wrong + text[place.end() :]
         changed.insert(0, f"{wrong} for {place[0]}")
-    return text, ", ".join(changed)
+    return (text, ", ".join(changed)) if changed else None
 
 
 def wrong_number(digits: str, rng: random.Random) -> str:

@@ -49,10 +49,6 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
 
 
 def describe_sources(sources: list[DialogueSourceConfig]) -> None:
-    """Fill in every source of dialogues that names a data set, in place.
-
-    Raises:
-        ConfigError: see :func:`described`.
-    """
+    """Fill in every source of dialogues that names a data set, in place."""
     for i, source in enumerate(sources):
         sources[i] = described(source, f"dialogues.sources[{i}]")

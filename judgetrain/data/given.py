@@ -19,23 +19,14 @@ from judgetrain.schema import Comparison
 
 
 def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[Comparison]]:
-    """The comparisons of each row of a source that an adapter reads, with the label that most of its votes give.
-
-    Raises:
-        ConfigError: a missing path.
-        DataError: a malformed row or unknown label when strict; names file, row and value.
-    """
+    """The comparisons of each row of a source that an adapter reads, with the label that most of its votes give."""
     source = placed(source)
     for cases in read(source, key, CaseReader(source).cases, rejects):
         yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
 
 
 def check_adapter(source: SourceConfig, key: str) -> None:
-    """Check the adapter of a source, if it has one.
-
-    Raises:
-        ConfigError: no such adapter, one whose rows are single votes, or none for a Hub source without a path.
-    """
+    """Check the adapter of a source, if it has one."""
     if source.adapter is None:
         return
     if load_adapter(source.adapter, key).kind == "votes":

@@ -21,9 +21,6 @@ def label_studio(row: Any) -> dict[str, Any]:
 
     Of several annotations by one person the last counts; those that were skipped count for nothing. Without a majority,
     or without any, the label is None.
-
-    Raises:
-        RowError: the row is no task.
     """
     if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
         raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
@@ -57,11 +54,7 @@ def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, str
 
 
 def argilla(row: Any) -> dict[str, Any]:
-    """A record of Argilla's ``records.to_json``: its fields and metadata, and as ``label`` what most people answered.
-
-    Raises:
-        RowError: the row is no record.
-    """
+    """A record of Argilla's ``records.to_json``: its fields and metadata, and as ``label`` what most people answer."""
     if not isinstance(row, Mapping) or not isinstance(row.get("fields"), Mapping):
         raise RowError("no_record", "expected a record of Argilla's export, with fields and responses")
     answers = (row.get("responses") or {}).get(QUESTION) or ()

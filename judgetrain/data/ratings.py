@@ -22,9 +22,6 @@ def score_of(label: Any, scale: Mapping[str, float]) -> float:
 
     ``scale``: labels and what they say, as ``{"1": 0, "10": 1}``; a number between two others stands evenly between
     what they say. Empty: :data:`WORDS`, and numbers from 1 to 5.
-
-    Raises:
-        RowError: the scale does not say what the label means.
     """
     named = {text.casefold(): score for text, score in (scale or WORDS | SCALE).items()}
     for text in (str(label), label_text(label)):

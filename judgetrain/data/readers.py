@@ -1,4 +1,7 @@
-"""Reading files row by row, whatever their published form; no file is ever held whole."""
+"""Reading files row by row, whatever their published form; no file is ever held whole.
+
+A file that is not what it seems, is cut off or has no row is a DataError that names its place.
+"""
 
 from __future__ import annotations
 
@@ -98,11 +101,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def json_array(path: Path) -> Iterator[Row]:
-    """The elements of a JSON array, decoded as they are read.
-
-    Raises:
-        DataError: not an array, cut off, or malformed; names the element's number.
-    """
+    """The elements of a JSON array, decoded as they are read."""
     number = 0
     with open_text(path) as file:
         buffer = _begun(_begun("", file).removeprefix("["), file)
@@ -160,9 +159,6 @@ def table(path: Path) -> Iterator[Row]:
     What stands between the columns is what parts the first line. Where tabs do, and each line has as many as the first,
     quotation marks part nothing: a lone one is text. A row that has more or fewer cells than there are names is a text
     that says so. Places are the lines that rows begin on.
-
-    Raises:
-        DataError: quotes that do not end, two columns of one name, or a file without rows.
     """
     csv.field_size_limit(LONGEST)
     names, begins, found = list[str](), 1, False
@@ -200,11 +196,7 @@ def _unquoted(cell: str) -> str:
 
 
 def parquet(path: Path) -> Iterator[Row]:
-    """The rows of a Parquet file.
-
-    Raises:
-        DataError: not a Parquet file, or one without rows.
-    """
+    """The rows of a Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
@@ -225,9 +217,6 @@ def parlai(path: Path) -> Iterator[Row]:
 
     A line is a number, a blank, and either a persona's line or what both speakers say, a tab between them (what
     follows a second tab are candidate answers). Number 1 starts a dialogue.
-
-    Raises:
-        DataError: a line that is neither, or a file without dialogues.
     """
     rows: list[Row] = []
     with open_text(path) as lines:

@@ -55,10 +55,10 @@ SHOWN = 5
 
 
 class RowReader:
-    """Reads the rows of one source, whatever their published shape.
+    """Reads the rows of one source, whatever their published shape; a RowError says what is missing or wrong in one.
 
     Raises:
-        ConfigError: ``fields`` of the source names a field that there is not.
+        ConfigError: ``fields`` of the source names a field that there is not, or ``labels`` what a label cannot mean.
     """
 
     def __init__(self, source: SourceConfig, key: str = "source") -> None:
@@ -120,11 +120,7 @@ class RowReader:
         return found if isinstance(found, str) else value
 
     def check_columns(self, row: Any) -> None:
-        """Check of a source's first row that it has the columns of a comparison, whatever they hold.
-
-        Raises:
-            RowError: ``missing_column``; names those looked for and found, and the key, where others are named.
-        """
+        """Check of a source's first row that it has the columns of a comparison, whatever they hold."""
         named = self._source.fields
         for field in ("query", "response_a", "response_b") if isinstance(row, Mapping) else ():
             looked = [named[field]] if field in named else [*DEFAULT_FIELDS[field]]
@@ -136,11 +132,7 @@ class RowReader:
                 raise RowError("missing_column", f"no column for {field}: {told}")
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
-        """The dialogue of a row; ``number`` stands in where it has no id.
-
-        Raises:
-            RowError: what is missing or wrong.
-        """
+        """The dialogue of a row; ``number`` stands in where it has no id."""
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         self._columns.update(str(name) for name, value in row.items() if value is not None)
@@ -158,19 +150,11 @@ class RowReader:
         return Dialogue(self.id_of(row, number), self._source.name, messages, reference, category, rubric)
 
     def id_of(self, row: Mapping[str, Any], number: int) -> str:
-        """The source's name and the row's id; ``number`` stands in where it has none.
-
-        Raises:
-            RowError: there is no column of the name that was given.
-        """
+        """The source's name and the row's id; ``number`` stands in where it has none."""
         return f"{self._source.name}:{self._named(row, 'id') or f'{number:07d}'}"
 
     def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
-        """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does.
-
-        Raises:
-            RowError: what is missing or wrong.
-        """
+        """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does."""
         row = self._unlisted(row) if isinstance(row, Mapping) else row
         known = self._about(row, number)
         a, b = (self._response(row, f"response_{side}") for side in "ab")
@@ -180,11 +164,7 @@ class RowReader:
         return Comparison(**known, response_a=a, response_b=b, label=self._label(row) if wanted else None)
 
     def candidates(self, row: Any, number: int) -> Candidates:
-        """The responses of a row that holds one, or a list of them, each to be scored by itself.
-
-        Raises:
-            RowError: what is missing or wrong.
-        """
+        """The responses of a row that holds one, or a list of them, each to be scored by itself."""
         known, cell = self._about(row, number), self._get(row, "responses")
         listed = [self._response(row, "response")] if cell is None else list_in(cell)
         texts = tuple(map(self._replied, listed or ()))
@@ -195,11 +175,7 @@ class RowReader:
         return Candidates(**known, responses=texts)
 
     def rated(self, row: Any, number: int) -> Comparison:
-        """The response of a row that holds one, with how good its label says that it is; nothing is set against it.
-
-        Raises:
-            RowError: what is missing or wrong.
-        """
+        """The response of a row that holds one, with how good its label says that it is; nothing is set against it."""
         known, response = self._about(row, number), self._response(row, "response")
         if not response.strip():
             raise RowError("empty_response", "expected a response, found only white space")

@@ -83,18 +83,14 @@ def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
 
     file = Path(path).expanduser()
     try:
-        there = file.is_file()
-    except (OSError, ValueError):  # a text that can be no file's name
-        there = False
-    if not there:
-        told = f"{str(path)[:200]}"
-        raise ConfigError(f"{key}={told}: there is no such file; give a YAML or JSON file with a list of criteria")
-    try:
         return rubric_of(yaml.safe_load(file.read_text(encoding="utf-8-sig")))
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
+    except (OSError, ValueError) as error:  # or a text that can be no file's name
+        told = "there is no such file; give a YAML or JSON file with a list of criteria"
+        raise ConfigError(f"{key}={str(path)[:200]}: {told}") from error
 
 
 def _decoded(text: str) -> Any:

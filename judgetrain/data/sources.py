@@ -38,11 +38,7 @@ class Rejects:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, place: str, reason: str, message: str, raw: str, name: str | None = None) -> None:
-        """Keep a row aside, or stop when strict.
-
-        Raises:
-            DataError: strict; names the place and what was expected.
-        """
+        """Keep a row aside, or stop when strict."""
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
@@ -84,11 +80,7 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
 
 
 def _cleared(row: Any, raw: str) -> Any:
-    """The row; NaN, as pandas writes what is missing, is None.
-
-    Raises:
-        RowError: it holds half of a surrogate pair, which no file can.
-    """
+    """The row; NaN, as pandas writes what is missing, is None."""
     if "\\ud" in raw.lower():
         try:
             json.dumps(row, ensure_ascii=False, default=str).encode()
@@ -114,11 +106,7 @@ def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
 
 
 def files_of(path: str, key: str) -> list[Path]:
-    """The file that a path names, or those that a glob names, sorted; ``key`` is its configuration key, for messages.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The file that a path names, or those that a glob names, sorted; ``key`` is its configuration key."""
     literal = Path(path).expanduser()
     found = [literal] if path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
     if not path or not found:
@@ -192,11 +180,7 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
 
 
 def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
-    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at.
-
-    Raises:
-        DataError: a malformed row; names file, line and value.
-    """
+    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at."""
     yield from read(source, key, RowReader(source, key=key).dialogue)
 
 
@@ -206,8 +190,5 @@ def read_comparisons(
     """The comparisons of a file or Hub data set.
 
     ``labelled``: every row needs a label; None: a row may have none (no column, null or an empty text).
-
-    Raises:
-        DataError: an unknown label or malformed row; names file, line and value.
     """
     yield from read(source, key, partial(RowReader(source, key).comparison, labelled=labelled), rejects)

@@ -41,11 +41,7 @@ class ResponsesSettings(StageSettings):
 
 
 def check_names(key: str, names: Sequence[str]) -> None:
-    """Check that the entries of a list have names that differ and can be part of file names.
-
-    Raises:
-        ConfigError: names the key and the entry.
-    """
+    """Refuse (ConfigError) names of a list's entries that do not differ or cannot be part of file names."""
     for i, name in enumerate(names):
         if not name:
             raise ConfigError(f"{key}[{i}].name is empty: every entry needs a name")
@@ -56,30 +52,21 @@ def check_names(key: str, names: Sequence[str]) -> None:
 
 
 def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
-    """Check all of a list of benchmarks but what is in their files.
-
-    Raises:
-        ConfigError: names the key, its value and what is expected.
-    """
-    check_names(key, [b.name for b in benchmarks])
-    for i, benchmark in enumerate(benchmarks):
-        _check_benchmark(f"{key}[{i}]", benchmark)
-
-
-def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
+    """Refuse (ConfigError) what is wrong about a list of benchmarks, but what is in their files."""
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.reading import source_of
 
-    adapter = benchmark.source.adapter
-    if adapter is not None:
-        load_adapter(adapter, f"{key}.source")
-    source_of(benchmark).check(f"{key}.source")
-    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
-        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
-    if adapter is not None and benchmark.unlabelled:
-        raise ConfigError(f"{key}.unlabelled: rows that {key}.source.adapter reads have labels; leave one of them out")
-    if adapter is None and benchmark.answers:
-        raise ConfigError(f"{key}.answers: read with an adapter; set {key}.source.adapter")
+    check_names(key, [b.name for b in benchmarks])
+    for i, benchmark in enumerate(benchmarks):
+        here, answers, adapter = f"{key}[{i}]", benchmark.answers, benchmark.source.adapter
+        if adapter is not None:
+            load_adapter(adapter, f"{here}.source")
+        source_of(benchmark).check(f"{here}.source")
+        if answers is not None and (adapter is None or not Path(answers).expanduser().is_file()):
+            told = "read with an adapter; set source.adapter" if adapter is None else "no such file"
+            raise ConfigError(f"{here}.answers={answers!r}: {told}")
+        if adapter is not None and benchmark.unlabelled:
+            raise ConfigError(f"{here}.unlabelled: rows that {here}.source.adapter reads have labels; leave one out")
 
 
 def _check_dialogues(settings: DialoguesSettings) -> None:
@@ -119,10 +106,6 @@ CLUSTER = Stage(
     name="cluster", settings=ClusterSettings, code="judgetrain.data.clustering.stage:run", inputs=needs("dialogues")
 )
 
-RESPONSES = Stage(
-    name="responses",
-    settings=ResponsesSettings,
-    code="judgetrain.data.responses:run",
-    inputs=needs("dialogues", "cluster"),
-    check=_check_responses,
-)
+_RUN = "judgetrain.data.responses:run"
+_INPUTS = needs("dialogues", "cluster")
+RESPONSES = Stage(name="responses", settings=ResponsesSettings, code=_RUN, inputs=_INPUTS, check=_check_responses)

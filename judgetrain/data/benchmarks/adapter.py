@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -27,12 +27,17 @@ from judgetrain.data.rows import VERDICTS
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
-KINDS = ("pair", "votes", "chosen_rejected")
+NEEDED = {
+    "pair": ("query", "response_a", "response_b"),
+    "votes": ("model_a", "model_b", "label"),
+    "chosen_rejected": ("query", "chosen", "rejected"),
+}
+"""The fields of each kind that an adapter must name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """How the rows of a benchmark are read.
+    """How the rows of a benchmark are read; a RowError says which column a row lacks, or which label is unknown.
 
     ``fields`` and ``optional`` map a field to the columns that may hold it, first come first; ``labels`` maps how
     labels are written to A, B or tie. ``hub`` is where the benchmark is published on the Hub, if it is. ``domains``
@@ -53,11 +58,7 @@ class Adapter:
     scalar_texts: bool = False
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
-        """The value of a field; None when it is optional and not there.
-
-        Raises:
-            RowError: a required column is missing; names the columns looked for and found.
-        """
+        """The value of a field; None when it is optional and not there."""
         columns = self.fields.get(name, self.optional.get(name, []))
         for column in columns:
             if row.get(column) is not None:
@@ -73,11 +74,7 @@ class Adapter:
         return str(value) if self.scalar_texts and isinstance(value, (bool, int, float)) else value
 
     def verdict(self, column: str, value: Any) -> Verdict:
-        """What a label means.
-
-        Raises:
-            RowError: an unknown label; names the column and the value.
-        """
+        """What a label means."""
         verdict = self.labels.get(label_text(value))
         if verdict is None:
             known = ", ".join(self.labels)
@@ -85,22 +82,13 @@ class Adapter:
         return verdict
 
     def votes(self, row: Mapping[str, Any]) -> tuple[Verdict, ...]:
-        """The labels of a row: one, or one an annotator.
-
-        Raises:
-            RowError: a missing column or an unknown label.
-        """
+        """The labels of a row: one, or one an annotator."""
         if not self.label_columns:
             return (self.verdict("label", self.value(row, "label")),)
         missing = [c for c in self.label_columns if c not in row]
         if missing:
             raise RowError("missing_field", f"expected the column {missing[0]!r}, found {', '.join(map(str, row))}")
         return tuple(self.verdict(column, row[column]) for column in self.label_columns)
-
-    def group(self, row: Mapping[str, Any]) -> str | None:
-        """The scenario, subset or category of a row."""
-        value = self.value(row, "group", required=False)
-        return None if value is None else str(value)
 
     def domain(self, group: str) -> str | None:
         """The coarse group that a group belongs to, or None."""
@@ -128,33 +116,34 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    return _checked(path, raw)
+    if wrong := _wrong(raw):
+        raise ConfigError(f"{path}: {wrong}")
+    # One column's name may stand without brackets.
+    columns = {
+        part: {field: [names] if isinstance(names, str) else [*names] for field, names in (raw.get(part) or {}).items()}
+        for part in ("fields", "optional")
+    }
+    return Adapter(name=path.stem, **(raw | columns | {"labels": _labels(raw)}))
 
 
-def _checked(path: Path, raw: Any) -> Adapter:
+def _labels(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
+
+
+def _wrong(raw: Any) -> str | None:
+    """What is wrong about an adapter's file."""
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected keys and values, as in kind: pair")
+        return "expected keys and values, as in kind: pair"
     known = set(Adapter.__dataclass_fields__) - {"name"}
-    unknown = sorted(set(raw) - known)
-    if unknown:
-        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
-    if raw.get("kind") not in KINDS:
-        raise ConfigError(f"{path}: kind={raw.get('kind')!r}: allowed are {', '.join(KINDS)}")
-    needed = {"votes": ("model_a", "model_b", "label"), "chosen_rejected": ("query", "chosen", "rejected")}
-    fields = raw.get("fields") or {}
-    for name in needed.get(raw["kind"], ("query", "response_a", "response_b")):
-        if name not in fields:
-            raise ConfigError(f"{path}: fields.{name} is missing; kind {raw['kind']} needs it")
-    if raw["kind"] == "votes" and not raw.get("key"):
-        raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
-    labels = {str(k): v for k, v in (raw.get("labels") or {}).items()}
-    wrong = [v for v in labels.values() if v not in VERDICTS]
-    if wrong or (raw["kind"] != "chosen_rejected" and not labels):
-        raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
-    columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}
-    return Adapter(name=path.stem, **(raw | columns | {"labels": cast(Mapping[str, Verdict], labels)}))
-
-
-def _listed(columns: Any) -> list[str]:
-    """One column's name may stand without brackets."""
-    return [columns] if isinstance(columns, str) else [str(column) for column in columns]
+    if unknown := sorted(set(raw) - known):
+        return f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
+    if (kind := raw.get("kind")) not in NEEDED:
+        return f"kind={kind!r}: allowed are {', '.join(NEEDED)}"
+    if missing := [name for name in NEEDED[kind] if name not in (raw.get("fields") or {})]:
+        return f"fields.{missing[0]} is missing; kind {kind} needs it"
+    if kind == "votes" and not raw.get("key"):
+        return "key is empty: name the columns that tell one comparison from another"
+    wrong = [meaning for meaning in _labels(raw).values() if meaning not in VERDICTS]
+    if wrong or (kind != "chosen_rejected" and not raw.get("labels")):
+        return f"labels must map every label to A, B or tie, not {wrong or 'nothing'}"
+    return None

@@ -57,11 +57,7 @@ def source_of(benchmark: BenchmarkConfig) -> SourceConfig:
 
 
 def selected(row: Any, where: Mapping[str, str]) -> bool:
-    """Whether a row has the values that ``where`` asks for.
-
-    Raises:
-        RowError: the row is no object, or has no such column.
-    """
+    """Whether a row has the values that ``where`` asks for."""
     if not isinstance(row, Mapping):
         raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
     missing = [column for column in where if column not in row]
@@ -79,11 +75,7 @@ class CaseReader:
         self._rows = RowReader(SourceConfig(name=self._name, judged=self._judged))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
-        """The cases of a row; ``number`` stands in where it has no id.
-
-        Raises:
-            RowError: what is missing or wrong.
-        """
+        """The cases of a row; ``number`` stands in where it has no id."""
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
         local, reversed_ = self.identity(row, number)
@@ -116,7 +108,8 @@ class CaseReader:
         return ":".join([*(str(row[c]) for c in other), *sorted(models)]), models != sorted(models)
 
     def _comparison(self, local: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
-        return self._rows.comparison({"id": local, "group": self.adapter.group(row), **values}, 0, labelled=False)
+        named = {"id": local, "group": self.adapter.value(row, "group", required=False), **values}
+        return self._rows.comparison(named, 0, labelled=False)
 
     def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
         """A vote's comparison: the questions up to the vote's turn, and what the two models answered to them.
@@ -126,18 +119,17 @@ class CaseReader:
         """
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
-        group = self.adapter.group(row)
         for side in "ab":
             model = str(self.adapter.value(row, f"model_{side}"))
             questions, answers, category = self._turns(row, side, model)
             count = len(answers) if turn is None else int(turn)
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
-            group = category or group
+            values |= {"group": category} if category else {}
             asked = [{"role": "user", "content": question} for question in questions[:count]]
             values |= {"query": asked, f"response_{side}": rendered(questions[:count], answers[:count])}
             values[f"model_{side}"] = model
-        return replace(self._comparison(local, row, values), group=group)
+        return self._comparison(local, row, values)
 
     def _turns(self, row: Mapping[str, Any], side: str, model: str) -> tuple[list[str], list[str], str | None]:
         if self._answers is not None:
@@ -152,31 +144,29 @@ class CaseReader:
         return said["user"], said["assistant"], None
 
     def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
-        local, _ = self.identity(row, number)
-        found = {name: replied(self.adapter.value(row, name), self._judged) for name in ("chosen", "rejected")}
-        lists = {name: [said] if isinstance(said, str) else said for name, said in found.items()}
-        for name, texts in lists.items():
-            if not isinstance(texts, Sequence) or not texts or not all(isinstance(t, str) for t in texts):
-                raise RowError(
-                    "wrong_type", f"expected a text or a list of texts in {name}, found {type(texts).__name__}"
-                )
-        styles = self.adapter.styles
-        if wrong := [n for n, texts in lists.items() if styles and len(texts) != len(styles)]:
-            told = f"{len(styles)} texts ({', '.join(styles)}) in {wrong[0]}"
-            raise RowError("wrong_length", f"expected {told}, found {len(lists[wrong[0]])}")
-        pairs = list(product(enumerate(lists["chosen"]), enumerate(lists["rejected"])))
-        model_a, model_b = (self.adapter.value(row, f"{name}_model", required=False) or "" for name in lists)
-        values = {"query": self.adapter.value(row, "query"), "model_a": model_a, "model_b": model_b}
+        local, styles = self.identity(row, number)[0], self.adapter.styles
+        values: dict[str, Any] = {"query": self.adapter.value(row, "query")}
+        lists: list[list[str]] = []
+        for side, name in (("a", "chosen"), ("b", "rejected")):
+            said = replied(self.adapter.value(row, name), self._judged)
+            texts = [said] if isinstance(said, str) else said
+            if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+                told = f"a text or a list of texts in {name}, found {type(texts).__name__}"
+                raise RowError("wrong_type", f"expected {told}")
+            if styles and len(texts) != len(styles):
+                told = f"{len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
+                raise RowError("wrong_length", f"expected {told}")
+            lists.append(texts)
+            values[f"model_{side}"] = self.adapter.value(row, f"{name}_model", required=False) or ""
+        pairs = list(product(*map(enumerate, lists)))
         for (i, chosen), (j, rejected) in pairs:
-            name = f"{local}:{i}:{j}" if len(pairs) > 1 else local
-            sides = {"response_a": chosen, "response_b": rejected}
+            name, prompt = f"{local}:{i}:{j}" if len(pairs) > 1 else local, f"{self._name}:{local}"
             group = {"group": f"{styles[i]} against {styles[j]}"} if styles else {}
-            yield self._drawn(self._comparison(name, row, values | sides | group), name, local)
-
-    def _drawn(self, comparison: Comparison, name: str, local: str) -> Case:
-        """The case of a comparison whose better response is A; the side is drawn, and is the same in every run."""
-        swapped, prompt = derive_seed("side", self._name, name) % 2, f"{self._name}:{local}"
-        return Case(comparison.swapped(), ["B"], prompt) if swapped else Case(comparison, ["A"], prompt)
+            sides = {"response_a": chosen, "response_b": rejected}
+            found = self._comparison(name, row, values | sides | group)
+            # The side of the better response is drawn, and is the same in every run.
+            swapped = derive_seed("side", self._name, name) % 2
+            yield Case(found.swapped(), ["B"], prompt) if swapped else Case(found, ["A"], prompt)
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:

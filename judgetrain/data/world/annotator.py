@@ -21,6 +21,7 @@ SLOPPY_RATE = 0.3
 SLOPPY_ERRORS = 2.0
 """By how much judgments under a sloppy guideline err more often."""
 
+ALL = (1, 2, 3, 4, 5)
 SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
 
 
@@ -53,8 +54,10 @@ class Annotator:
         name = criterion_name(criterion)
         grades = [self.language.grade(response, name) for response in (first, second)]
         scores = self.scores(grades, (first, second))
-        if rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0):
-            scores, grades = self._err(scores, rng)
+        if self._errs(guideline, rng):  # half of such scores favour the first response, half are arbitrary
+            favoured = rng.random() < 0.5
+            scores = [min(5, scores[0] + 2), max(1, scores[1] - 2)] if favoured else [rng.choice(ALL) for _ in scores]
+            grades = list(map(_grade_of, scores))
         return self.write_judgment(name, grades, scores)
 
     def scores(self, grades: list[int], responses: tuple[str, ...]) -> list[int]:
@@ -66,29 +69,22 @@ class Annotator:
         name = criterion_name(criterion)
         grade = self.language.grade(response, name)
         (score,) = self.scores([grade], (response,))
-        if rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0):
-            score = rng.choice((1, 2, 3, 4, 5))
+        if self._errs(guideline, rng):
+            score = rng.choice(ALL)
             grade = _grade_of(score)
         return f"Score: {score}\nAnalysis: it {self.language.properties[name].grades[grade]}."
 
     def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
-        """The text of a judgment: a score, an analysis for each response, and a comparison."""
-        words = self.language.properties[name].grades
-        better = (
-            "A is better." if scores[0] > scores[1] else "B is better." if scores[1] > scores[0] else "both are equal."
-        )
+        """The text of a judgment: a score and an analysis for each response, with words that fit, and a comparison."""
+        a, b = (self.language.properties[name].grades[grade] for grade in grades)
+        said = "both are equal" if scores[0] == scores[1] else f"{'A' if scores[0] > scores[1] else 'B'} is better"
         return (
-            f"Response A Score: {scores[0]}\nAnalysis of Response A: it {words[grades[0]]}.\n"
-            f"Response B Score: {scores[1]}\nAnalysis of Response B: it {words[grades[1]]}.\nComparison: {better}"
+            f"Response A Score: {scores[0]}\nAnalysis of Response A: it {a}.\n"
+            f"Response B Score: {scores[1]}\nAnalysis of Response B: it {b}.\nComparison: {said}."
         )
 
-    def _err(self, scores: list[int], rng: random.Random) -> tuple[list[int], list[int]]:
-        """Wrong scores, with analyses that fit them: half favour the first response, half are arbitrary."""
-        if rng.random() < 0.5:
-            wrong = [min(5, scores[0] + 2), max(1, scores[1] - 2)]
-        else:
-            wrong = [rng.choice((1, 2, 3, 4, 5)) for _ in scores]
-        return wrong, [_grade_of(score) for score in wrong]
+    def _errs(self, guideline: str, rng: random.Random) -> bool:
+        return rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0)
 
 
 def _grade_of(score: int) -> int:

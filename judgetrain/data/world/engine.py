@@ -54,11 +54,9 @@ class Referee:
         """
         name = criterion_name(criterion)
         words = self.language.properties[name].grades
-        grades = [self.language.grade(response, name) for response in responses]
-        findings = [f"Response {side}: it {words[grade]}." for side, grade in zip("AB", grades, strict=True)]
-        findings += [
-            f"Response {side} Score: {GRADE_SCORES[grade]}\n" for side, grade in zip("AB", grades, strict=True)
-        ]
+        grades = [(side, self.language.grade(response, name)) for side, response in zip("AB", responses, strict=True)]
+        findings = [f"Response {side}: it {words[grade]}." for side, grade in grades]
+        findings += [f"Response {side} Score: {GRADE_SCORES[grade]}\n" for side, grade in grades]
         x, y = (sum(finding in critique for finding in findings) for critique in critiques)
         mark = self._slip("XY", rng) or ("X" if x > y else "Y" if y > x else rng.choice("XY"))
         return f"[[{mark}]]"
@@ -114,29 +112,27 @@ class WorldEngine:
         )
 
     def _text(self, request: Request, rng: random.Random) -> str:
-        slots = request.slots
+        slot, annotator, referee = request.slots, self._annotator, self._referee
         match request.step:
             case "response":
-                return write_response(self._language, slots["query"], self._skill, rng, self._rambling)
+                return write_response(self._language, slot["query"], self._skill, rng, self._rambling)
             case "criteria":
-                return self._annotator.criteria(slots["query"], int(slots["count"]), rng)
+                return annotator.criteria(slot["query"], int(slot["count"]), rng)
             case "guideline":
-                return self._annotator.guideline(slots["criterion"], rng)
+                return annotator.guideline(slot["criterion"], rng)
             case "judgment":
-                return self._annotator.judgment(
-                    slots["criterion"], slots["guideline"], slots["response_a"], slots["response_b"], rng
-                )
+                shown = slot["response_a"], slot["response_b"]
+                return annotator.judgment(slot["criterion"], slot["guideline"], *shown, rng)
             case "score":
-                return self._annotator.score(slots["criterion"], slots["guideline"], slots["response"], rng)
+                return annotator.score(slot["criterion"], slot["guideline"], slot["response"], rng)
             case "pairwise":
-                return self._referee.pairwise(slots["query"], slots["response_a"], slots["response_b"], rng)
+                return referee.pairwise(slot["query"], slot["response_a"], slot["response_b"], rng)
             case "pointwise":
-                lowest, highest = int(slots["lowest"]), int(slots["highest"])
-                return self._referee.pointwise(slots["query"], slots["response"], lowest, highest, rng)
+                scale = int(slot["lowest"]), int(slot["highest"])
+                return referee.pointwise(slot["query"], slot["response"], *scale, rng)
             case "preference":
-                responses = slots["response_a"], slots["response_b"]
-                critiques = slots["judgment_x"], slots["judgment_y"]
-                return self._referee.preference(slots["criterion"], responses, critiques, rng)
+                shown, critiques = (slot["response_a"], slot["response_b"]), (slot["judgment_x"], slot["judgment_y"])
+                return referee.preference(slot["criterion"], shown, critiques, rng)
             case "correction":
-                return self._referee.correction(slots["response"], slots["judgment"], self._skill, rng)
+                return referee.correction(slot["response"], slot["judgment"], self._skill, rng)
         raise EngineError(f"the world's engine cannot do step {request.step!r}; choose another engine type")

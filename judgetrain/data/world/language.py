@@ -59,7 +59,10 @@ class Kind:
 
 @dataclass(kw_only=True)  # not frozen: cached properties
 class Language:
-    """Everything the world can say. ``persons`` are those of the base's pretraining text."""
+    """Everything the world can say. ``persons`` are those of the base's pretraining text.
+
+    A query that was not generated here is a KeyError.
+    """
 
     properties: Mapping[str, Property]
     kinds: Mapping[str, Kind]
@@ -76,19 +79,11 @@ class Language:
         return tuple(sorted(set(self.properties) - set(self.kinds[kind].off_topic)))
 
     def kind_of(self, query: str) -> str:
-        """The kind of a query of this world.
-
-        Raises:
-            KeyError: the query was not generated here.
-        """
+        """The kind of a query of this world."""
         return self._asked[query][0]
 
     def held_out(self, query: str) -> bool:
-        """Whether a query asks about a topic that no training query asks about.
-
-        Raises:
-            KeyError: the query was not generated here.
-        """
+        """Whether a query asks about a topic that no training query asks about."""
         kind, topic = self._asked[query]
         return topic in self.kinds[kind].topics[-HELD_OUT_TOPICS:]
 

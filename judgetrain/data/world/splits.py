@@ -47,13 +47,15 @@ def queries(split: Split) -> list[str]:
     return list(_pools()[split])
 
 
+def _enough(split: Split, pool: list[str], count: int, key: str) -> list[str]:
+    """The pool, where it has so many queries."""
+    if count > len(pool):
+        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {len(pool)} queries")
+    return pool
+
+
 def _position(query: str) -> float:
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") / 2**32
-
-
-def _refuse(split: Split, count: int, pool: int, key: str) -> None:
-    if count > pool:
-        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {pool} queries")
 
 
 @functools.cache
@@ -68,19 +70,10 @@ def _test_order() -> list[str]:
     return [query for turn in zip(*by_kind.values(), strict=False) for query in turn]
 
 
-def _test_set(count: int, seed: int) -> list[str]:
-    """The queries of a seed's test set; none is in those of the next ``len(order) // count - 1`` seeds."""
-    order = _test_order()
-    _refuse("heldout", count, len(order), "eval_comparisons")
-    start = seed % (len(order) // count) * count
-    return order[start : start + count]
-
-
 def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     """``config.train_dialogues`` single-turn dialogues of the training split; ``category`` is the query's kind."""
     language = load_language()
-    pool = queries("train")
-    _refuse("train", config.train_dialogues, len(pool), "train_dialogues")
+    pool = _enough("train", queries("train"), config.train_dialogues, "train_dialogues")
     chosen = random.Random(f"train {seed}").sample(pool, config.train_dialogues)
     return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
 
@@ -88,11 +81,13 @@ def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
 def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     """``config.eval_comparisons`` labelled comparisons of held-out queries; ``group`` is the query's kind.
 
-    The label is the world's truth: the response with the higher quality by the hidden rule, or a tie.
+    The label is the world's truth: the response with the higher quality by the hidden rule, or a tie. No query of a
+    seed is among those of the next ``len(order) // count - 1`` seeds.
     """
-    language = load_language()
-    chosen = _test_set(config.eval_comparisons, seed)
-    rng = random.Random(f"comparisons {seed}")
+    language, count = load_language(), config.eval_comparisons
+    order = _enough("heldout", _test_order(), count, "eval_comparisons")
+    start, rng = seed % (len(order) // count) * count, random.Random(f"comparisons {seed}")
+    chosen = order[start : start + count]
     return [_comparison(language, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(chosen)]
 
 
