@@ -52,13 +52,12 @@ def _gate(directory: Path, judge: str) -> str:
     if not checks:
         return ""
     held = sum(check["passed"] for check in checks)
-    passed = "It passed" if held == len(checks) else "It did not pass"
-    lines = (
-        f"- {'passed' if c['passed'] else '**failed**'}, {c['benchmark']} (n = {c['n']}), {c['rule']}: {c['told']}"
-        for c in checks
-    )
-    verdict = f"**{passed}**: {held} of {len(checks)} hold."
-    return f"{_LEGEND}\n{verdict}\n\n" + "\n".join(lines)
+    whole = "It passed" if held == len(checks) else "It did not pass"
+    lines = [f"{_LEGEND}\n**{whole}**: {held} of {len(checks)} hold.\n"]
+    for c in checks:
+        passed = "passed" if c["passed"] else "**failed**"
+        lines.append(f"- {passed}, {c['benchmark']} (n = {c['n']}), {c['rule']}: {c['told']}")
+    return "\n".join(lines)
 
 
 PARTS = {

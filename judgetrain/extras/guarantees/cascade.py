@@ -11,22 +11,11 @@ from numpy.typing import NDArray
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.extras.guarantees.selective import (
-    NEVER,
-    Outcomes,
-    Tiers,
-    certified,
-    levels,
-    lower_bound,
-    thinned,
-    thresholds,
-)
+from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, lower_bound, thresholds
 from judgetrain.judges.base import Prediction
 
 LEAST = 20
 """Labelled comparisons on either side: of fewer nothing is said."""
-POINTS = 20
-"""Points of a curve."""
 RISK = 0.1
 """The chance that the guarantee is broken nevertheless."""
 
@@ -51,22 +40,11 @@ class Answers:
     tiers: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """A threshold with the coverage, agreement and tokens that it comes to."""
-
-    threshold: float
-    coverage: float
-    agreement: float
-    tokens: float | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selective:
     """A method that may abstain.
 
-    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, what it came to as a ``whole`` and by group, and the
-    ``curve`` of all thresholds.
+    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, and what it came to as a ``whole`` and by group.
     """
 
     tiers: tuple[str, ...]
@@ -74,7 +52,6 @@ class Selective:
     risk: float
     whole: Answers
     groups: dict[str, Answers]
-    curve: tuple[CurvePoint, ...]
     told: str
 
 
@@ -114,7 +91,6 @@ def selective(
         risk=RISK,
         whole=whole,
         groups={name: answers(groups == name) for name in sorted({*groups[reported]} - {""})},
-        curve=_curve(found.part(reported)),
         told=_told(whole, wanted),
     )
 
@@ -160,28 +136,17 @@ def _answers(
         return Answers(n=n, calibrated=items, threshold=None)
     everything, asked = tiers.ask(threshold), tiers.part(reported).ask(threshold)
     independent = everything.right[alone(reported & everything.answered)]
-    right, answered = int(independent.sum()), len(independent)
+    tokens, answered = float(asked.tokens.mean()), len(independent)
     return Answers(
         n=n,
         calibrated=items,
         threshold=round(threshold, 6),
         coverage=round(asked.coverage, 6),
-        agreement=_rounded(asked.agreement),
-        bound=round(lower_bound(right, answered, RISK), 6) if answered else None,
-        tokens=_tokens(asked),
+        agreement=None if asked.agreement is None else round(asked.agreement, 6),
+        bound=round(lower_bound(int(independent.sum()), answered, RISK), 6) if answered else None,
+        tokens=None if np.isnan(tokens) else round(tokens, 3),
         tiers=tuple(round(float((asked.tier == i).mean()), 6) for i in range(len(tiers.right))),
     )
-
-
-def _curve(tiers: Tiers) -> tuple[CurvePoint, ...]:
-    """Thresholds from the strictest to the laxest."""
-    points = []
-    for threshold in thinned(levels(tiers.confidence), POINTS):
-        asked = tiers.ask(threshold)
-        assert asked.agreement is not None
-        share = round(asked.coverage, 6), round(asked.agreement, 6)
-        points.append(CurvePoint(round(threshold, 6), *share, _tokens(asked)))
-    return tuple(points)
 
 
 def _told(whole: Answers, wanted: float) -> str:
@@ -193,12 +158,3 @@ def _told(whole: Answers, wanted: float) -> str:
         f"answers {100 * whole.coverage:.0f}% of the comparisons; of these at least {asked} agree, with {sure} "
         f"confidence ({seen} seen on {whole.n} others)"
     )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
-
-
-def _tokens(asked: Outcomes) -> float | None:
-    mean = float(asked.tokens.mean())
-    return None if np.isnan(mean) else round(mean, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -17,8 +17,8 @@ AGREEMENT = "agreement"
 """What a record is about that is of no model."""
 WORTH = 1.05
 """Verdicts add something where they are worth so many times the labels."""
-Item = tuple[Comparison, Prediction, float | None, float]
-"""A comparison, the prediction, what its label says (None: no label) and what stands in for the label, 0 to 1."""
+Item = tuple[Comparison, float | None, float]
+"""A comparison, what its label says (None: no label) and what stands in for the label, 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,14 @@ class Corrected:
     about: str
     n: int
     unlabelled: int
-    estimate_ci: Interval | None = None
-    alone_ci: Interval | None = None
     estimate: float | None = None
+    estimate_ci: Interval | None = None
     alone: float | None = None
+    alone_ci: Interval | None = None
+    adds: bool = False
     power: float | None = None
     correlation: float | None = None
     effective: float | None = None
-    adds: bool = False
     told: str = ""
 
 
@@ -58,11 +58,8 @@ def corrected(
         labels: take so many, as if the others were not known (``guarantees.labels``); None: all.
         seed: draws the labels that are taken.
     """
-    pairs = [
-        (c, p)
-        for c, p in zip(benchmark.comparisons, predictions, strict=True)
-        if c.label is not None or c.id not in benchmark.votes
-    ]
+    both = zip(benchmark.comparisons, predictions, strict=True)
+    pairs = [(c, p) for c, p in both if c.label is not None or c.id not in benchmark.votes]
     labelled = [c.id for c, _ in pairs if c.label is not None]
     drawn = sorted(labelled, key=lambda name: derive_seed(seed, "labels", name))
     taken = set(drawn if labels is None else drawn[:labels])
@@ -78,28 +75,24 @@ def corrected(
 
 def _agreement(pairs: Sequence[tuple[Comparison, Prediction]]) -> list[Item]:
     """Whether both orders say the label, and what stands in for it: whether they say the same."""
-    items: list[Item] = []
-    for comparison, prediction in pairs:
-        right = None if comparison.label is None else float(prediction.verdict == comparison.label)
-        items.append((comparison, prediction, right, float(prediction.verdict in SHARES)))
-    return items
+    return [(c, None if c.label is None else float(p.verdict == c.label), float(p.verdict in SHARES)) for c, p in pairs]
 
 
 def _wins(pairs: Sequence[tuple[Comparison, Prediction]], model: str) -> list[Item]:
     """1 where the model wins, 0.5 for a tie, 0 where it loses; orders that conflict, or cannot be read, tell a tie."""
     items: list[Item] = []
     for comparison, prediction in pairs:
-        side: Callable[[float], float] = (lambda x: x) if comparison.model_a == model else (lambda x: 1.0 - x)
         first, second = prediction.decided
         [said] = merged([first], [second])
-        won = None if comparison.label is None else side(SHARES[comparison.label])
-        items.append((comparison, prediction, won, side(0.5 if said is None else SHARES[said])))
+        shares = [None if v is None else SHARES[v] for v in (comparison.label, said or "tie")]
+        won, stood = (s if s is None or comparison.model_a == model else 1.0 - s for s in shares)
+        items.append((comparison, won, 0.5 if stood is None else stood))
     return items
 
 
 def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[str]) -> Corrected:
-    known = [(y, f, benchmark.prompt_of(c)) for c, _, y, f in items if c.id in taken and y is not None]
-    others = [(f, benchmark.prompt_of(c)) for c, _, _, f in items if c.id not in taken]
+    known = [(y, f, benchmark.prompt_of(c)) for c, y, f in items if c.id in taken and y is not None]
+    others = [(f, benchmark.prompt_of(c)) for c, _, f in items if c.id not in taken]
     n, rest, trials = len(known), len(others), len({prompt for *_, prompt in known})
     if trials < LEAST:
         told = f"{trials} prompts with labels are too few for an interval to be trusted: label {LEAST - trials} more"
@@ -136,14 +129,11 @@ def _alike(about: str, value: float, n: int) -> str:
     """What all labels have in common, in words."""
     if about == AGREEMENT:
         return f"both orders say the label on {'every one' if value else 'none'} of {n} labelled comparisons"
-    outcome = {1.0: "wins", 0.0: "loses"}.get(value, "ties")
-    return f"it {outcome} all {n} labelled comparisons"
+    return f"it {({1.0: 'wins', 0.0: 'loses'}).get(value, 'ties')} all {n} labelled comparisons"
 
 
 def _worth(found: PoweredMean, adds: bool) -> str:
-    if not adds:
-        return (
-            f"the judge adds nothing: its verdicts tell too little of the labels (correlation "
-            f"{found.correlation:.2f}), use the {found.n} labels alone"
-        )
-    return f"with {found.unlabelled} verdicts {found.n} labels are worth {found.effective:.0f}"
+    if adds:
+        return f"with {found.unlabelled} verdicts {found.n} labels are worth {found.effective:.0f}"
+    told = f"its verdicts tell too little of the labels (correlation {found.correlation:.2f})"
+    return f"the judge adds nothing: {told}, use the {found.n} labels alone"

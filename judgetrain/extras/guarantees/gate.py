@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
@@ -53,11 +53,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A rule such as ``dpo@10 beats floors``.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """A rule such as ``dpo@10 beats floors``."""
         found = _RULE.fullmatch(text)
         if found is None:
             raise ConfigError(
@@ -67,8 +63,7 @@ class Rule:
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of a rule."""
 
     name: str
@@ -93,37 +88,24 @@ class Check:
 
 
 def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
-    """Check before anything runs that every rule can be tested.
-
-    Raises:
-        ConfigError: no rule, a method that is not evaluated, no baseline, or no release.
-    """
+    """Check before anything runs that every rule can be tested."""
     methods = {m.name: m for m in map(Method.parse, evaluate.methods)}
     if evaluate.partial and config.required:
-        raise ConfigError(
-            "evaluate.partial=true: leaves judges out of the table, and guarantees.required asks for them; set "
-            "evaluate.partial=false"
-        )
+        raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
     for rule in map(Rule.parse, config.required):
-        named = [(rule.judge, rule.branches)]
-        if rule.than == FLOORS:
-            if not set(methods) & set(BASELINES):
-                floors = ", ".join(BASELINES)
-                raise ConfigError(f"guarantees.required: {rule.text}: evaluate.methods has no baseline ({floors})")
-        elif rule.than != RELEASE:
-            named.append((rule.than, rule.than_branches))
-        elif not config.release:
+        named, here = [(rule.judge, rule.branches)], f"guarantees.required: {rule.text}:"
+        if rule.than == RELEASE and not config.release:
             raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
+        if rule.than == FLOORS and not set(methods) & set(BASELINES):
+            raise ConfigError(f"{here} evaluate.methods has no baseline ({', '.join(BASELINES)})")
+        named += [] if rule.than in (FLOORS, RELEASE) else [(rule.than, rule.than_branches)]
         for name, branches in named:
             if name not in methods:
-                raise ConfigError(
-                    f"guarantees.required: {rule.text}: {name} is not evaluated; evaluate.methods has "
-                    f"{', '.join(methods)}"
-                )
+                raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
             there = methods[name].branches(evaluate.branches) if methods[name].has_branches else []
             if branches is not None and branches not in there:
                 asked = f"with {', '.join(map(str, there))}" if there else "without branches"
-                raise ConfigError(f"guarantees.required: {rule.text}: {name} is asked {asked}, not with {branches}")
+                raise ConfigError(f"{here} {name} is asked {asked}, not with {branches}")
 
 
 def gate_checks(
@@ -143,9 +125,6 @@ def gate_checks(
         config: ``guarantees``.
         resamples: of the paired bootstrap.
         seed: of the resamples.
-
-    Raises:
-        DataError: the release's evaluation cannot be read.
     """
     here: dict[MethodKey, Verdicts] = {
         MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results
@@ -217,12 +196,10 @@ def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> s
     """Why the two sides cannot be compared, in a sentence; empty where they can."""
     if not shared:
         return f"{second.name} has no verdict on the comparisons of {benchmark}, text for text"
-    if shared < COVERED * labelled:
-        return (
-            f"{second.name} has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less "
-            f"than {COVERED:.0%}: what is left out may be what it is weak on"
-        )
-    return ""
+    told = (
+        f"has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less than {COVERED:.0%}"
+    )
+    return f"{second.name} {told}: what is left out may be what it is weak on" if shared < COVERED * labelled else ""
 
 
 def write(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
@@ -253,13 +230,8 @@ def failures(found: Mapping[str, Any]) -> str:
 
 
 def require_passed(directory: Path) -> None:
-    """Read what an evaluation's gate found.
-
-    Raises:
-        GateError: it did not pass; says why, and where the artifact is.
-    """
-    path = directory / FILE
-    if path.is_file() and (told := failures(json.loads(path.read_text(encoding="utf-8")))):
+    """Read what an evaluation's gate found."""
+    if (found := read_json(directory / FILE)) and (told := failures(found)):
         raise GateError(f"guarantees.required: {told}. The evaluation is finished all the same: {directory}")
 
 

@@ -50,9 +50,6 @@ class PoweredMean:
         In place of n stand as many trials as tell as much: a(1 - a) over the variance, with a the labels' mean. How
         often a good judge is off is seen a few times only, and its variance is as often too small: it is that of half
         a difference more, no larger than without verdicts, and no smaller than if all comparisons had a label.
-
-        Raises:
-            ValueError: all labels are the same, so that there is no variance.
         """
         one = self.alone * (1 - self.alone)
         if not one or not self.variance_alone:
@@ -86,12 +83,13 @@ def powered_mean(
         ValueError: labels and verdicts of different length, or no label.
     """
     y, f, g = (np.asarray(values, dtype=float) for values in (labels, judged, unlabelled))
-    if y.ndim != 1 or y.shape != f.shape or g.ndim != 1:
+    if y.ndim != 1 or y.shape != f.shape or g.ndim != 1 or not len(y):
         raise ValueError(f"labels and verdicts [n] and verdicts [N] are needed, not {y.shape}, {f.shape}, {g.shape}")
-    if not len(y):
-        raise ValueError("no labels")
     tuned = best_power(y, f, g)
-    index = _numbered(clusters, unlabelled_clusters, len(y), len(g))
+    named = clusters is not None or unlabelled_clusters is not None
+    own = range(len(y)) if clusters is None else clusters
+    others = range(len(y), len(y) + len(g)) if unlabelled_clusters is None else unlabelled_clusters
+    index = cluster_index([*own, *others] if named else None, len(y) + len(g))
 
     def of(share: float) -> tuple[float, float]:
         rest = y - share * f
@@ -113,14 +111,6 @@ def powered_mean(
         variance=variance,
         variance_alone=variance_alone,
     )
-
-
-def _numbered(clusters: Clusters, others: Clusters, n: int, rest: int) -> NDArray[np.intp]:
-    """The number of the cluster of each labelled item, and of each of the others [n + rest]."""
-    if clusters is None and others is None:
-        return cluster_index(None, n + rest)
-    names = range(n) if clusters is None else clusters
-    return cluster_index([*names, *(range(n, n + rest) if others is None else others)], n + rest)
 
 
 def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.float64]) -> float:

@@ -18,11 +18,7 @@ READ = ["comparison_id", "method", "branches", "verdict_ab", "verdict_ba", "summ
 
 
 def check_release(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
-    """Look for the release that the gate sets judges against.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Look for the release that the gate sets judges against."""
     if config.required and config.release:
         _file(config.release)
 
@@ -31,9 +27,6 @@ def release_verdicts(directory: str, benchmark: Benchmark) -> dict[MethodKey, Ve
     """What a finished evaluation says of a benchmark's comparisons: of those whose texts are the same, by their hashes.
 
     Ids may be the same where texts are not. Labels are today's, whatever they were then.
-
-    Raises:
-        DataError: there is no finished evaluation in the directory.
     """
     import pyarrow.parquet
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.intervals import Interval
@@ -23,13 +23,12 @@ def sections(rows: Rows, checks: Sequence[Check]) -> Sections:
 
 def _front(rows: Rows) -> Table:
     """A line a judge."""
-    shown = _found(rows)
     columns: Columns = {"method": lambda item: item[0].method}
-    if any(g.selective for _, g in shown):
+    if any(g.selective for _, g in _found(rows)):
         columns["where it is sure"] = lambda item: _sure(item[1].selective)
-    if any(g.corrected for _, g in shown):
+    if any(g.corrected for _, g in _found(rows)):
         columns["verdicts are worth"] = lambda item: _worth(item[1].corrected)
-    return Table.of("What can be relied on", shown if len(columns) > 1 else (), columns)
+    return Table.of("What can be relied on", _found(rows) if len(columns) > 1 else (), columns)
 
 
 def _gate(checks: Sequence[Check]) -> Table:
@@ -47,10 +46,6 @@ def _gate(checks: Sequence[Check]) -> Table:
 
 def _found(rows: Rows) -> list[tuple[MetricRow, Guarantees]]:
     return [(row, row.extras["guarantees"]) for row in rows if "guarantees" in row.extras]
-
-
-def _selective(rows: Rows) -> Iterator[tuple[MetricRow, Selective]]:
-    return ((row, g.selective) for row, g in _found(rows) if g.selective is not None)
 
 
 def _sure(found: Selective | None) -> str:
@@ -85,19 +80,16 @@ ANSWERS: Columns = {
 
 
 def _cascades(rows: Rows) -> Table:
-    shown = [(row.method, s.whole, s) for row, s in _selective(rows)]
+    shown = [(row.method, g.selective.whole, g.selective) for row, g in _found(rows) if g.selective is not None]
+
+    def by_tier(item: tuple[str, Answers, Selective]) -> str:
+        answered = zip(item[2].tiers, item[1].tiers, strict=False)
+        return ", ".join(f"{name} {percent(share)}" for name, share in answered) or "–"
+
     columns: Columns = {"method": lambda item: item[0], **ANSWERS}
-    columns["set on"] = lambda item: item[1].calibrated
-    columns["by tier %"] = lambda item: _by_tier(item[2], item[1])
-    note = ""
-    if shown:
-        asked = shown[0][2]
-        note = f"Asked for: {percent(asked.wanted)}% agreement, with {percent(1 - asked.risk)}% confidence."
-    return Table.of("Selective judging", shown, columns, note, folded=True)
-
-
-def _by_tier(found: Selective, answers: Answers) -> str:
-    return ", ".join(f"{name} {percent(s)}" for name, s in zip(found.tiers, answers.tiers, strict=False)) or "–"
+    columns |= {"set on": lambda item: item[1].calibrated, "by tier %": by_tier}
+    asked = [f"{percent(s.wanted)}% agreement, with {percent(1 - s.risk)}% confidence." for *_, s in shown[:1]]
+    return Table.of("Selective judging", shown, columns, "".join(f"Asked for: {a}" for a in asked), folded=True)
 
 
 def _corrected(rows: Rows) -> Table:

@@ -53,12 +53,7 @@ def entropy(counts: Sequence[float], base: float) -> float:
 
 
 def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of stage judge in files, globs and directories, each id once.
-
-    Raises:
-        ConfigError: no such file.
-        DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
-    """
+    """The rows of stage judge in files, globs and directories, each id once."""
     found: dict[str, dict[str, Any]] = {}
 
     def take(row: Any, place: str) -> None:
@@ -107,11 +102,11 @@ def _taken(telling: Sequence[Row], drawn: Sequence[Row], labels: int | None) -> 
     total = len(telling) if labels is None else min(labels, len(telling))
     chance = drawn[: round(BY_CHANCE * total)]
     fair = {row["id"] for row in chance}
-    rest = [row for row in telling if row["id"] not in fair]
+    rest = (row for row in telling if row["id"] not in fair)
     given = 0
     for place in range(1, total + 1):
         if given < round(len(chance) * place / total):
+            yield chance[given], CHANCE
             given += 1
-            yield chance[given - 1], CHANCE
         else:
-            yield rest[place - 1 - given], INFORMATION
+            yield next(rest), INFORMATION

@@ -16,11 +16,7 @@ from judgetrain.extras.label_queue.stages import LabelQueueSettings
 
 
 def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``queue.jsonl``, ``label_studio.json`` with ``label_studio.xml``, and ``argilla.json``.
-
-    Raises:
-        DataError: rows that stage judge did not write, or none that somebody may label.
-    """
+    """Write ``queue.jsonl``, ``label_studio.json`` with ``label_studio.xml``, and ``argilla.json``."""
     config = settings.label_queue
     rows = read_rows_of([*config.files] or [str(inputs["judge"])])
     queue = ranked(rows, config, out.seed)
@@ -38,12 +34,9 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     mean, of_first = (fmean(row["information"] for row in part) for part in (queue, first))
     reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
     out.note("label_queue", {"by_chance": chance, "information": mean, "information_of_first_tenth": of_first})
-    out.tell(
-        [
-            f"{len(queue)} of {len(rows)} comparisons to label, {chance} of them drawn by chance{reasons}",
-            f"mean information {mean:.2f}, of the first tenth {of_first:.2f} (0: the judge is sure)",
-            "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone",
-        ]
-    )
+    told = [f"{len(queue)} of {len(rows)} comparisons to label, {chance} of them drawn by chance{reasons}"]
+    told.append(f"mean information {mean:.2f}, of the first tenth {of_first:.2f} (0: the judge is sure)")
+    told.append("labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone")
+    out.tell(told)
     for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
         out.log(f"label_queue: {out.path(name)}")

@@ -32,7 +32,7 @@ class Battle:
     """One comparison of two systems, whose names are empty where the row could not be read.
 
     ``prompt``: what rows on one prompt have in common; ``named``: the row says so, else it counts as a prompt of its
-    own. ``lengths``: both responses' characters, where the row has them.
+    own.
     """
 
     prompt: tuple[str, ...]
@@ -42,7 +42,6 @@ class Battle:
     system_b: str
     outcome: Outcome
     judge: str | None = None
-    lengths: tuple[int, int] | None = None
 
     @property
     def share(self) -> float | None:
@@ -55,23 +54,14 @@ class Battle:
 
 
 def read_battles(files: Sequence[str | Path], column: str | None = None) -> list[Battle]:
-    """The comparisons of files, globs, and directories of stage judge, in order; ``column``: of the prompt.
-
-    Raises:
-        ConfigError: no such file.
-        DataError: a row that is no comparison of two systems; names its place.
-    """
+    """The comparisons of files, globs, and directories of stage judge, in order; ``column``: of the prompt."""
     found = list(read_verdicts(files, "leaderboard.files", partial(battle_of, column=column)))
     prompts = clusters([battle.prompt for battle in found])
     return [replace(battle, prompt=prompt) for battle, prompt in zip(found, prompts, strict=True)]
 
 
 def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
-    """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``.
-
-    Raises:
-        RowError: no two systems, or an outcome that is none; says what was expected.
-    """
+    """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``."""
     if not isinstance(row, Mapping):
         raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
     a, b = (row.get(name) if isinstance(row.get(name), str) else "" for name in ("model_a", "model_b"))
@@ -79,7 +69,6 @@ def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
         raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
     if a == b and a:
         raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
-    x, y = row.get("response_a"), row.get("response_b")
     prompt = asked_in(row, column)
     return Battle(
         prompt=prompt or (place,),
@@ -89,7 +78,6 @@ def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
         outcome=_outcome(row),
         group=None if row.get("group") is None else str(row["group"]),
         judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
-        lengths=(len(x), len(y)) if isinstance(x, str) and isinstance(y, str) else None,
     )
 
 
@@ -97,13 +85,10 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
     name = next((name for name in ("verdict", "winner") if name in row), None)
     if name is None:
         raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
-    value = row[name]
-    if value is None:
-        return "missing"
-    text = str(value).strip()
+    text = "" if row[name] is None else str(row[name]).strip()
     if name == "winner" and text in (row["model_a"], row["model_b"]):
         return "A" if text == row["model_a"] else "B"
-    if text not in WINNERS and text.lower() not in WINNERS:
-        allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
-        raise RowError("no_verdict", f"{name}={value!r}: expected {allowed}")
-    return WINNERS.get(text) or WINNERS[text.lower()]
+    if found := WINNERS.get(text) or WINNERS.get(text.lower()):
+        return found
+    allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
+    raise RowError("no_verdict", f"{name}={row[name]!r}: expected {allowed}")

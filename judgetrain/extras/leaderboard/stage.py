@@ -25,9 +25,8 @@ TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``leaderboard.json``, ``.csv`` and ``.html``, and print the table."""
-    board = leaderboard(
-        read_battles(settings.leaderboard.files or [inputs["judge"]], settings.leaderboard.prompt), out.seed
-    )
+    battles = read_battles(settings.leaderboard.files or [inputs["judge"]], settings.leaderboard.prompt)
+    board = leaderboard(battles, out.seed)
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
@@ -39,11 +38,9 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
 
 def csv_of(board: Leaderboard) -> str:
     """A row for each system as CSV; what is not known is empty."""
-    rows = [_row(s) for s in board.systems]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    rows, file = [_row(s) for s in board.systems], io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([[*rows[0]], *(row.values() for row in rows)])
     return file.getvalue()
 
 
@@ -59,7 +56,7 @@ def _row(s: Standing) -> dict[str, Any]:
         "bounded": s.bounded,
         **_columns("win_rate", s.win_rate),
         "games": s.win_rate.games if s.win_rate else 0,
-        **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing", "length")},
+        **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")},
     }
 
 
@@ -81,19 +78,13 @@ def console(board: Leaderboard) -> list[Any]:
     for header in ("rank", "system", "rating", "95%", "between", "win %", "n", "unread"):
         table.add_column(header, justify="left" if header == "system" else "right", overflow="fold")
     for s in board.systems:
-        cells = ["–" if s.rating is None else str(s.rating.rank), s.system, *_rating(s)]
-        cells += [f"{100 * s.win_rate.share:.1f}" if s.win_rate else "–", str(s.win_rate.games if s.win_rate else 0)]
-        cells.append(str(s.unreadable + s.missing))
-        table.add_row(*map(Text, cells))
+        ends, ranks, rate = s.rating and s.rating.interval, s.ranks, s.win_rate
+        cells = [str(s.rating.rank) if s.rating else "–", s.system, f"{s.rating.points:.0f}" if s.rating else "–"]
+        cells.append(f"{ends[0]:.0f}..{ends[1]:.0f}" if ends else "–")
+        cells.append("-".join(map(str, dict.fromkeys(ranks))) if ranks else "–")
+        cells += [f"{100 * rate.share:.1f}" if rate else "–", str(rate.games if rate else 0)]
+        table.add_row(*map(Text, [*cells, str(s.unreadable + s.missing)]))
     return [table, *map(Text, remarks(board))]
-
-
-def _rating(s: Standing) -> list[str]:
-    if s.rating is None or s.ranks is None:
-        return ["–", "–", "–"]
-    (best, worst), interval = s.ranks, s.rating.interval
-    ends = f"{interval[0]:.0f}..{interval[1]:.0f}" if interval else "–"
-    return [f"{s.rating.points:.0f}", ends, str(best) if best == worst else f"{best}-{worst}"]
 
 
 def remarks(board: Leaderboard) -> list[str]:

@@ -19,27 +19,20 @@ class LeaderboardSettings(VerdictsSettings):
 
 
 def _check_here(settings: LeaderboardSettings) -> None:
-    """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked.
-
-    Raises:
-        DataError: a comparison does not name its systems, or none can be judged; says which, or why.
-    """
+    """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
     from judgetrain.extras.leaderboard.battles import read_battles
 
     if settings.files:
         read_battles(settings.files, settings.leaderboard.prompt)
         return
     items = settings.items()
-    judged = [item.comparison for item in items if item.failure is None]
-    if items and not judged:
+    if items and all(item.failure for item in items):
         raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
-    for comparison in judged:
-        a, b = comparison.model_a, comparison.model_b
-        if not (a and b) or a == b:
-            raise DataError(
-                f"leaderboard: {comparison.id}: expected the names of two systems in model_a and model_b, found {a!r} "
-                f"and {b!r}; other columns are named as in 'verdicts.source.fields={{model_a: COLUMN}}'"
-            )
+    for found in (item.comparison for item in items if item.failure is None):
+        if not (found.model_a and found.model_b) or found.model_a == found.model_b:
+            told = f"in model_a and model_b, found {found.model_a!r} and {found.model_b!r}; other columns are named as"
+            told += " in 'verdicts.source.fields={model_a: COLUMN}'"
+            raise DataError(f"leaderboard: {found.id}: expected the names of two systems {told}")
 
 
 LEADERBOARD = Stage(name="leaderboard", settings=LeaderboardSettings, artifact="evaluation", check_here=_check_here)

@@ -54,8 +54,7 @@ class Standing:
     ``part`` is the number of its part of the leaderboard: systems that are linked by comparisons; ranks are within it.
     ``ranks``: the best and the worst rank by the pairs that intervals tell apart. ``bounded``: it won, or lost, all
     comparisons with others, so that its rating is a matter of how that is bounded.
-    ``win_rate``: the mean of its win rates against each other system. ``length``: of its responses, on average, in
-    characters.
+    ``win_rate``: the mean of its win rates against each other system.
     """
 
     system: str
@@ -70,7 +69,6 @@ class Standing:
     inconsistent: int
     unreadable: int
     missing: int
-    length: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +110,7 @@ class Leaderboard:
 
 
 def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
-    """The standings of comparisons; the same for a seed.
-
-    Raises:
-        DataError: none of them counts.
-    """
+    """The standings of comparisons; the same for a seed."""
     names = sorted({name for b in battles for name in (b.system_a, b.system_b) if name})
     kept = [b for b in battles if b.share is not None]
     outcomes = dict(sorted(Counter[str](b.outcome for b in battles).items()))
@@ -178,9 +172,8 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
 def _of_group(group: str, kept: Sequence[Battle], names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
     """The win rates of the systems on one group of prompts."""
     games = games_of([b for b in kept if b.group == group], names)
-    won, everyone = games.resampled(resamples, seed), range(len(names))
-    rates = {n: rate_between(games, won, i, [j for j in everyone if j != i]) for i, n in enumerate(names)}
-    return {name: rate for name, rate in rates.items() if rate}
+    won, all_ = games.resampled(resamples, seed), range(len(names))
+    return {names[i]: r for i in all_ if (r := rate_between(games, won, i, [j for j in all_ if j != i]))}
 
 
 def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
@@ -223,20 +216,17 @@ def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pair
 
 def _rating(system: int, found: Fit, members: Any) -> Rating | None:
     """A system's rating, and its rank within its part."""
-    ratings, points = found.ratings, found.ratings[0, system]
+    points = found.ratings[0, system]
     if np.isnan(points):
         return None
-    low, high = ends(ratings[1:, system])
-    rank = 1 + int((ratings[0, members] > points).sum())
-    known = found.prompts_of(system) >= FEWEST
-    return Rating(rank=rank, points=float(points), interval=(float(low), float(high)) if known else None)
+    low, high = (float(end) for end in ends(found.ratings[1:, system]))
+    rank = 1 + int((found.ratings[0, members] > points).sum())
+    return Rating(rank=rank, points=float(points), interval=(low, high) if found.prompts_of(system) >= FEWEST else None)
 
 
 def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:
-    """How a system's comparisons came out, and how long its responses are."""
+    """How a system's comparisons came out."""
     own = [(b, name == b.system_b) for b in battles if name in (b.system_a, b.system_b)]
     words = ({"A": "wins", "B": "losses", "tie": "ties"}, {"A": "losses", "B": "wins", "tie": "ties"})
     of = Counter(words[second].get(b.outcome, b.outcome) for b, second in own)
-    lengths = [b.lengths[second] for b, second in own if b.lengths]
-    names = ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")
-    return {n: of[n] for n in names} | {"length": float(np.mean(lengths)) if lengths else None}
+    return {name: of[name] for name in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
@@ -15,8 +15,7 @@ from judgetrain.errors import DataError
 FOLDS = 5
 
 
-@dataclass(frozen=True)
-class ScenarioClassifier:
+class ScenarioClassifier(NamedTuple):
     """A fitted scikit-learn pipeline, how many queries and scenarios it learned from, and how good it is.
 
     ``accuracy``: cross-validated share of queries whose scenario it finds; ``most_common``: the share that always
@@ -29,28 +28,9 @@ class ScenarioClassifier:
     accuracy: float
     most_common: float
 
-    def facts(self) -> dict[str, float]:
-        """What a report says of it."""
-        return {name: getattr(self, name) for name in ("queries", "scenarios", "accuracy", "most_common")}
-
-
-def load_classifier(source: SourceConfig, key: str, seed: int) -> ScenarioClassifier:
-    """A classifier trained on the queries of a source that have a category.
-
-    Raises:
-        ConfigError: a missing path or an unknown field.
-        DataError: a malformed row, or too few labelled queries.
-    """
-    kept = labelled_queries(source, key)
-    return train_classifier([q for q, _ in kept], [c for _, c in kept], seed)
-
 
 def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
-    """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries.
-
-    Raises:
-        ConfigError, DataError: as :func:`load_classifier`.
-    """
+    """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries."""
     reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
     dialogues = list(read(source, key, reader.dialogue))
     labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
@@ -64,12 +44,14 @@ def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
     return kept
 
 
-def train_classifier(queries: Sequence[str], scenarios: Sequence[str], seed: int) -> ScenarioClassifier:
-    """A linear SVM on TF-IDF of words and word pairs; every scenario has at least :data:`FOLDS` queries."""
+def train_classifier(labelled: Sequence[tuple[str, str]], seed: int) -> ScenarioClassifier:
+    """A linear SVM on TF-IDF of words and word pairs, of queries and scenarios that have :data:`FOLDS` at least."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
+
+    queries, scenarios = zip(*labelled, strict=True)
 
     def pipeline() -> Any:
         words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=50_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +21,7 @@ from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.render import write_report
 from judgetrain.evaluate.report.table import Columns, Table, percent
-from judgetrain.extras.scenarios.classifier import load_classifier
+from judgetrain.extras.scenarios.classifier import labelled_queries, train_classifier
 from judgetrain.extras.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
@@ -53,7 +53,7 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none that it
     knows: categories of a benchmark's own (MT-Bench's) could not be set beside them.
     """
-    classifier = load_classifier(settings.queries, "scenarios.queries", settings.seed)
+    classifier = train_classifier(labelled_queries(settings.queries, "scenarios.queries"), settings.seed)
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
     domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
@@ -65,9 +65,10 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
         predicted = classifier.model.predict(queries)
         named = [c.group if c.group in domains else p for c, p in zip(benchmark.comparisons, predicted, strict=True)]
         found.append(_distribution(benchmark.name, named, domains))
-    out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": classifier.facts()})
+    facts = {name: value for name, value in classifier._asdict().items() if name != "model"}
+    out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": facts})
     write_report(out, "Scenarios", [_table(found)], "metrics.json", [_chart(found)])
-    out.note("scenarios", classifier.facts())
+    out.note("scenarios", facts)
     out.count(in_=len(dialogues), out=len(dialogues))
 
 
@@ -83,18 +84,12 @@ def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) ->
 
 def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str]) -> Distribution:
     counts = Counter(map(str, scenarios))
-    coarse: Counter[str] = Counter()
-    for scenario, n in counts.items():
-        coarse[domains[scenario]] += n
+    coarse = Counter(domains[scenario] for scenario in counts.elements())
     return Distribution(name, dict(counts.most_common()), dict(coarse.most_common()))
 
 
 def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
-    """The training sets of other finished stages scenarios.
-
-    Raises:
-        DataError: a directory holds none.
-    """
+    """The training sets of other finished stages scenarios."""
     result = []
     for pattern in patterns:
         for path in sorted(glob.glob(str(Path(pattern).expanduser()))) or [pattern]:
@@ -114,21 +109,18 @@ def _names(found: Sequence[Distribution]) -> list[str]:
 
 def _table(found: Sequence[Distribution]) -> Table:
     columns: Columns = {"set": attrgetter("name"), "queries": attrgetter("n")}
-    columns |= {f"{domain} %": _share(domain) for domain in _names(found)}
+    for domain in _names(found):
+        columns[f"{domain} %"] = lambda each, domain=domain: percent(each.share(domain))  # type: ignore[misc]
     return Table.of("Scenarios by set", found, columns)
-
-
-def _share(domain: str) -> Callable[[Distribution], str]:
-    return lambda each: percent(each.share(domain))
 
 
 def _chart(found: Sequence[Distribution]) -> Chart:
     names = _names(found)
-    series = {
-        each.name: [
-            Point(float(i), each.share(d), f"{each.name}: {d} {percent(each.share(d))}%") for i, d in enumerate(names)
-        ]
-        for each in found
-    }
+
+    def points(each: Distribution) -> list[Point]:
+        shares = ((i, name, each.share(name)) for i, name in enumerate(names))
+        return [Point(float(i), share, f"{each.name}: {name} {percent(share)}%") for i, name, share in shares]
+
+    series = {each.name: points(each) for each in found}
     short = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
     return Chart(title="Share of queries by scenario", x_label="scenario", series=series, names=short)

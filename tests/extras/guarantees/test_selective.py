@@ -175,10 +175,6 @@ def test_figures_are_of_the_comparisons_that_set_no_threshold() -> None:
     assert whole.tiers == pytest.approx((by_tier[0] / 400, by_tier[1] / 400))
     assert whole.bound == pytest.approx(lower_bound(right, answered, 0.1), abs=1e-6)
     assert f"answers {100 * answered / 400:.0f}% of the comparisons; of these at least 80% agree" in found.told
-    assert [p.coverage for p in found.curve] == sorted(p.coverage for p in found.curve)
-    last = found.curve[-1]
-    consistent = sum(any(t[i].verdict_ab == t[i].verdict_ba for t in tiers) for i in range(800) if i % 4 >= 2)
-    assert last.coverage == pytest.approx(consistent / 400), "the laxest answers wherever the orders agree"
 
 
 def test_a_group_has_a_threshold_of_its_own_and_where_none_passes_the_judge_abstains() -> None:

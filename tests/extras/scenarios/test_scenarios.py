@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.extras.scenarios.classifier import load_classifier, train_classifier
+from judgetrain.extras.scenarios.classifier import labelled_queries, train_classifier
 from judgetrain.extras.scenarios.stages import SCENARIOS, ScenariosSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
@@ -37,10 +37,11 @@ def labelled(path: Path, n: int = 30) -> SourceConfig:
 def test_accuracy_is_that_of_unseen_queries() -> None:
     rng = random.Random(2)
     scenarios = [s for s in WORDS for _ in range(40)]
-    assert train_classifier([query(s, rng) for s in scenarios], scenarios, 0).accuracy > 0.95
+    assert train_classifier([(query(s, rng), s) for s in scenarios], 0).accuracy > 0.95
     # Labels that say nothing about the words: a classifier that was measured on its own training data would shine.
     drawn = [rng.choice(scenarios) for _ in scenarios]
-    found = train_classifier([f"{query(s, rng)} unique{i}" for i, s in enumerate(scenarios)], drawn, 0)
+    texts = [f"{query(s, rng)} unique{i}" for i, s in enumerate(scenarios)]
+    found = train_classifier(list(zip(texts, drawn, strict=True)), 0)
     assert abs(found.accuracy - 0.5) < 0.2
     assert found.most_common == max(drawn.count(s) for s in WORDS) / 80
 
@@ -48,7 +49,7 @@ def test_accuracy_is_that_of_unseen_queries() -> None:
 def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
     source = labelled(tmp_path / "queries.jsonl", 3)
     with pytest.raises(DataError, match=r"queries\.jsonl': 6 of 6 rows have a category, and fewer than two"):
-        load_classifier(source, "scenarios.queries", 1)
+        labelled_queries(source, "scenarios.queries")
 
 
 def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
