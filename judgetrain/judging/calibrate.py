@@ -14,8 +14,8 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.judges.factory import Models
 from judgetrain.judges.fitted import FILE, Fitted, fit, margins_of
+from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.early_stop import used
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.judging.items import read_items
 from judgetrain.judging.stage import judge_of

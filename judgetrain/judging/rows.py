@@ -12,7 +12,7 @@ from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Score
-from judgetrain.judges.views.verdict_rows import VERDICTS
+from judgetrain.judges.views.tree_page import VERDICTS
 from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]

@@ -17,8 +17,7 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BRANCHING, Method
-from judgetrain.judges.views.tree_page import DIRECTORY, write_views
-from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
+from judgetrain.judges.views.tree_page import DIRECTORY, VERDICTS, verdict_views, write_views
 from judgetrain.judging.items import Item, read_items
 from judgetrain.judging.rows import SCORES, Row, dropped, row_of, score_rows
 from judgetrain.judging.stages import JudgeSettings

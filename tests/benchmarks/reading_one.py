@@ -24,8 +24,8 @@ from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.evaluate.runners.branching import by_criteria
 from judgetrain.judges import BranchingJudge, load_judge
 from judgetrain.judges.fitted import calibration_error, fit, margins_of
+from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.kinds.branching import predict
-from judgetrain.judges.kinds.early_stop import used
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
 

@@ -21,7 +21,7 @@ from judgetrain.data.world.splits import Split, queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
-from judgetrain.judges.kinds.surface import differences, fitted
+from judgetrain.judges.kinds.baselines import differences, fitted
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade
 

@@ -18,8 +18,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import Aggregation, JudgeOptions, TreeConfig
-from judgetrain.judges.kinds.aggregation import most
-from judgetrain.judges.kinds.early_stop import needed
+from judgetrain.judges.kinds.aggregation import most, needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.engines import tiny_llama, word_tokenizer

@@ -1,4 +1,4 @@
-"""Any judge by its name, in Python."""
+"""Any judge by its name, in Python, and how it is called."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import pytest
 
 from judgetrain.engines import model_check
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
-from judgetrain.errors import ConfigError, EngineError, JudgetrainError
-from judgetrain.judges import BranchingJudge, LongerJudge, PairwiseJudge, PointwiseJudge, ScorerJudge, load_judge
+from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
+from judgetrain.judges import (
+    BranchingJudge,
+    LongerJudge,
+    Message,
+    PairwiseJudge,
+    PointwiseJudge,
+    ScorerJudge,
+    load_judge,
+)
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.factory import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
 from tests.builders.faulty_server import serving
 
 ASKED = "how do i cook apple cake ?", "use exactly three cups of warm water .", "it could be fun ."
@@ -148,3 +157,46 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
             load_judge(trained, **how)
     with pytest.raises(ConfigError, match=r"holds no prompts\.yaml.*pairwise:"):
         load_judge(WORLD_BASE)
+
+
+judge = LongerJudge()
+
+
+def test_one_comparison_is_given_as_strings() -> None:
+    found = judge("Why?", "Because.", "No.")
+    assert (found.verdict, found.comparison_id) == ("A", Comparison.of("Why?", "Because.", "No.").id)
+
+
+def test_messages_and_strings_are_the_same_prompt() -> None:
+    as_messages = [{"role": "user", "content": "Why?"}]
+    assert Comparison.of("Why?", "a", "b") == Comparison.of(as_messages, "a", "b")
+    assert Comparison.of([Message("user", "Why?")], "a", "b") == Comparison.of("Why?", "a", "b")
+    assert Comparison.of("Why?", "a", "b").id != Comparison.of("Why?", "b", "a").id
+
+
+def test_earlier_turns_are_the_dialogue_s_context() -> None:
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "Why?"},
+    ]
+    dialogue = Comparison.of(turns, "a", "b").dialogue
+    assert (dialogue.query, dialogue.context) == ("Why?", "User: Hi\nAssistant: Yes?")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("p", ["a"], ["b"]), "expected a prompt and one or two responses, which are texts; found str, list, list"),
+        (([], "a", "b"), "the last message to be the user's, found none at all"),
+        (([{"role": "assistant", "content": "x"}], "a", "b"), "the last message to be the user's, found assistant"),
+        (([{"role": "user"}], "a", "b"), "message 0: expected a role and a content"),
+        ((None, "b", "c"), "found NoneType"),
+        ((5, "b", "c"), "found int"),
+        (([5], "b", "c"), "message 0: .* found int"),
+        (("q", None, "c"), "found str, NoneType, str"),
+    ],
+)
+def test_what_is_no_comparison_is_refused(given: tuple, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        judge(*given)

@@ -14,8 +14,7 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
-from judgetrain.judges.kinds.aggregation import margin_of, verdict
-from judgetrain.judges.kinds.early_stop import next_wave, stopped, used
+from judgetrain.judges.kinds.aggregation import margin_of, next_wave, stopped, used, verdict
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow

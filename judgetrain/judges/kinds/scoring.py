@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Reason, Score
-from judgetrain.judges.kinds.early_stop import used
+from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode, cost_of
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import RESPONSES, Candidates, Comparison
