@@ -13,8 +13,7 @@ from judgetrain.artifacts.executors.base import held
 class Closable(Protocol):
     """What holds a model or a connection."""
 
-    def close(self) -> None:
-        """Free it."""
+    def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Closable)

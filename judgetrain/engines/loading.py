@@ -298,12 +298,9 @@ def _explained(config: ModelConfig, path: str) -> Iterator[None]:
 
 def _of_a_file(error: Exception) -> bool:
     """Whether an error is how safetensors, tokenizers (which raise plain ones) and PyTorch say so of a broken file."""
-    import pickle
-
     from safetensors import SafetensorError
 
-    broken = "PytorchStreamReader" in str(error) or "size mismatch" in str(error)
-    return isinstance(error, (SafetensorError, pickle.UnpicklingError, EOFError)) or type(error) is Exception or broken
+    return isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:

@@ -157,12 +157,10 @@ def _why(error: Exception, config: VllmEngineConfig) -> str:
     said = " ".join(str(error).split())[:300]
     if "root cause" not in said:
         return said
-    share = config.vllm.get("gpu_memory_utilization")
-    wanted = "vLLM's own share" if share is None else f"a share of {share:g}"
+    share = config.vllm.get("gpu_memory_utilization", "vLLM's own share")
     return (
         f"{said} (its process has said why: above, or on a worker of Ray in that node's /tmp/ray/session_latest/logs; "
-        f"most often {wanted} of the memory, on a CPU of the machine's, is not free: set a smaller "
-        "engine.vllm.gpu_memory_utilization)"
+        f"most often {share} of the memory is not free: set a smaller engine.vllm.gpu_memory_utilization)"
     )
 
 

@@ -122,7 +122,7 @@ def test_the_end_of_vllms_process_is_told_apart_from_other_errors(error, told, m
         ("no such model", "^vLLM cannot load .*: no such model$"),
         (
             "Failed. See root cause above.",
-            r"logs; most often a share of 0\.4 of the memory.* set a smaller engine\.vllm\.gpu_mem",
+            r"logs; most often 0\.4 of the memory is not free: set a smaller engine\.vllm\.gpu_mem",
         ),
     ],
 )

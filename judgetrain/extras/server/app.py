@@ -180,7 +180,9 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         comparisons = await asyncio.to_thread(lambda: [row.comparison() for row in rows])
         futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
         found = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        verdicts = [schema.VerdictOut.of(c, p) for c, p in zip(comparisons, found, strict=True)]
+        verdicts = [schema.VerdictOut.model_validate(prediction) for prediction in found]
+        for verdict, comparison in zip(verdicts, comparisons, strict=True):
+            verdict.model_a, verdict.model_b = comparison.model_a, comparison.model_b
         many = isinstance(request, schema.ComparisonsIn)
         answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
         return Response(answer.model_dump_json(), media_type="application/json")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
 from judgetrain.extras.server.config import LIMITS
-from judgetrain.judges.base import BothOrders, Prediction, Reason
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.judges.base import BothOrders, Prediction
+from judgetrain.schema import Comparison
 
 
 def _writable(text: str) -> str:
@@ -77,51 +77,29 @@ JudgeIn = Annotated[
 """One comparison, or ``{"comparisons": [...]}``."""
 
 
-class Out(BaseModel):
-    """An object made of the attributes of another; numbers that are not known (NaN) are null in JSON."""
-
-    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
-
-
-class CostOut(Out):
+class CostOut(BaseModel):
     """Of a verdict in one order; null where it is not known."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     prompt_tokens: float | None
     generated_tokens: float | None
     calls: float | None
 
 
-class VerdictOut(Out):
-    """The verdict on one comparison, in the comparison's own order."""
-
-    id: str = Field(validation_alias="comparison_id")
-    model_a: str = ""
-    model_b: str = ""
-    verdict: BothOrders
-    verdict_ab: Verdict | None = Field(description="with the responses shown as they are")
-    verdict_ba: Verdict | None = Field(description="with the responses shown exchanged")
-    consistent: bool | None = Field(description="null where one of the orders could not be read")
-    margin: float | None = Field(description="mean score of A minus that of B")
-    margin_ab: float | None = Field(description="that of the order in which A is shown first")
-    margin_ba: float | None = Field(description="that of the other order")
-    spread: float | None
-    reasons: list[Reason] = Field(description="scores are in the comparison's order")
-    judgments: int
-    failures: dict[str, int] = Field(description="judgments that could not be read, by reason")
-    merged: bool = Field(description="both orders are known as one verdict only")
-    judge: str = Field(validation_alias="method")
-    asked: str | None
-    plan: str | None
-    branches: int
-    asked_again: int = Field(description="times it was asked anew, since its first branch could not be read")
-    summed: Verdict | None = Field(description="the side of the margin, where that is the verdict")
-    cost: CostOut
-
-    @classmethod
-    def of(cls, comparison: Comparison, prediction: Prediction) -> Self:
-        """The prediction on a comparison."""
-        named = {"model_a": comparison.model_a, "model_b": comparison.model_b}
-        return cls.model_validate(prediction).model_copy(update=named)
+_SAID = get_type_hints(Prediction)
+VerdictOut: Any = create_model(  # type: ignore[call-overload]
+    "VerdictOut",
+    __config__=ConfigDict(from_attributes=True, populate_by_name=True),
+    __doc__="The verdict on one comparison, in the comparison's own order: a Prediction (docs/using.md).",
+    id=(_SAID.pop("comparison_id"), Field(validation_alias="comparison_id")),
+    judge=(_SAID.pop("method"), Field(validation_alias="method")),
+    model_a=(str, ""),
+    model_b=(str, ""),
+    verdict=(BothOrders, ...),
+    consistent=(bool | None, Field(description="null where one of the orders could not be read")),
+    **{name: (CostOut if name == "cost" else kind, ...) for name, kind in _SAID.items()},
+)
 
 
 class VerdictsOut(BaseModel):

@@ -273,9 +273,10 @@ def test_what_is_not_known_is_null() -> None:
     class Mute(LongerJudge):
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
             found = super().compare_all(comparisons, seed)
-            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2)) for p in found]
+            return [replace(p, verdict_ba=None, cost=Cost(float("nan"), 6, 2), score_a=0.75) for p in found]
 
     with client_of(Mute()) as client:
         found = client.post("/v1/judge", json=ROW).json()
     assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
+    assert (found["score_a"], found["score_b"]) == (0.75, None)
     assert found["cost"] == {"prompt_tokens": None, "generated_tokens": 6, "calls": 2}
