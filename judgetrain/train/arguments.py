@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEFAULTS = {"warmup_steps": 0.05, "lr_scheduler_type": "cosine"}
 """Where ours are other than TRL's; ``train.STAGE.trainer`` may say otherwise."""
 
+RANK = 16
+"""Of adapters; why it is no key stands at :class:`~judgetrain.train.config.AdapterConfig`."""
+
 
 def training_arguments(
     config: TrainConfig, key: str, directory: Path, seed: int, evaluate: bool
@@ -101,9 +104,7 @@ def peft_config(settings: AdapterConfig) -> Any:
         return None
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=settings.r, lora_alpha=2 * settings.r, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+    return LoraConfig(r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def mixed_precision(bf16: bool | None) -> bool:

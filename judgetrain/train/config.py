@@ -9,21 +9,15 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.keys import key
 
 
-def _on(adapters: AdapterConfig) -> bool:
-    """Whether there are adapters: nothing else of them counts otherwise."""
-    return adapters.enabled
-
-
 @dataclass
 class AdapterConfig:
-    """Low-rank adapters of every linear layer (keys as in PEFT's LoraConfig), merged at the end.
+    """Low-rank adapters of every linear layer, merged at the end.
 
-    Their scale ``lora_alpha`` is twice the rank. They have no dropout: DPO and RL compare log-probabilities, experts
-    take none, and on a CPU it is a fifth of a step.
+    Their rank is no key: with adapters in all layers the result does not hang on it (QLoRA, 2305.14314, section 4).
+    They have no dropout: DPO and RL compare log-probabilities, experts take none, and on a CPU it is a fifth of a step.
     """
 
     enabled: bool = key(False, "train adapters in place of the weights")
-    r: int = key(16, "rank", low=1, active_if=_on)
 
 
 @dataclass

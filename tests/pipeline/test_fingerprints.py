@@ -74,7 +74,6 @@ def downstream(config: Config, stages: set[str]) -> set[str]:
 
 LISTED = "evaluate.methods=[sft,'pairwise:external','pointwise:external',external]"
 OPENAI = "teacher=openai"
-LORA = "train=lora"
 SIGNALS = "label.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "judgment_tokens=50", "score=expected", "constrained=true", "rubric=first")
 CASES: list[tuple[list[str], str, set[str]]] = [
@@ -113,10 +112,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.sft.eval_steps=7", set()),
     ([], "train.dpo.eval_steps=7", set()),
     (["train.dpo.keep_best=true"], "train.dpo.eval_steps=7", {"dpo"}),
-    *(([], f"train.{stage}.lora.r=4", set()) for stage in ("initial", "sft", "dpo")),
-    ([LORA], "train.initial.lora.r=4", {"initial"}),
-    ([LORA], "train.sft.lora.r=8", {"sft"}),
-    ([LORA], "train.dpo.lora.r=4", {"dpo"}),
     ([], "evaluate.external.error_rate=0.3", set()),
     ([], "evaluate.pairwise.sampling.temperature=0.3", set()),
     ([], "evaluate.pointwise.sampling.temperature=0.3", set()),

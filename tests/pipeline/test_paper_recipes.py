@@ -15,8 +15,8 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.options import recipes
 from judgetrain.scorers import ensembles, probdiff
-from judgetrain.train.checks import check_shared
 from judgetrain.train.distributed import check_distributed
+from judgetrain.train.stages import check_shared
 from tests.builders.pipeline import check_stage, composed, configured
 
 SETTINGS = ("paper_ood", "paper_id", "paper_transfer")

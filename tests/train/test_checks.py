@@ -13,8 +13,8 @@ from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train.arguments import shared_out, training_arguments
-from judgetrain.train.checks import OWN, check_shared, check_trainer, check_training
 from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
+from judgetrain.train.stages import OWN, check_shared, check_trainer, check_training
 from tests.builders.pipeline import check_stage
 
 

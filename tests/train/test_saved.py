@@ -207,7 +207,7 @@ def test_what_adapters_leave_as_it_is_is_said(
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **size, **own))
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    settings = config(max_steps=1, lora=AdapterConfig(enabled=True, r=4))
+    settings = config(max_steps=1, lora=AdapterConfig(enabled=True))
     settings.train.base.path = str(tmp_path / "base")
     run_initial(tmp_path, settings, sft_rows(8))
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts

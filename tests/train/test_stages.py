@@ -114,13 +114,13 @@ READ = {
         "train.initial.trainer={weight_decay: 0.1}",
     ),
     "sft": ("train.sft.max_length=64",),
-    "dpo": ("train.dpo.beta=0.5", "seed=5", "train.dpo.lora={enabled: true, r: 4}"),
+    "dpo": ("train.dpo.beta=0.5", "seed=5", "train.dpo.lora={enabled: true}"),
 }
 LEFT = {
     "reference": (
         *("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true"),
         *("train.dpo.num_train_epochs=3", "train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5"),
-        *("train.dpo.per_device_train_batch_size=1", "train.dpo.lora={r: 4}", "train.base.path=owner/other"),
+        *("train.dpo.per_device_train_batch_size=1", "train.base.path=owner/other"),
         "train.sft.learning_rate=1e-4",
     ),
     **{stage: (f"train.{stage}.save_steps=7", f"train.{stage}.eval_steps=7") for stage in ("initial", "sft", "dpo")},

@@ -24,7 +24,7 @@ from tests.builders.train import config, run_initial, same, sft_rows, weights
 
 
 def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(max_steps=4, lora=AdapterConfig(enabled=True, r=4)), sft_rows(16))
+    out = run_initial(tmp_path, config(max_steps=4, lora=AdapterConfig(enabled=True)), sft_rows(16))
     assert not list(out.path("model").glob("adapter*")), "a whole model"
     moved, base = weights(out.directory), load_model(ModelConfig(path="world")).state_dict()
     assert moved.keys() == base.keys() and "judgetrain" in (out.path("model") / "README.md").read_text()
@@ -34,7 +34,7 @@ def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
     """Adapters start at random, and the order of the data is random: all from one seed."""
-    lora = AdapterConfig(enabled=True, r=4)
+    lora = AdapterConfig(enabled=True)
 
     def run(name: str, seed: int) -> dict[str, torch.Tensor]:
         for disturb in (random.seed, np.random.seed, torch.manual_seed):
