@@ -41,14 +41,11 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     if stage != "evaluate":
         raise ConfigError(f"objective={objective!r}: is a metric of stage=evaluate, not of stage={stage}")
     benchmark, method, branches, _ = parse_objective(objective)
-    benchmarks = [b.name for b in settings.benchmarks]
-    if benchmark not in benchmarks:
-        raise ConfigError(
-            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {', '.join(benchmarks)}"
-        )
     methods = {m.name: m for m in map(Method.parse, settings.methods)}
-    if method not in methods:
-        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {', '.join(methods)}")
+    known = {"benchmarks": (benchmark, [b.name for b in settings.benchmarks]), "methods": (method, [*methods])}
+    for key, (name, names) in known.items():
+        if name not in names:
+            raise ConfigError(f"objective={objective!r}: evaluate.{key} has no {name!r}; it has {', '.join(names)}")
     there = methods[method].branches(settings.branches) if methods[method].has_branches else []
     if branches is not None and branches not in (there or [0]):
         asked = f"with {', '.join(map(str, there))}" if there else "without branches"
