@@ -23,6 +23,8 @@ from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
 from tests.builders.watched import interrupted
 
+World = tuple[Config, dict[str, Path]]
+
 
 class Counting(ScriptedEngine):
     asked = 0
@@ -33,7 +35,7 @@ class Counting(ScriptedEngine):
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(noisy))
     Counting.asked = 0
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(20)]
@@ -54,7 +56,7 @@ def evaluated(config: Config, inputs: dict[str, Path], name: str) -> tuple[int, 
     return Counting.asked - before, out.directory
 
 
-def test_other_metrics_and_more_methods_need_no_new_inference(world: tuple[Config, dict[str, Path]]) -> None:
+def test_other_metrics_and_more_methods_need_no_new_inference(world: World) -> None:
     config, inputs = world
     first, directory = evaluated(config, inputs, "a")
     assert first > 0
@@ -73,9 +75,7 @@ def test_other_metrics_and_more_methods_need_no_new_inference(world: tuple[Confi
             assert rows[0][k][metric] == rows[1][k][metric]
 
 
-def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
-    world: tuple[Config, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_of_an_interrupted_evaluation_are_taken_over_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     config, inputs = world
     whole, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "elsewhere")
     interrupted(monkeypatch, BranchingJudge, "sample", 3)
@@ -87,7 +87,7 @@ def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
     assert 0 < spent < whole and spent + rest == whole
 
 
-def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple[Config, dict[str, Path]]) -> None:
+def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: World) -> None:
     config, inputs = world
     whole, directory = evaluated(config, inputs, "a")
     for change in (lambda key: key.write_text("another"), lambda key: key.unlink()):
@@ -96,7 +96,7 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
         assert again == whole
 
 
-def test_what_computes_its_scores_reads_none(world: tuple[Config, dict[str, Path]]) -> None:
+def test_what_computes_its_scores_reads_none(world: World) -> None:
     config, _ = world
     teacher = replace(config.teacher, engine=WorldEngineConfig())
     config = replace(config, teacher=teacher, evaluate=replace(config.evaluate, methods=["teacher"]))
@@ -123,13 +123,13 @@ CHANGES: dict[str, Callable[[Config], Config]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_trees_depend_on_is_sampled_again(what: str, world: tuple[Config, dict[str, Path]]) -> None:
+def test_what_trees_depend_on_is_sampled_again(what: str, world: World) -> None:
     config, inputs = world
     evaluated(config, inputs, "a")
     assert evaluated(CHANGES[what](config), inputs, "b")[0] > 0
 
 
-def test_another_judge_of_the_same_name_is_sampled_again(world: tuple[Config, dict[str, Path]]) -> None:
+def test_another_judge_of_the_same_name_is_sampled_again(world: World) -> None:
     config, inputs = world
     first, _ = evaluated(config, inputs, "a")
     again, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "b")
@@ -142,9 +142,7 @@ def test_another_judge_of_the_same_name_is_sampled_again(world: tuple[Config, di
     assert evaluated(replace(named, evaluate=replace(named.evaluate, bootstrap=40)), {}, "e")[0] > 0
 
 
-def test_replies_and_scores_are_taken_over_too(
-    world: tuple[Config, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_and_scores_are_taken_over_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(request: Request, occurrence: int) -> str:
         return {"pairwise": "[[A]]", "pointwise": "[[3]]"}.get(request.step) or noisy(request, occurrence)
 

@@ -13,7 +13,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -29,9 +29,11 @@ from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
 from tests.builders.watched import interrupted
 
+Setup = tuple[Config, dict[str, Path]]
+
 
 @pytest.fixture
-def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     rows = [
         {
             "id": i,
@@ -74,14 +76,14 @@ def verdict(tree: dict, order: str, k: int) -> str | None:
 
 @pytest.mark.parametrize(("size", "shards"), [(None, 4), (15, 2)])
 def test_how_many_comparisons_are_judged_together_is_the_evaluations_own(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, size: int | None, shards: int
+    setup: Setup, tmp_path: Path, size: int | None, shards: int
 ) -> None:
     config, inputs = setup
     config.evaluate.shard_size = size
     assert len([*evaluate(config, inputs, tmp_path / "out").glob("trees-pairs-sft-*.jsonl")]) == shards
 
 
-def test_metrics_and_predictions_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_metrics_and_predictions_equal_a_recount(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     out = run("evaluate", config, inputs, tmp_path / "out")
     rows = {(r["method"], r["branches"]): r for r in json.loads((out.directory / "metrics.json").read_text())}
@@ -109,7 +111,7 @@ def test_metrics_and_predictions_equal_a_recount(setup: tuple[Config, dict[str, 
 
 
 def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
     run("evaluate", config, inputs, tmp_path / "apart" / "whole")
@@ -122,7 +124,7 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "apart" / "whole" / name).read_bytes()
 
 
-def test_metric_rows_keep_what_others_rely_on(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_metric_rows_keep_what_others_rely_on(setup: Setup, tmp_path: Path) -> None:
     rows = json.loads((evaluate(*setup, tmp_path / "out") / "metrics.json").read_text())
     promised = "method benchmark split branches n agreement agreement_ci consistency consistency_ci parse_failures"
     others = "prompt_tokens generated_tokens seconds agreement_wo_tie consistency_wo_tie single_order_accuracy"
@@ -135,7 +137,7 @@ def test_metric_rows_keep_what_others_rely_on(setup: tuple[Config, dict[str, Pat
     assert costs["random", 0] == (0, 0)
 
 
-def test_differences_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_differences_equal_a_recount(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     config.evaluate.methods = ["initial", "sft", "first"]
     out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
@@ -157,7 +159,7 @@ def test_differences_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_
 
 
 def test_one_model_is_open_at_a_time_and_loaded_once(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
     first = config.evaluate.benchmarks[0]
@@ -184,7 +186,7 @@ def test_one_model_is_open_at_a_time_and_loaded_once(
 
 
 def test_a_judge_that_says_nothing_readable_is_counted_and_wrong(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
@@ -197,9 +199,7 @@ def test_a_judge_that_says_nothing_readable_is_counted_and_wrong(
     assert table.to_pylist()[0]["verdict_ab"] is None
 
 
-def test_reports_escape_what_comes_from_outside_and_load_nothing(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     config.recipe_name = "<img src=x>|[a](http://x)"
     config.evaluate.benchmarks[0].source.fields = {"group": "query"}
@@ -218,7 +218,7 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(
 
 
 def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rich.console import Console as RichConsole
 
@@ -240,9 +240,7 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
     assert f"{100 * row['agreement']:.1f} [{100 * low:.1f}, {100 * high:.1f}]" in printed
 
 
-def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_two_judges_where_the_pipeline_puts_them_can_be_compared(setup: Setup, tmp_path: Path) -> None:
     config, _ = setup
     paths = [tmp_path / "artifacts" / "dpo" / mark / "model" for mark in ("0123456789abcdef", "fedcba9876543210")]
     for path in paths:
@@ -253,33 +251,20 @@ def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
     assert {r["method"] for r in rows} == {"dpo-012345", "dpo-fedcba"}
 
 
-def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
-    config, inputs = setup
-    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(10)
-    JudgeConfig(rubric="first").save(inputs["sft"] / "model", 7)
-    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(7)
-
-
-def test_one_judge_read_in_several_ways(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_one_judge_read_in_several_ways_with_the_criteria_that_it_was_trained_on(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     config.evaluate.methods = ["sft", "sft+expected", "sft+expected+constrained"]
     check(config, "evaluate")
+    JudgeConfig(rubric="first").save(inputs["sft"] / "model", 7)
     judges = [loaded(m, config, inputs, tmp_path) for m in config.evaluate.methods]
     assert [j.name for j in judges] == config.evaluate.methods
-    assert [(j.options.steps.score, j.options.steps.constrained) for j in judges] == [
-        ("parsed", False),
-        ("expected", False),
-        ("expected", True),
-    ]
-    assert [j.options.steps.criteria for j in judges] == [10] * 3
+    steps = config.judge.asking(7)
+    expected = [steps, replace(steps, score="expected"), replace(steps, score="expected", constrained=True)]
+    assert [j.options.steps for j in judges] == expected
     assert Method.parse("a/dpo/0123456789abcdef/model+expected").name == "dpo-012345+expected"
 
 
-def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     ways = {
         "sft": ("greedy", "shared"),
@@ -318,9 +303,7 @@ def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(
     assert set(spent) == set(trees[0])
 
 
-def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     config.evaluate.methods = ["initial", "sft", "initial+sampled", "sft+sampled@1", "first"]
     out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
@@ -335,7 +318,7 @@ def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(
     assert sorted(found) == sorted([*greedy, *sampled, *ways, *others])
 
 
-def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_results_never_share_a_file(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     first = config.evaluate.benchmarks[0]
     config.evaluate.benchmarks = [first, replace(first, name="pairs-b")]
@@ -344,7 +327,7 @@ def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_p
         evaluate(config, inputs, tmp_path / "out")
 
 
-def test_predictions_of_other_comparisons_are_refused(setup: tuple[Config, dict[str, Path]]) -> None:
+def test_predictions_of_other_comparisons_are_refused(setup: Setup) -> None:
     config, _ = setup
     benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
     predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
@@ -361,9 +344,7 @@ def test_predictions_of_other_comparisons_are_refused(setup: tuple[Config, dict[
         ({"id": 0}, r"pairs\.jsonl:2: the id 'pairs:0' stands twice"),
     ],
 )
-def test_a_bad_row_is_named(
-    setup: tuple[Config, dict[str, Path]], tmp_path: Path, change: dict[str, object], message: str
-) -> None:
+def test_a_bad_row_is_named(setup: Setup, tmp_path: Path, change: dict[str, object], message: str) -> None:
     config, _ = setup
     path = tmp_path / "pairs.jsonl"
     lines = path.read_text().splitlines()
@@ -373,7 +354,7 @@ def test_a_bad_row_is_named(
         load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
 
 
-def test_limits_are_counted(setup: tuple[Config, dict[str, Path]]) -> None:
+def test_limits_are_counted(setup: Setup) -> None:
     config, _ = setup
     benchmark = config.evaluate.benchmarks[0]
     benchmark.max_chars, benchmark.limit = 22, 5
@@ -381,15 +362,6 @@ def test_limits_are_counted(setup: tuple[Config, dict[str, Path]]) -> None:
     assert loaded.left_out == {"too_long": 20, "over_limit": 5}
     assert len(loaded.comparisons) == 5
     assert load_benchmark(benchmark, 0, config.seed, config.dialogues.world) == loaded
-
-
-def test_the_world_is_a_benchmark() -> None:
-    config = Config()
-    config.dialogues.world = WorldConfig(eval_comparisons=12)
-    source = SourceConfig(name="world", type="world")
-    loaded = load_benchmark(BenchmarkConfig("world", source), 0, config.seed, config.dialogues.world)
-    assert (loaded.split, len(loaded.comparisons)) == ("heldout", 12)
-    assert all(c.label for c in loaded.comparisons)
 
 
 @pytest.mark.parametrize(
@@ -401,9 +373,7 @@ def test_the_world_is_a_benchmark() -> None:
         ("sft+other", r"evaluate\.methods"),
     ],
 )
-def test_a_method_that_there_is_not_is_refused(
-    setup: tuple[Config, dict[str, Path]], method: str, message: str
-) -> None:
+def test_a_method_that_there_is_not_is_refused(setup: Setup, method: str, message: str) -> None:
     config, _ = setup
     config.evaluate.methods = [method]
     with pytest.raises(ConfigError, match=message):

@@ -33,8 +33,11 @@ from tests.builders.watched import interrupted
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
 
+Prepared = tuple[Config, dict[str, Path], list[Dialogue]]
+
+
 @pytest.fixture
-def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
+def prepared(tmp_path: Path) -> Prepared:
     dialogues = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
     dialogues[0] = replace(dialogues[0], category=None)
     write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in dialogues))
@@ -55,9 +58,7 @@ def made(config: Config, inputs: dict[str, Path], directory: Path) -> None:
     stage.run(SelfEvalSettings.of(config), inputs, StageRun(directory, "selfeval", 5, Console()))
 
 
-def test_the_table_by_category_equals_a_recount(
-    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path
-) -> None:
+def test_the_table_by_category_equals_a_recount(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs, dialogues = prepared
     check_stage("selfeval", config)
     directory = tmp_path / "out"
@@ -97,7 +98,7 @@ def test_the_table_by_category_equals_a_recount(
 
 
 def test_an_interrupted_run_goes_on_to_the_same_numbers(
-    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
     made(config, inputs, tmp_path / "whole")
@@ -113,7 +114,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
 
 
 def test_limit_temperatures_and_answers_without_a_score(
-    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, dialogues = prepared
     config.selfeval.limit, config.selfeval.methods = 5, ["sentprob", "probdiff"]
@@ -173,7 +174,7 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
 
 
 def test_questions_in_turn_are_answered_after_the_models_own_answers(
-    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, dialogues = prepared
     config.selfeval.methods = ["sentprob_mean+calibration", "softmax_ent+calibration"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig, WorldConfig, WorldEngineConfig
@@ -26,8 +25,6 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 from tests.builders.evaluate import check, write_rows
 from tests.builders.evaluate import judge as judge_directory
@@ -236,24 +233,6 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
     rows = list(read_rows(run(config, tmp_path).directory, "corrections"))
     assert {row["corrected"] for row in rows} == {None, "a strong answer"}
     assert made == ["strong", "closed"]
-
-
-def files_of(config: Config) -> dict[str, str]:
-    """The files whose content the stage's fingerprint covers, by the keys that name them."""
-    found: dict[str, str] = {}
-    plain(STAGES["correct"].settings.of(config), found.setdefault)
-    return found
-
-
-def test_inputs_and_files_follow_the_settings(config: Config, tmp_path: Path) -> None:
-    assert [*STAGES["correct"].inputs(STAGES["correct"].settings.of(config))] == ["dpo"]
-    files = files_of(config)
-    assert files["correct.source.path"] == str(tmp_path / "pairs.jsonl")
-    assert files["correct.prompts"].endswith("correction.yaml")
-    config.correct.judge = "teacher"
-    config.teacher.engine = WorldEngineConfig()
-    assert [*Pipeline(config).needed("correct")] == ["correct"]
-    assert files_of(config)["teacher.engine.type"].endswith("vocabulary.yaml")
 
 
 def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ from scipy import stats
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.data import world
 from judgetrain.data.config import SourceConfig, WorldConfig
-from judgetrain.engines import registry
-from judgetrain.engines.base import Request
-from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.correlate import stage
 from judgetrain.extras.correlate.config import ColumnConfig, CorrelateConfig
@@ -26,8 +24,6 @@ from tests.builders.evaluate import check, refused, write_rows
 from tests.builders.evaluate import run as run_stage
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured
-from tests.builders.scripted import ScriptedEngine
-from tests.builders.watched import Elsewhere
 
 FUNCTIONS = (stats.pearsonr, stats.kendalltau, stats.spearmanr)
 VALUES = [[-0.1, -0.9], [-0.3, float("nan")], [-0.7, -0.2]]
@@ -243,34 +239,6 @@ def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path
     config.correlate.runs = [str(tmp_path / "runs" / "*")]
     with pytest.raises(DataError, match=r"r\.jsonl:2: .*several runs: m \(temperature=cold\), m \(temperature=hot\)"):
         run(config, inputs, tmp_path / "unclear")
-
-
-def test_raters_of_this_machine_are_asked_wherever_shards_are_processed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
-    dialogues = [replace(d, id=f"mt:{i}", source="mt") for i, d in enumerate(asked)]
-    write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in dialogues))
-    scores: dict[str, dict[str, float | str]] = {
-        d.id: {"softmax_ent": float(i), "probdiff": -0.1 * i} for i, d in enumerate(dialogues)
-    }
-    inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "ours", scores)}
-    config = Config(correlate=CorrelateConfig(raters=["pointwise:external"]))
-    config.evaluate.external = TransformersEngineConfig(model=ModelConfig(path="world"))
-
-    def rate(request: Request, _: int) -> str:
-        return f"Rating: [[{1 + len(request.messages[-1]['content']) % 9}]]"
-
-    monkeypatch.setattr(registry, "make_engine", lambda *_, **__: ScriptedEngine(rate))
-    monkeypatch.setattr(stage, "SHARD", 3)
-    executor = Elsewhere()
-    for name, where in (("here", None), ("there", executor)):
-        run_stage("correlate", config, inputs, tmp_path / name, executor=where)
-    assert executor.carried and max(executor.carried) < 2**16, "how raters are loaded, and no answer"
-    files = [
-        {path.name: path.read_bytes() for path in (tmp_path / name).glob("[!.]*.json*")} for name in ("here", "there")
-    ]
-    assert files[0] == files[1] and len([name for name in files[0] if "-of-00003" in name]) == 3
 
 
 def test_variants_are_columns(stored: Config, tmp_path: Path) -> None:

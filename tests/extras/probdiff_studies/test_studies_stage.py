@@ -56,14 +56,17 @@ def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: s
     return directory
 
 
+Prepared = tuple[Config, dict[str, Path]]
+
+
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
     dialogues = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
     named = [replace(d, id=f"world:{i}") for i, d in enumerate(dialogues[:7])]
     write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in named))
     for name, value in {"TIMES": 2, "SAMPLES": 3, "SAMPLING": SHORT}.items():
         monkeypatch.setattr(stage, name, value)
-    config = Config(studies=StudiesConfig(prompts=3, spread_prompts=2))
+    config = Config(studies=StudiesConfig(prompts=0, spread_prompts=0))
     config.selfeval.methods = ["probdiff"]
     config.train.base, config.cluster.encoder = ModelConfig(path="world"), "static:world"
     inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "own model", D)}
@@ -77,10 +80,9 @@ def run(config: Config, inputs: dict[str, Path], directory: Path) -> dict[str, A
     return found
 
 
-def test_hypothesis_studies_equal_a_recount_of_their_shards(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_hypothesis_studies_equal_a_recount_of_their_shards(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
+    config.studies.prompts, config.studies.spread_prompts = 3, 2
     found = run(config, inputs, tmp_path / "out")
     answers = list(read_rows(tmp_path / "out", "answers"))
     assert len(answers) == 3 and {a["id"] for a in answers} <= set(D) and all(len(a["answers"]) == 2 for a in answers)
@@ -99,10 +101,9 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
     assert "| x - x1 |" in report and "| own model | 1 | 4 |" in report
 
 
-def test_a_second_run_repeats_no_pass(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_repeats_no_pass(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, inputs = prepared
+    config.studies.prompts, config.studies.spread_prompts = 3, 2
     first = run(config, inputs, tmp_path / "out")
 
     def refused(*arguments: object, **options: object) -> TokenScorer:
@@ -113,10 +114,9 @@ def test_a_second_run_repeats_no_pass(
 
 
 def test_models_are_compared_over_the_prompts_that_all_of_them_have(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     monkeypatch.setattr(comparing, "THRESHOLDS", (0.0, 0.25))
     other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:9": 9.0}
     config.studies.against = [str(selfeval(tmp_path / "other", "other model", other))]
@@ -134,10 +134,9 @@ def test_models_are_compared_over_the_prompts_that_all_of_them_have(
 
 
 def test_conflicts_with_a_judge_and_with_people(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     config.evaluate.external = WorldEngineConfig(name="referee")
     config.studies.judge = "external"
     asked: list[str] = []
@@ -175,18 +174,16 @@ def test_conflicts_with_a_judge_and_with_people(
             run(config, inputs, tmp_path / "again")
 
 
-def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_the_worlds_referee_judges_real_revisions(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
     config.prompts, config.evaluate.branches = "compact", [1]
-    config.studies.prompts = config.studies.spread_prompts = 0
     config.evaluate.external, config.studies.judge = WorldEngineConfig(name="referee"), "external"
     found = run(config, inputs, tmp_path / "out")["conflicts"]["external"]
     assert found["n"] + found["without"] == 4
 
 
-def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     config.studies.judge, config.output_dir = "pairwise:external", str(tmp_path)
     with serving() as server:
         server.reply = lambda text: "[[B]]"
@@ -206,10 +203,11 @@ def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict
 
 
 def test_repeated_answers_of_a_model_behind_an_endpoint_take_no_log_probabilities(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+    prepared: Prepared, tmp_path: Path
 ) -> None:
     """Table 1 of GPT-3.5 and GPT-4: texts alone are asked for, with what the model wants besides."""
     config, inputs = prepared
+    config.studies.prompts = 3
     more = {"reasoning_effort": "low", "temperature": None}
     with serving() as server:
         server.reply = lambda text: f"answer {server.tries.total() % 2}"
@@ -226,11 +224,10 @@ def test_repeated_answers_of_a_model_behind_an_endpoint_take_no_log_probabilitie
 
 
 def test_an_official_score_of_a_source_is_set_beside_the_confidence_over_its_prompts(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+    prepared: Prepared, tmp_path: Path
 ) -> None:
     """ProbDiff's table 4: one order of models on MT-Bench, another on AlpacaEval, which has ten times the prompts."""
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     named = [
         replace(d, id=i) for d, i in zip(dialogues, ("mt:1", "arena:1", "arena:2", "arena:3", "arena:4"), strict=False)
@@ -270,11 +267,8 @@ def test_what_is_no_finished_selfeval_with_probdiff_is_refused(tmp_path: Path) -
         read_selfeval(tmp_path)
 
 
-def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     given = {"ann": [1, 1, -1], "bob": [1, -1, -1], "cy": [1, 1, 1]}
     rows = [
         {"id": f"world:{i}", "verdict": v, "annotator": who} for who, each in given.items() for i, v in enumerate(each)
@@ -290,11 +284,8 @@ def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(
     assert "### Kappa of annotators" in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_answers_are_judged_against_each_other_beside_confidence_by_group(
-    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_answers_are_judged_against_each_other_beside_confidence_by_group(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs = prepared
-    config.studies.prompts = config.studies.spread_prompts = 0
     config.output_dir = str(tmp_path)
     other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:4": 0.0}
     second = selfeval(tmp_path / "all" / "other", "other model", other)

@@ -167,18 +167,6 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
 
 
-def test_gains_and_wins_have_wilsons_intervals() -> None:
-    tried = found()
-    rows = {r.attack: r for r in robustness(tried, *said("m", tried, 1)) if r.attack}
-    for share, ends, n in (
-        (rows["bandwagon"].gained, rows["bandwagon"].gained_ci, 12 - (rows["bandwagon"].unreadable or 0)),
-        (rows["colon"].wins, rows["colon"].wins_ci, 12),
-    ):
-        assert share is not None
-        known = binomtest(round(share * n), n).proportion_ci(method="wilson")
-        assert ends == pytest.approx((known.low, known.high), abs=0.03)
-
-
 def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> None:
     tried = found()
     longer = LongerJudge()
