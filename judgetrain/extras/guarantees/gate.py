@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
@@ -196,10 +196,9 @@ def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> s
     """Why the two sides cannot be compared, in a sentence; empty where they can."""
     if not shared:
         return f"{second.name} has no verdict on the comparisons of {benchmark}, text for text"
-    told = (
-        f"has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less than {COVERED:.0%}"
-    )
-    return f"{second.name} {told}: what is left out may be what it is weak on" if shared < COVERED * labelled else ""
+    seen = f"{shared} of {labelled} labelled comparisons of {benchmark}, which is less than {COVERED:.0%}"
+    told = f"{second.name} has verdicts on {seen}: what is left out may be what it is weak on"
+    return told if shared < COVERED * labelled else ""
 
 
 def write(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
@@ -231,7 +230,8 @@ def failures(found: Mapping[str, Any]) -> str:
 
 def require_passed(directory: Path) -> None:
     """Read what an evaluation's gate found."""
-    if (found := read_json(directory / FILE)) and (told := failures(found)):
+    path = directory / FILE
+    if path.is_file() and (told := failures(json.loads(path.read_bytes()))):
         raise GateError(f"guarantees.required: {told}. The evaluation is finished all the same: {directory}")
 
 

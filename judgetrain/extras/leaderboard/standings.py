@@ -25,10 +25,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A share from 0 to 1, and its interval; None of fewer than :data:`FEWEST` prompts.
-
-    ``games``: how many comparisons it is of.
-    """
+    """A share from 0 to 1 of so many ``games``, and its interval; None of fewer than :data:`FEWEST` prompts."""
 
     share: float
     interval: Interval | None
@@ -37,10 +34,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rating:
-    """Rating points (mean 1000; 400 are odds of 10 to 1) with their interval, None as a :class:`Rate`'s.
-
-    ``rank``: the place that they give, within a part of the leaderboard.
-    """
+    """Rating points (mean 1000; 400 are odds of 10 to 1), their interval, and the rank that they give in a part."""
 
     rank: int
     points: float
