@@ -174,10 +174,8 @@ class ClusterConfig:
     def check_here(self, key: str) -> None:
         """Check that the encoder is there, and what the backend needs."""
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
-            raise ConfigError(
-                f"{key}.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
-                f"{key}.backend=sklearn"
-            )
+            told = f"cuML is not installed; pip install 'judgetrain[cuml]', or set {key}.backend=sklearn"
+            raise ConfigError(f"{key}.backend=cuml: {told}")
         resolve_name("judgetrain.data.clustering.encode:check_encoder")(self.encoder, f"{key}.encoder")
 
 
@@ -189,7 +187,6 @@ class WorldEngineConfig(EngineConfig):
     type: str = key("world", "backend", content=_of_world)
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
-
     rambling: float = key(
         0.0,
         "share of a writer's responses that ramble: longer than all others, without anything that decides; of the "
@@ -210,10 +207,6 @@ class ResponseModelConfig:
     engine: AnyEngine = engine_key(None, "the model")
 
 
-CONTRASTS = ("nearby", "errors")
-"""Ways of constructing a pair whose better side is known."""
-
-
 @dataclass
 class ResponsesConfig(LimitsConfig):
     """Stage responses."""
@@ -230,7 +223,7 @@ class ResponsesConfig(LimitsConfig):
         [],
         "construct pairs whose better side is known: what is set against a good answer, drawn for each dialogue: a "
         "good answer to a nearby query (nearby), itself with errors put in (errors); comparisons with a label stay",
-        choices=CONTRASTS,
+        choices=("nearby", "errors"),
     )
 
 

@@ -11,7 +11,8 @@ from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
 from judgetrain.data.dedup import BANDS, NEAR_SIMILARITY, PERMUTATIONS, jaccard, normalised, signature
-from judgetrain.data.sources import read_dialogues
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue
 
@@ -88,7 +89,8 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
     def dialogues(benchmark: BenchmarkConfig, key: str) -> Iterable[Dialogue]:
         if benchmark.source.adapter:
             return (case.comparison.dialogue for case in read_cases(benchmark, key))
-        return read_dialogues(source_of(benchmark), f"{key}.source")
+        source = source_of(benchmark)
+        return read(source, f"{key}.source", RowReader(source, f"{key}.source").dialogue)
 
     listed = ((f"{DECONTAMINATE}[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
     try:

@@ -32,14 +32,10 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
     """
     if source.dataset is None:
         return source
-    known = catalogue().get(source.dataset)
-    if known is None:
+    if (known := catalogue().get(source.dataset)) is None:
         raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {', '.join(catalogue())}")
-    shape = replace(
-        source,
-        format=known["format"] if source.format == "auto" else source.format,
-        fields={**known["fields"], **source.fields},
-    )
+    form = known["format"] if source.format == "auto" else source.format
+    shape = replace(source, format=form, fields={**known["fields"], **source.fields})
     if source.path:
         return shape
     if "hub" not in known:

@@ -78,10 +78,8 @@ class NearIndex:
     def __init__(self) -> None:
         from rensa import RMinHashDeduplicator
 
-        self._index: Any = RMinHashDeduplicator(
-            NEAR_SIMILARITY, PERMUTATIONS, use_lsh=True, num_bands=BANDS, seed=_SEED
-        )
-        self._added = 0
+        how = {"use_lsh": True, "num_bands": BANDS, "seed": _SEED}
+        self._index, self._added = RMinHashDeduplicator(NEAR_SIMILARITY, PERMUTATIONS, **how), 0
 
     def add(self, query: str) -> bool:
         """Remember a query; False if it is a near-duplicate of one that was there before."""

@@ -26,15 +26,11 @@ def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[C
 
 
 def check_adapter(source: SourceConfig, key: str) -> None:
-    """Check the adapter of a source, if it has one."""
-    if source.adapter is None:
-        return
-    if load_adapter(source.adapter, key).kind == "votes":
-        raise ConfigError(
-            f"{key}.adapter={source.adapter}: its rows are single votes, several a comparison; give one row a "
-            "comparison, with the label that most votes gave"
-        )
-    if source.type == "hub" and not placed(source).path:
+    """Refuse (ConfigError) an adapter that is none, whose rows are single votes, or that is at no place on the Hub."""
+    if source.adapter and load_adapter(source.adapter, key).kind == "votes":
+        told = "its rows are single votes; give one row a comparison, with the label that most votes gave"
+        raise ConfigError(f"{key}.adapter={source.adapter}: {told}")
+    if source.adapter and source.type == "hub" and not placed(source).path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
 
@@ -53,20 +49,17 @@ def check_labelled(
     if responses.models:
         if constructed or any(source.type == "world" for source in sources):
             return
-        raise ConfigError(
-            f"{wanted}: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
-            "about the responses there; set responses.models=[], or responses.contrast to construct pairs"
-        )
+        told = "responses.models answer the dialogues anew, and the labels are about the responses of dialogues.sources"
+        raise ConfigError(f"{wanted}: {told}; set responses.models=[], or responses.contrast to construct pairs")
     for index, source in enumerate(sources):
         there = source.type == "hub" or (constructed and source.type == "world")
         if there or _serves(source, index, found, constructed):
             return
     column = "name its column with 'dialogues.sources[0].fields={label: COLUMN}'"
     if constructed:
-        raise ConfigError(
-            f"{wanted} with responses.contrast={[*responses.contrast]}: there is no good answer to construct a pair "
-            f"from; name its column with 'dialogues.sources[0].fields={{reference: COLUMN}}', or give responses.models"
-        )
+        told = f"{wanted} with responses.contrast={[*responses.contrast]}: no good answer to construct a pair from"
+        advice = "name its column with 'dialogues.sources[0].fields={reference: COLUMN}', or give responses.models"
+        raise ConfigError(f"{told}; {advice}")
     written = ", ".join(repr(label) for label in islice(found, SHOWN))
     told = f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
     told = told if found else f"; {column}, or construct pairs with responses.contrast"

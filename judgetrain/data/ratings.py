@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from judgetrain.data.cells import RowError, label_text
-from judgetrain.schema import Comparison
+from judgetrain.schema import Comparison, Verdict
 
 WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "correct": 1.0, "incorrect": 0.0}
 SCALE = {"1": 0.0, "5": 1.0}
@@ -33,10 +33,8 @@ def score_of(label: Any, scale: Mapping[str, float]) -> float:
         if value is not None and low <= value <= high:
             return worse + (better - worse) * (value - low) / (high - low)
     known = ", ".join(scale or [*WORDS, "1 to 5"])
-    raise RowError(
-        "unknown_label",
-        f"label {label!r} of one response is not one of {known}: say what labels mean, as in labels={{1: 0, 10: 1}}",
-    )
+    told = f"label {label!r} of one response is not one of {known}"
+    raise RowError("unknown_label", f"{told}: say what labels mean, as in labels={{1: 0, 10: 1}}")
 
 
 def _number(value: Any) -> float | None:
@@ -57,47 +55,37 @@ class Pairing:
         """Take a rated response; yields the comparison that it makes, or one that waited too long."""
         prompt = rated.dialogue.messages, rated.rubric
         waiting = self._waiting.setdefault(prompt, [])
-        if other := next((each for each in waiting if _differ(each, rated)), None):
-            waiting.remove(other)
-            self._number -= 1
-            yield self._named(_pair(other, rated))
+        for other in waiting:
+            if made := _pair(other, rated):
+                waiting.remove(other)
+                self._number -= 1
+                yield self._named(made)
+                break
         else:
             waiting.append(rated)
             self._number += 1
         if not waiting:
             del self._waiting[prompt]
-        if self._number > WAITING:
-            yield from self._give_up()
+        yield from self.left(WAITING)
 
-    def left(self) -> Iterator[Comparison]:
-        """The responses that stay alone, in their order."""
-        while self._waiting:
-            yield from self._give_up()
-
-    def _give_up(self) -> Iterator[Comparison]:
-        first = self._waiting.pop(next(iter(self._waiting)))
-        self._number -= len(first)
-        yield from map(self._named, first)
+    def left(self, most: int = 0) -> Iterator[Comparison]:
+        """The responses that stay alone, in their order, until no more than so many wait."""
+        while self._number > most:
+            first = self._waiting.pop(next(iter(self._waiting)))
+            self._number -= len(first)
+            yield from map(self._named, first)
 
     def _named(self, found: Comparison) -> Comparison:
         """Under an id of its own: rows on one prompt may have the prompt's id."""
         self._seen[found.id] += 1
-        number = self._seen[found.id]
-        own = found.id if number == 1 else f"{found.id}#{number}"
+        own = f"{found.id}#{n}" if (n := self._seen[found.id]) > 1 else found.id
         return replace(found, id=own, dialogue=replace(found.dialogue, id=own))
 
 
-def _differ(one: Comparison, other: Comparison) -> bool:
-    assert one.rating_a and other.rating_a
-    return one.rating_a.score != other.rating_a.score and one.response_a.strip() != other.response_a.strip()
-
-
-def _pair(first: Comparison, second: Comparison) -> Comparison:
-    assert first.rating_a and second.rating_a
-    return replace(
-        first,
-        response_b=second.response_a,
-        model_b=second.model_a,
-        label="A" if first.rating_a.score > second.rating_a.score else "B",
-        rating_b=second.rating_a,
-    )
+def _pair(one: Comparison, other: Comparison) -> Comparison | None:
+    """The comparison of two rated responses; None where neither is rated higher, or they say the same."""
+    a, b = one.rating_a, other.rating_a
+    if not a or not b or a.score == b.score or one.response_a.strip() == other.response_a.strip():
+        return None
+    label: Verdict = "A" if a.score > b.score else "B"
+    return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=b)

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -67,14 +68,11 @@ def form_of(path: Path) -> str:
     Its name says so where it ends in .parquet, .csv or .tsv, else its beginning: what can be read as JSON is JSON,
     whatever the file is called.
     """
-    name = path.name.removesuffix(".gz")
+    name, begins = path.name.removesuffix(".gz"), ""
     if name.endswith((".parquet", ".csv", ".tsv")):
         return "parquet" if name.endswith(".parquet") else "table"
-    try:
-        with open_text(path) as file:
-            begins = _begun("", file)
-    except (UnicodeDecodeError, OSError, *BROKEN):
-        begins = ""
+    with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
+        begins = _begun("", file)
     if begins.startswith("[") and (name.endswith(".json") or begins[1:].lstrip().startswith("{")):
         return "array"
     if name.endswith(".txt") and not begins.startswith("{"):

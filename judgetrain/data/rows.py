@@ -67,10 +67,8 @@ class RowReader:
         self.unknown: Counter[str] = Counter()
         """How labels that are none are written, and how often."""
         self._columns, self._used = Counter[str](), set[str]()
-        unknown = set(source.fields) - set(DEFAULT_FIELDS)
-        if unknown:
-            known = ", ".join(DEFAULT_FIELDS)
-            raise ConfigError(f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {known}")
+        if unknown := sorted(set(source.fields) - set(DEFAULT_FIELDS)):
+            raise ConfigError(f"{key}.fields: unknown field {unknown[0]!r}; known: {', '.join(DEFAULT_FIELDS)}")
         self._scale = {text: self._share(text) for text in source.labels if text not in self._labels}
 
     def _share(self, label: str) -> float:
@@ -80,10 +78,8 @@ class RowReader:
                 return share
         except ValueError:
             pass
-        raise ConfigError(
-            f"{self._key}.labels.{label}={meaning!r}: what a label means is one of {', '.join(VERDICTS)}, or of one "
-            "response a number from 0 (the worst) to 1"
-        )
+        told = f"what a label means is one of {', '.join(VERDICTS)}, or of one response a number from 0 (worst) to 1"
+        raise ConfigError(f"{self._key}.labels.{label}={meaning!r}: {told}")
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
@@ -92,10 +88,9 @@ class RowReader:
         if named is not None:
             self._used.update([named, named.partition(".")[0], *_PLACE.findall(named)])
             return _column(row, named, field)
-        if (found := _first(row, field)) is None:
-            return None
-        self._used.add(found)
-        return row[found]
+        found = _first(row, field)
+        self._used.update([found] if found else [])
+        return row[found] if found else None
 
     def _named(self, row: Mapping[str, Any], field: str) -> str | None:
         value = self._get(row, field)
@@ -240,10 +235,9 @@ class RowReader:
         name = self._source.name
         if self.unknown:
             written = _counts([(repr(label), n) for label, n in self.unknown.most_common()])
-            say(
-                f"{name}: {self.unknown.total()} labels are none of {', '.join(self._labels or VERDICTS)} and are not "
-                f"used: {written}; say what they mean with '{self._key}.labels={{{next(iter(self.unknown))}: A, ...}}'"
-            )
+            told = f"{self.unknown.total()} labels are none of {', '.join(self._labels or VERDICTS)} and are not used"
+            advice = f"say what they mean with '{self._key}.labels={{{next(iter(self.unknown))}: A, ...}}'"
+            say(f"{name}: {told}: {written}; {advice}")
         if unused := [(column, n) for column, n in sorted(self._columns.items()) if column not in self._used]:
             say(f"{name}: columns that are not used (rows): {_counts(unused)}")
 

@@ -65,11 +65,9 @@ def given_rubric(given: Any) -> Rubric | None:
     """
     if given is None or isinstance(given, Rubric):
         return given
-    if isinstance(given, (str, Path)):
-        return read_rubric(given)
     if isinstance(given, Sequence) and all(isinstance(each, Criterion) for each in given):
         return Rubric(tuple(given))
-    return rubric_of(given)
+    return read_rubric(given) if isinstance(given, (str, Path)) else rubric_of(given)
 
 
 def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:

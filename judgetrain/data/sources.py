@@ -19,7 +19,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.labelling import SHAPES, whole_tasks
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.schema import Comparison, Dialogue
+from judgetrain.schema import Comparison
 
 T = TypeVar("T")
 RAW_CHARS = 500
@@ -27,10 +27,7 @@ RAW_CHARS = 500
 
 @dataclass
 class Rejects:
-    """Rows kept aside: counted by reason; ``keep`` gets each with its place, the beginning of its text and its id.
-
-    The id is there where whoever took the row could read it.
-    """
+    """Rows kept aside: counted by reason; ``keep`` gets each with its place, how its text begins, perhaps its id."""
 
     strict: bool
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
@@ -71,12 +68,13 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
             value = take(shape(row) if shape else row, number)
         except RowError as error:
             rejects.add(place, error.reason, str(error), raw, error.id)
-            continue
+        except DataError as error:
+            rejects.add(place, "wrong_message", str(error), raw)
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             rejects.add(place, "unreadable", f"cannot be read ({type(error).__name__}: {error})", raw)
-            continue
-        count += 1
-        yield value
+        else:
+            count += 1
+            yield value
 
 
 def _cleared(row: Any, raw: str) -> Any:
@@ -177,11 +175,6 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         told = f"cannot read this data set from the Hub ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
         advice = "check the name and the network, or give a local file with type=jsonl"
         raise DataError(f"{key}.path={source.path}: {told}; {advice}") from error
-
-
-def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
-    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at."""
-    yield from read(source, key, RowReader(source, key=key).dialogue)
 
 
 def read_comparisons(

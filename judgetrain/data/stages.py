@@ -85,10 +85,8 @@ def _check_dialogues(settings: DialoguesSettings) -> None:
 def _check_responses(settings: ResponsesSettings) -> None:
     for i, source in enumerate(settings.sources):
         if source.format == "questions" and source.turns != "first":
-            raise ConfigError(
-                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
-                "which only stage=selfeval fills in; set turns: first"
-            )
+            told = "rows of format questions have turns without answers, which only stage=selfeval fills in"
+            raise ConfigError(f"dialogues.sources[{i}].turns={source.turns}: {told}; set turns: first")
     models = settings.responses.models
     check_names("responses.models", [m.name for m in models])
     for i, model in enumerate(models):

@@ -85,8 +85,7 @@ class Adapter:
         """The labels of a row: one, or one an annotator."""
         if not self.label_columns:
             return (self.verdict("label", self.value(row, "label")),)
-        missing = [c for c in self.label_columns if c not in row]
-        if missing:
+        if missing := [column for column in self.label_columns if column not in row]:
             raise RowError("missing_field", f"expected the column {missing[0]!r}, found {', '.join(map(str, row))}")
         return tuple(self.verdict(column, row[column]) for column in self.label_columns)
 
@@ -108,10 +107,8 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
     """
     path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
-        raise ConfigError(
-            f"{key}: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "
-            "leave it out for rows with query, response_a, response_b and label"
-        )
+        told = f"adapter {name!r} is neither a file nor one of {', '.join(shipped())}"
+        raise ConfigError(f"{key}: {told}; leave it out for rows with query, response_a, response_b and label")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

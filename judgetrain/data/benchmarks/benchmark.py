@@ -75,10 +75,8 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     unlabelled = sum(c.label is None for c in kept)
     left_out["no_label" if benchmark.unlabelled else "no_majority"] = unlabelled
     if unlabelled == len(kept):
-        raise DataError(
-            f"{key}: no comparison with a label is left of {len(comparisons)}; look at max_chars={benchmark.max_chars} "
-            f"and where={dict(benchmark.where)}"
-        )
+        advice = f"look at max_chars={benchmark.max_chars} and where={dict(benchmark.where)}"
+        raise DataError(f"{key}: no comparison with a label is left of {len(comparisons)}; {advice}")
     prompts = {case.comparison.id: case.prompt or case.comparison.id for case in cases}
     adapter = adapter_of(source) if source.adapter else None
     groups = {c.group for c in comparisons if c.group is not None} if adapter else ()

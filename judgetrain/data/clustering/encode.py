@@ -60,10 +60,8 @@ def check_encoder(name: str, key: str) -> None:
             files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
         lacking = [each for each in TOKENIZER if each not in files]
         if MARKS[-1] in files and TOKENIZER[0] in lacking:
-            raise EngineError(
-                f"holds adapters without a tokenizer: it lacks {' and '.join(lacking)}; put those of the base model "
-                f"that {MARKS[-1]} names beside them"
-            )
+            told = f"holds adapters without a tokenizer: it lacks {' and '.join(lacking)}; put those of the base model"
+            raise EngineError(f"{told} that {MARKS[-1]} names beside them")
     except EngineError as error:
         raise ConfigError(f"{key}={name}: {error}; a local directory, package:NAME or static:world serves") from error
 
@@ -87,10 +85,9 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     try:
         return SentenceTransformer(name, device=device(), trust_remote_code=False, model_kwargs={"dtype": dtype()})
     except (OSError, ValueError) as error:
-        raise EngineError(
-            f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name "
-            "and the network, or give a local directory, package:NAME or static:MODEL"
-        ) from error
+        told = f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]})"
+        advice = "check the name and the network, or give a local directory, package:NAME or static:MODEL"
+        raise EngineError(f"{told}; {advice}") from error
 
 
 def device() -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.clustering.encode import encode
+from judgetrain.data.clustering.encode import device, encode
 from judgetrain.data.config import ClusterConfig
 from judgetrain.data.stages import ClusterSettings
 from judgetrain.errors import ConfigError, EngineError
@@ -49,26 +49,22 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     clustering = kmeans(embeddings, config, out.seed)
     out.log(f"cluster: {config.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
     chosen = sample_uniform(clustering.labels, config.sample, out.seed)
-    write_rows_atomic(
-        out.path("clusters.jsonl"),
-        ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows(), clustering.labels, strict=True)),
-    )
+    labelled = zip(rows(), clustering.labels, strict=True)
+    write_rows_atomic(out.path("clusters.jsonl"), ({"id": row["id"], "cluster": int(c)} for row, c in labelled))
     picked = np.zeros(count, dtype=bool)
     picked[chosen] = True
     out.write_rows("sample", compress(rows(), picked))
     sizes = np.bincount(clustering.labels, minlength=config.n_clusters)
-    out.note(
-        "clustering",
-        {
-            "backend": clustering.backend,
-            "encoder": config.encoder,
-            "inertia": round(clustering.inertia, 4),
-            "clusters": int(np.count_nonzero(sizes)),
-            "empty": int(np.count_nonzero(sizes == 0)),
-            "singletons": int(np.count_nonzero(sizes == 1)),
-            "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
-        },
-    )
+    facts = {
+        "backend": clustering.backend,
+        "encoder": config.encoder,
+        "inertia": round(clustering.inertia, 4),
+        "clusters": int(np.count_nonzero(sizes)),
+        "empty": int(np.count_nonzero(sizes == 0)),
+        "singletons": int(np.count_nonzero(sizes == 1)),
+        "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
+    }
+    out.note("clustering", facts)
     out.count(in_=count, out=len(chosen), dropped={"not_sampled": count - len(chosen)})
 
 
@@ -89,16 +85,12 @@ def sample_uniform(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 def quotas(sizes: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
     """How many rows each cluster gives: int array that sums to ``total``, at most ``sizes``."""
     quota = np.zeros_like(sizes)
-    left = total
-    while left > 0:
+    while (left := total - int(quota.sum())) > 0:
         open_ = np.flatnonzero(quota < sizes)
-        share = left // len(open_)
-        if share == 0:
+        if share := left // len(open_):
+            quota[open_] += np.minimum(share, sizes[open_] - quota[open_])
+        else:
             quota[rng.choice(open_, left, replace=False)] += 1
-            return quota
-        add = np.minimum(share, sizes[open_] - quota[open_])
-        quota[open_] += add
-        left -= int(add.sum())
     return quota
 
 
@@ -111,17 +103,6 @@ class Clustering:
     backend: str
 
 
-def choose_backend(config: ClusterConfig) -> str:
-    """``auto`` is cuML where it and a GPU are there, else scikit-learn."""
-    if config.backend != "auto":
-        return config.backend
-    if importlib.util.find_spec("cuml") is None:
-        return "sklearn"
-    import torch
-
-    return "cuml" if torch.cuda.is_available() else "sklearn"
-
-
 def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clustering:
     """Cluster rows ``[n, dimension]`` into ``config.n_clusters``.
 
@@ -132,7 +113,10 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clusteri
     rows = len(embeddings)
     if config.n_clusters > rows:
         raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
-    backend = choose_backend(config)
+    backend = config.backend
+    if backend == "auto":
+        gpu = importlib.util.find_spec("cuml") is not None and device().startswith("cuda")
+        backend = "cuml" if gpu else "sklearn"
     labels, inertia = (_cuml if backend == "cuml" else _sklearn)(embeddings, config, seed)
     return Clustering(np.asarray(labels, dtype=np.int64), float(inertia), backend)
 
@@ -158,10 +142,8 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
     try:
         return model.fit_predict(_on_device(embeddings)), model.inertia_
     except MemoryError as error:  # cupy's, too
-        raise EngineError(
-            f"cluster.backend=cuml: {len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn, "
-            "which reads them from the disk"
-        ) from error
+        told = f"{len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn, which needs none"
+        raise EngineError(f"cluster.backend=cuml: {told}") from error
 
 
 def _on_device(embeddings: np.ndarray) -> Any:
