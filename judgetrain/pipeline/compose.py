@@ -85,7 +85,7 @@ def register(store: ConfigStore, arguments: Sequence[str] | None = None) -> None
     """
     store.repo["schema.yaml"] = Stored("schema", None, None, partial(_schema, _in_schema(arguments)))
     for name, path in recipes().items():
-        _store_recipe(store, name, path)
+        _store_recipe(store, name, partial(_shipped_recipe, path))
 
 
 SHOWN = ("-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "-p", "--package", "--resolve")
@@ -105,6 +105,7 @@ def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
     return frozenset(name for name, section in every.items() if section.core or name in named)
 
 
+@cache  # Hydra copies what it takes from its store
 def _schema(typed: frozenset[str]) -> DictConfig:
     """The configuration's schema, with an open mapping for what is not typed, or may be one of several classes."""
     schema = _structured(RunConfig)
@@ -153,12 +154,12 @@ def _variants(node: Any, prefix: str = "") -> list[tuple[str, dataclasses.Field[
     return [found for found in _fields(node, prefix) if found[1].metadata.get("variants")]
 
 
-def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
+def _store_recipe(store: ConfigStore, name: str, load: Callable[[], DictConfig]) -> None:
     group, _, leaf = f"recipe/{name}".rpartition("/")
     at = store.repo
     for part in group.split("/"):
         at = at.setdefault(part, {})
-    at[f"{leaf}.yaml"] = Stored(leaf, group, "_global_", partial(_load_recipe, path))
+    at[f"{leaf}.yaml"] = Stored(leaf, group, "_global_", load)
 
 
 def _load_recipe(path: Path) -> DictConfig:
@@ -174,6 +175,8 @@ def _load_recipe(path: Path) -> DictConfig:
             del content[key]
     return content
 
+
+_shipped_recipe = cache(_load_recipe)
 
 _own: dict[str, dict[str, Any]] = {}
 """The keys that a user's recipe sets itself, and their values, by the name that it is registered under."""
@@ -223,7 +226,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
                 raise ConfigError(f"recipe={value}: no such file")
             # A user's recipe may have a shipped one's name and build on it.
             name = f"my_{path.stem}" if path.stem in known else path.stem
-            _store_recipe(ConfigStore.instance(), name, path)
+            _store_recipe(ConfigStore.instance(), name, partial(_load_recipe, path))
             _own[name] = dict(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
         elif key == "recipe" and "," not in value and value not in known:

@@ -187,7 +187,8 @@ def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist()
         assert str(hydra.mode) == "RunMode.MULTIRUN"
         params = {key: str(values).split(",") for key, values in hydra.sweeper.params.items()}
         assert 1 <= len(params) <= 2
-        for values in zip(*params.values(), strict=False):
+        jobs = [*zip(*params.values(), strict=False)]
+        for values in (jobs[0], jobs[-1]):
             overrides = [f"{key}={value}" for key, value in zip(params, values, strict=True)]
             config = configured(f"recipe=sweeps/{path.stem}", *overrides)
             assert config.objective or config.stage == "selfeval", "judges are told apart by a metric"
@@ -267,17 +268,20 @@ def test_a_search_without_anything_to_choose_by_is_refused_before_anything_runs(
     assert message in jobs[0]["error"]
 
 
-def test_a_grid_lists_its_objective_without_a_development_split_and_says_so(tmp_path: Path) -> None:
+def test_a_grid_lists_its_objective_without_a_development_split_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
-    done, jobs = command(
-        tmp_path, "stage=evaluate", f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
+    code, jobs = run_sweep(
+        tmp_path, monkeypatch, entry.run, "seed=17", "stage=evaluate",
+        f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
         "objective=b/longer/agreement", "evaluate.bootstrap=50,60",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert code == 0
     assert [job["objective"] for job in jobs] == [0.5, 0.5]
-    said = " ".join((done.stdout + done.stderr).split())
+    said = " ".join("".join(capsys.readouterr()).split())
     assert said.count("on the comparisons that are reported: what is chosen by it is flattered by it") == 2
 
 
