@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
@@ -35,6 +36,22 @@ def judge(directory: Path) -> Path:
     load_prompt_set("compact").save(directory / "model")
     JudgeConfig().save(directory / "model", 10)
     return directory
+
+
+def pairs(directory: Path, n: int, labels: Sequence[str] = LABELS) -> BenchmarkConfig:
+    """A benchmark called pairs, in a file: so many comparisons with these labels in turn."""
+    rows = [
+        {
+            "id": i,
+            "query": f"q{i}",
+            "response_a": f"one {i}",
+            "response_b": f"two {i}",
+            "label": labels[i % len(labels)],
+        }
+        for i in range(n)
+    ]
+    source = SourceConfig(name="pairs", path=write_rows(directory / "pairs.jsonl", rows), format="comparison")
+    return BenchmarkConfig("pairs", source)
 
 
 def check(config: Config, stage: str) -> None:

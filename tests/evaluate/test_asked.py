@@ -11,7 +11,6 @@ import pyarrow.parquet
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
@@ -21,7 +20,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.evaluate import UNATTACKED, check, write_rows
+from tests.builders.evaluate import UNATTACKED, check, pairs
 from tests.builders.evaluate import run as run_stage
 from tests.builders.scripted import ScriptedEngine, number
 
@@ -35,12 +34,6 @@ def made() -> Made:
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Config:
-    rows = [
-        {"id": i, "query": f"q{i}", "response_1": f"one {i}", "response_2": f"two {i}", "label": "AB"[i % 2]}
-        for i in range(20)
-    ]
-    path = write_rows(tmp_path / "pairs.jsonl", rows)
-
     def make_engine(
         engine: EngineConfig, model_path: str | None = None, name: str | None = None, **paid: Any
     ) -> ScriptedEngine:
@@ -48,9 +41,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
         return ScriptedEngine(reply)
 
     monkeypatch.setattr(registry, "make_engine", make_engine)
-    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     config = Config(
-        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50),
+        evaluate=EvaluateConfig([pairs(tmp_path, 20, "AB")], [], [1], bootstrap=50),
         robustness=UNATTACKED,
         tree=TreeConfig(criteria=2, shard_size=4),
     )

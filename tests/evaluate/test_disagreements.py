@@ -12,7 +12,6 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report import disagreements
@@ -24,7 +23,7 @@ from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
+from tests.builders.evaluate import UNATTACKED, judge, pairs, run
 from tests.builders.pages import parse
 from tests.builders.scripted import ScriptedEngine, noisy
 
@@ -32,20 +31,12 @@ from tests.builders.scripted import ScriptedEngine, noisy
 @pytest.fixture
 def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An evaluation of a judge that is often wrong."""
-    rows = [
-        {"id": i, "query": f"q{i} <script>", "response_1": f"one {i}", "response_2": f"two {i}", "label": i % 3}
-        for i in range(30)
-    ]
-    path = write_rows(tmp_path / "pairs.jsonl", rows)
-    labels = {"0": "A", "1": "B", "2": "tie"}
-    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison", labels=labels)
-    benchmark = BenchmarkConfig("pairs", source)
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     monkeypatch.setattr(branching, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
     config = Config(
-        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20),
+        evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "random"], [1, 3], bootstrap=20),
         robustness=UNATTACKED,
         tree=TreeConfig(criteria=4, shard_size=4),
     )

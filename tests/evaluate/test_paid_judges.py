@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -20,7 +19,7 @@ from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import run, write_rows
+from tests.builders.evaluate import pairs, run
 from tests.builders.faulty_server import FaultyServer, serving
 from tests.builders.scripted import criteria, judged
 from tests.builders.watched import spread
@@ -46,15 +45,11 @@ def server() -> Iterator[FaultyServer]:
 
 @pytest.fixture
 def config(server: FaultyServer, tmp_path: Path) -> Config:
-    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(4)]
-    path = write_rows(tmp_path / "pairs.jsonl", rows)
-    source = SourceConfig(name="b", path=path, format="comparison")
+    benchmark = replace(pairs(tmp_path, 4, "AB"), name="b")
     address = f"http://127.0.0.1:{server.server_port}/v1"
     external = OpenAIEngineConfig(model="m", base_url=address, concurrency=1)
-    evaluate = EvaluateConfig(
-        [BenchmarkConfig("b", source)], ["pairwise:external", "external"], [1, 2], bootstrap=20, external=external
-    )
-    correct = CorrectConfig(source, judge="external", engine=external)
+    evaluate = EvaluateConfig([benchmark], ["pairwise:external", "external"], [1, 2], bootstrap=20, external=external)
+    correct = CorrectConfig(benchmark.source, judge="external", engine=external)
     tree = TreeConfig(criteria=4, shard_size=1)
     return Config(prompts="compact", evaluate=evaluate, correct=correct, tree=tree, output_dir=str(tmp_path))
 

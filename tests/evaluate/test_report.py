@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -27,7 +26,7 @@ from judgetrain.evaluate.report.render import html_page, markdown
 from judgetrain.evaluate.report.report import Report, lineage
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import LABELS, answers, benchmark, judge, manifest, run, write_rows
+from tests.builders.evaluate import answers, benchmark, judge, manifest, pairs, run
 from tests.builders.scripted import ScriptedEngine, noisy
 
 
@@ -74,17 +73,11 @@ def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) ->
 
 @pytest.fixture
 def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    rows = [
-        {"id": i, "query": f"q{i}", "response_a": f"one {i}", "response_b": f"two {i}", "label": LABELS[i % 3]}
-        for i in range(60)
-    ]
-    path = write_rows(tmp_path / "pairs.jsonl", rows)
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     manifest(tmp_path / "artifacts", "label", "l1", {})
     sft = manifest(tmp_path / "artifacts", "sft", "s1", {"label": "l1"})
     judge(sft)
-    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
-    evaluate = EvaluateConfig([entry], ["sft", "first"], [1, 3], bootstrap=50, dev_share=0.25)
+    evaluate = EvaluateConfig([pairs(tmp_path, 60)], ["sft", "first"], [1, 3], bootstrap=50, dev_share=0.25)
     config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=8))
     return run("evaluate", config, {"sft": sft}, tmp_path / "out").directory
 

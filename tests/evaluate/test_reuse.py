@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldEngineConfig
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate.config import EvaluateConfig
@@ -19,7 +19,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
-from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
+from tests.builders.evaluate import UNATTACKED, judge, pairs, run
 from tests.builders.scripted import ScriptedEngine, noisy
 from tests.builders.watched import interrupted
 
@@ -38,10 +38,7 @@ class Counting(ScriptedEngine):
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(noisy))
     Counting.asked = 0
-    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(20)]
-    path = write_rows(tmp_path / "pairs.jsonl", rows)
-    benchmark = BenchmarkConfig("b", SourceConfig(name="b", path=path, format="comparison"))
-    evaluate = EvaluateConfig([benchmark], ["sft"], [1, 3], bootstrap=20)
+    evaluate = EvaluateConfig([replace(pairs(tmp_path, 20, "AB"), name="b")], ["sft"], [1, 3], bootstrap=20)
     inputs = {name: judge(tmp_path / name / mark) for name, mark in (("sft", "one"), ("dpo", "two"))}
     config = Config(
         evaluate=evaluate, robustness=UNATTACKED, tree=TreeConfig(criteria=4, shard_size=3), output_dir=str(tmp_path)
