@@ -156,7 +156,7 @@ class JudgeConfig(ReadingConfig):
     )
     fitted: str | None = key(
         None,
-        "fitted.json of stage calibrate: how much each criterion counts",
+        "fitted.json of stage calibrate: how much each criterion counts; None: the one in the judge's directory",
         content=of_file,
         active_if=lambda c: c.aggregation == "fitted",
     )
@@ -208,21 +208,16 @@ class JudgeOptions:
     One record for the command line, Python, evaluation, serving and rewards. A judge reads of it what its kind needs:
     a branching judge all but the last two, one that is asked once ``once``, a scorer ``scorer``.
 
+    What is called as a key of ``judge.*`` means what the key says.
+
     Args:
         branches: k, at most ``steps.criteria``.
         steps: how many criteria are asked for, and the sampling of each step; greedy by default.
-        aggregation: how branches become a verdict.
         fitted: the weights of aggregation ``fitted``.
-        tie: of aggregation ``mean``, how far apart means may be and still be a tie, as a share of the scale.
-        early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
-            same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
             (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
             shipped sets, the two plans are the same texts, and only the cost differs.
-        reads: how many responses a judgment reads.
         rubric: the criteria of comparisons that bring none; None: the judge's own.
-        retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
-            no number of ``branches`` changes: by another list, with what was greedy sampled.
         strip_markdown: sets the responses' headings and lists as running text before they are judged
             (``prompting/strip_markdown.py``); trees and predictions are of the comparisons as they were given.
         once: prompts and sampling of a judge that is asked once.
@@ -258,13 +253,16 @@ class JudgeOptions:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(map(str, choices))}")
 
     @classmethod
-    def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
-        """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
+    def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
+        """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria.
+
+        ``directory``: the judge's own, where fitted weights may lie beside it.
+        """
         own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
         if judge.aggregation == "fitted":
             from judgetrain.judges.fitted import Fitted
 
-            own |= {"fitted": Fitted.load(judge.fitted or "")}
+            own |= {"fitted": Fitted.load(judge.fitted or directory or "")}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]
 
     @classmethod
@@ -274,7 +272,7 @@ class JudgeOptions:
         if directory is not None:
             saved, criteria = JudgeConfig.load(directory), criteria_of(directory)
         judge = saved.changed(**{k: v for k, v in asked.items() if k not in WAYS})
-        return cls.of(judge, criteria, **{k: v for k, v in asked.items() if k in WAYS}, **more)
+        return cls.of(judge, criteria, directory, **{k: v for k, v in asked.items() if k in WAYS}, **more)
 
     @property
     def rule(self) -> Aggregation:

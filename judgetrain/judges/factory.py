@@ -119,9 +119,9 @@ class Models:
 
         A trained judge is asked for as many criteria as it was trained on.
         """
-        settings, asks = self.settings, self.settings.asks
+        settings = self.settings
         if method.kind != BRANCHING:
-            once = getattr(asks, method.kind) if method.kind in ASKED_ONCE else None
+            once = getattr(settings, method.kind) if method.kind in ASKED_ONCE else None
             return JudgeOptions(once=once, scorer=settings.scorer)
         assert settings.criteria is not None
         directory, criteria = self.directory(method), settings.criteria
@@ -129,7 +129,7 @@ class Models:
             criteria = criteria_of(directory)
         how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
         how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric and not settings.own_criteria else {}
-        return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
+        return JudgeOptions.of(self.asking(method), criteria, directory, branches=branches, **how)
 
     def asking(self, method: Method) -> JudgeConfig:
         """``judge.*`` with what the options behind a branching judge's name change.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
@@ -91,11 +91,6 @@ class ModelSettings(StageSettings):
     def judges(self) -> Sequence[str]:
         """The stages whose judges are among the methods: a stage's inputs."""
         return judges_of(self.methods)
-
-    @property
-    def asks(self) -> Any:
-        """What has the fields ``pairwise``, ``single_token`` and ``pointwise``."""
-        return self
 
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:

@@ -106,6 +106,8 @@ def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
     # Facts 5 against 2, tone 3 against 5: 0.1 * 3/4 - 2 * 2/4.
     assert said.margin == pytest.approx(0.075 - 1.0) and said.verdict == "B"
     assert (said.score_a or 0) > (said.score_b or 0), "scores are the rubric's"
+    beside = JudgeOptions.of(replace(settings, fitted=None), 3, tmp_path)
+    assert beside.fitted == options.fitted, "the weights that lie in the judge's directory"
     with pytest.raises(ConfigError, match="go together"):
         replace(options, fitted=None)
     with pytest.raises(ConfigError, match=r"judge.fitted=none.json: expected the fitted.json"):

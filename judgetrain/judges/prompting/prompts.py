@@ -189,10 +189,11 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
     frames = {step: _frame(raw, step, path) for step in FRAMES}
     steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
+    shows = any("{reference_block}" in text for texts in steps.values() for text in texts.values())
     return PromptSet(
         name=str(raw.get("name", path.stem)),
         context=_fragment(raw, "context", path),
-        reference=_reference(raw, steps, path),
+        reference=_fragment(raw, "reference", path) if shows else "",
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
@@ -228,12 +229,6 @@ def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
         allowed = ", ".join(sorted(required | MAY))
         raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
     return templates
-
-
-def _reference(raw: Mapping[str, Any], steps: Mapping[str, Mapping[str, str]], path: Path) -> str:
-    if any("{reference_block}" in text for texts in steps.values() for text in texts.values()):
-        return _fragment(raw, "reference", path)
-    return ""
 
 
 def _fragment(raw: Mapping[str, Any], name: str, path: Path) -> str:

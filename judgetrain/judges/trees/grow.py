@@ -146,17 +146,8 @@ class _Grower:
             requests: list[Request] = []
             for number, tree in waiting:
                 slots = self._slots(tree.comparison) | {"count": str(shape.count)}
-                messages = self.prompts.render("criteria", slots)
-                requests.append(
-                    Request(
-                        messages=messages,
-                        sampling=limits,
-                        step="criteria",
-                        slots=slots,
-                        attempt=2 * shape.attempt + attempt,
-                        place=number,
-                    )
-                )
+                requests += self._requests("criteria", slots, limits, number, 1)
+            requests = [replace(request, attempt=2 * shape.attempt + attempt) for request in requests]
             sampled = self._sample(requests, "criteria", attempt)
             for (_, tree), each in zip(waiting, sampled, strict=True):
                 tree.take_criteria(each, shape.count, shape.criteria)
