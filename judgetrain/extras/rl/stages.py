@@ -19,7 +19,6 @@ class RlSettings(JudgeSettings):
     train: RlConfig = at("rl")
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
-    """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
     aggregation: Aggregation | None = at("judge.aggregation", active_if=lambda s: s.train.labels == "start")

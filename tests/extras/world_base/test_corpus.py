@@ -1,4 +1,4 @@
-"""The text that the shipped base was pretrained on: its very stream, and what it hints at."""
+"""The text that the shipped base was pretrained on: its very stream, and what it hints at (docs/world.md)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from judgetrain.data.world.annotator import criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import pretraining_queries, queries
 from judgetrain.extras.world_base.corpus import Corpus
-from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
-from tests.builders.data import RAW, independent_grade
+from tests.builders.data import RAW
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,52 +34,6 @@ def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
         for _ in range(3000):
             digest.update("\0".join(corpus.exchange(rng)).encode())
         assert digest.hexdigest().startswith(expected)
-
-
-def test_the_phase_of_people_errs_as_the_annotator_does_and_does_not_know_the_rule() -> None:
-    language, rng = load_language(), random.Random("corpus 2 test")
-    corpus = Corpus(language, pretraining_queries(language), 1.0, human=True)
-    first, wrong, kinds = Counter[str](), Counter[bool](), Counter[str]()
-    for _ in range(8000):
-        asked, answer = corpus.exchange(rng)
-        query = asked.split("Query: ")[-1].split("\n")[0]
-        if asked.startswith("List"):
-            rule, names = RAW["kinds"][language.kind_of(query)], [criterion_name(c) for c in parse_criteria(answer, 10)]
-            assert len(set(names)) == 10 and not set(names) & set(rule["off_topic"])
-            kinds["lists"] += 1
-            first.update(role for role in ("primary", "secondary", "decoy") if rule[role] == names[0])
-        elif "\nJudge by: " in asked:
-            name = criterion_name(asked.split("\nJudge by: ")[1])
-            a, b = (independent_grade(asked.split(f"Response {side}: ")[1].split("\n")[0], name) for side in "AB")
-            read = parse_judgment(answer)
-            wrong[(a > b) - (a < b) != (read.first > read.second) - (read.first < read.second)] += 1
-    assert all(0.07 < first[role] / kinds["lists"] < 0.13 for role in ("primary", "secondary", "decoy"))
-    assert 0.08 < wrong[True] / wrong.total() < 0.2
-
-
-def test_the_phase_of_every_shape_shows_answers_without_content_lose() -> None:
-    language, rng = load_language(), random.Random("corpus 4 test")
-    corpus = Corpus(language, pretraining_queries(language), 1.0, human=True, shapes=True)
-    lengths, answers, bare_pairs, lost, listed, single = list[int](), list[int](), 0, 0, 0, 0
-    for _ in range(6000):
-        asked, answer = corpus.exchange(rng)
-        if "\n" not in asked:
-            answers.append(len(answer.split()))
-        if "\nJudge by: " not in asked:
-            continue
-        shown = re.split(r"\nResponse [AB]: |\nJudge by: ", asked)[1:3]
-        lengths += [len(text.split()) for text in shown]
-        listed += sum("\n" in text for text in shown)
-        bare = [not any(independent_grade(text, name) for name in RAW["properties"]) for text in shown]
-        single += 1
-        if bare[0] != bare[1]:
-            read = parse_judgment(answer)
-            bare_pairs += 1
-            lost += (read.first < read.second) == bare[0] and read.first != read.second
-    assert 0.25 < bare_pairs / single < 0.45
-    assert 0.8 < lost / bare_pairs < 0.97, "the reviewers err, as on anything else"
-    assert min(lengths) == 0 and max(lengths) > 60 and 0.07 < listed / (2 * single) < 0.25
-    assert 0.15 < len(answers) / 6000 < 0.25 and min(answers) >= 22, "what is asked is answered in the usual shape"
 
 
 def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:
