@@ -16,6 +16,15 @@ ROLES = {
 }
 
 
+SPEAKER = ("role", "from", "sender_class")
+"""Where a message says whose it is: in OpenAI's shape, ShareGPT's, ConvAI's."""
+
+
+def are_messages(turns: Sequence[Any]) -> bool:
+    """Whether a list holds messages, and not other objects."""
+    return all(isinstance(turn, Mapping) and any(name in turn for name in SPEAKER) for turn in turns)
+
+
 def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
     """Role (``system``, ``user`` or ``assistant``) and text of each message.
 
@@ -79,7 +88,7 @@ def _read(turn: Any, names: dict[Any, str]) -> tuple[str, str, bool]:
     """Role and text of a message, and whether it calls a tool; ``names`` are those of the tools by their calls' ids."""
     if not isinstance(turn, Mapping):
         raise DataError(f"expected a role and a content, found {type(turn).__name__}")
-    role = next((turn[name] for name in ("role", "from", "sender_class") if turn.get(name) is not None), None)
+    role = next((turn[name] for name in SPEAKER if turn.get(name) is not None), None)
     content = text_of(next((turn[name] for name in ("content", "value", "text") if turn.get(name) is not None), None))
     known = ROLES.get(role) if isinstance(role, str) else None
     if known == "tool":

@@ -16,7 +16,7 @@ from judgetrain.data.ratings import score_of
 from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.messages import replied, said, text_of
+from judgetrain.messages import are_messages, replied, said, text_of
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, Rating, Verdict
 
 DEFAULT_FIELDS = {
@@ -109,9 +109,12 @@ class RowReader:
         return value if isinstance(value, str) else self._text(row, field)
 
     def _replied(self, value: Any) -> Any:
-        """What is judged of a response: its text, also of a conversation that ends with it."""
+        """What is judged of a response: its text, also of a conversation that ends with it.
+
+        A text that is JSON is an answer like any other.
+        """
         with _refused("wrong_message"):
-            found = replied(list_in(value) or value, self._source.judged)
+            found = value if isinstance(value, str) else replied(value, self._source.judged)
         return found if isinstance(found, str) else value
 
     def check_columns(self, row: Any) -> None:
@@ -270,7 +273,7 @@ class RowReader:
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
         form = self._source.format
         cell = None if form in WITHOUT_MESSAGES else self._get(row, "messages")
-        if cell is None and (asked := list_in(self._get(row, "query"))) and isinstance(asked[0], Mapping):
+        if cell is None and (asked := list_in(self._get(row, "query"))) and are_messages(asked):
             cell = asked  # HealthBench, TRL: a prompt of messages
         turns = list_in(cell)
         if cell is not None and not turns:

@@ -217,13 +217,6 @@ def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(t
         check_stage("responses", config)
 
 
-@pytest.mark.parametrize("row", [{"turns": []}, {"turns": "one"}, {"turns": [1]}, {"question": "one"}])
-def test_rows_without_questions_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
-    as_lines(tmp_path / "question.jsonl", [row])
-    with pytest.raises(DataError, match=r"question\.jsonl:1: expected"):
-        run(tmp_path, DialogueSourceConfig(name="src", dataset="mt_bench", path=str(tmp_path / "question.jsonl")))
-
-
 def test_the_other_direction_of_a_translation(tmp_path: Path) -> None:
     as_parquet(tmp_path / "test.parquet", wmt19("de", "Es gibt kein Zurück."))
     fields = {"query": "Auf Deutsch: {translation.en}", "reference": "translation.de"}
@@ -294,6 +287,11 @@ BAD = [
     ("tal_scq5k", ROWS["TAL"][0] | {"answer_option_list": [{"aoVal": "A"}]}, "wrong_type"),
     ("alpaca", {"instruction": None, "input": "", "output": "x"}, "missing_field"),
     ("tigerbot", {"instruction": "\ud83d", "input": "", "output": "x"}, "not_utf8"),
+    *(
+        ("vicuna_bench", {"question_id": 9, **row}, "wrong_type")
+        for row in ({"turns": []}, {"turns": "a"}, {"turns": [1]})
+    ),
+    ("vicuna_bench", {"question_id": 9, "question": "one"}, "missing_field"),
 ]
 
 

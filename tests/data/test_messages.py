@@ -104,3 +104,13 @@ def test_of_a_response_that_is_a_trace_all_is_judged_or_its_last_reply(judged: s
     (preferred,) = read_comparisons(plain, "key")
     assert (preferred.response_a if preferred.label == "A" else preferred.response_b) == text
     assert BenchmarkConfig(source=source).source.judged == judged
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"name": "oak"}]', '[{"role": "user", "content": "hi"}]', "[1] is a footnote", "[]"]
+)
+def test_a_response_whose_text_is_json_is_that_text(text: str) -> None:
+    reader = RowReader(SourceConfig(name="s"))
+    pair = reader.comparison({"query": "As JSON.", "response_a": text, "response_b": "no"}, 1, labelled=False)
+    assert pair.response_a == text
+    assert reader.candidates({"query": '[{"tree": "oak"}]', "responses": [text, "no"]}, 1).responses == (text, "no")

@@ -52,13 +52,14 @@ def test_auto_js_predictions_on_eval_p(table: dict[str, Row]) -> None:
     items = [(int(r["autoj_output"]), mirrored[int(r["autoj_output_swapped"])], int(r["label"])) for r in rows]
     decided = [(a, b, y) for a, b, y in items if y != 2]
     assert found["n"] == len(rows) == 696 and found["n_wo_tie"] == len(decided)
-    assert found["agreement"] == pytest.approx(sum(a == b == y for a, b, y in items) / 696, abs=1e-6)
-    assert found["consistency"] == pytest.approx(sum(a == b for a, b, _ in items) / 696, abs=1e-6)
-    assert found["accuracy_ab"] == pytest.approx(sum(a == y for a, _, y in items) / 696, abs=1e-6)
-    assert found["accuracy_ba"] == pytest.approx(sum(b == y for _, b, y in items) / 696, abs=1e-6)
-    assert found["conflict_as_tie"] == pytest.approx(
-        sum((a if a == b else 2) == y for a, b, y in items) / 696, abs=1e-6
-    )
+    counts = {
+        "agreement": sum(a == b == y for a, b, y in items),
+        "consistency": sum(a == b for a, b, _ in items),
+        "accuracy_ab": sum(a == y for a, _, y in items),
+        "accuracy_ba": sum(b == y for _, b, y in items),
+        "conflict_as_tie": sum((a if a == b else 2) == y for a, b, y in items),
+    }
+    assert {name: found[name] for name in counts} == pytest.approx({k: n / 696 for k, n in counts.items()}, abs=1e-6)
     without = sum(a == b == y for a, b, y in decided) / len(decided)
     assert found["agreement_wo_tie"] == pytest.approx(without, abs=1e-6)
 

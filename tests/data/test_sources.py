@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -181,16 +182,11 @@ def test_a_hub_id_without_network_says_what_to_do(tmp_path: Path, monkeypatch: p
         run_dialogues(tmp_path, settings)
 
 
-def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
+def test_length_limits_duplicates_and_turns_are_counted(tmp_path: Path) -> None:
     rows = [{"query": q} for q in ("hello there", "HELLO   there", "\uff28ello there", "y" * 9000)]
-    path = write_lines(tmp_path / "in.jsonl", rows)
-    settings = DialoguesConfig([DialogueSourceConfig(name="s", path=path)])
-    out = run_dialogues(tmp_path, settings)
+    out = run(tmp_path, rows)
     assert out.totals()["counts"] == {"in": 4, "out": 1, "dropped": {"duplicate": 2, "too_long": 1}}
-    assert out.notes["sources"]["s"] == {"read": 4, "kept": 1, "duplicate": 2, "too_long": 1}
-
-
-def test_rows_and_their_turns_are_counted_apart(tmp_path: Path) -> None:
+    assert out.notes["sources"]["src"] == {"read": 4, "kept": 1, "duplicate": 2, "too_long": 1}
     said = ("user", "assistant") * 2
     rows = [{"messages": [{"role": r, "content": f"{n} {i}"} for i, r in enumerate(said)]} for n in "ab"]
     out = run(tmp_path, [*rows, {"nothing": 1}], strict=False, turns="every")
@@ -264,24 +260,22 @@ def test_one_query_may_have_several_comparisons(tmp_path: Path) -> None:
     assert run(tmp_path, rows).totals()["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "[1]", "null"])
-def test_labels_that_are_no_labels(value: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text(f'{{"query": "q", "response_a": "x", "response_b": "y", "label": {value}}}\n')
-    with pytest.raises(DataError, match=r"in\.jsonl:1: label"):
-        list(
-            read_comparisons(DialogueSourceConfig(name="s", path=str(tmp_path / "in.jsonl"), labels={"1": "A"}), "key")
-        )
+BY_NUMBER = {"0": "A", "1": "B", "2": "tie"}
 
 
 @pytest.mark.parametrize(
     ("labels", "value", "expected"),
-    [({"0": "A", "1": "B", "2": "tie"}, 2, "tie"), ({"1": "A"}, 1.0, "A"), ({}, "B", "B"), ({"A>B": "A"}, "A>B", "A")],
-)
-def test_label_conventions(labels: dict[str, str], value: Any, expected: str, tmp_path: Path) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_text(json.dumps({"prompt": "q", "response_1": "x", "response_2": "y", "label": value}) + "\n")
-    source = DialogueSourceConfig(name="s", path=str(path), labels=labels)
-    assert next(iter(read_comparisons(source, "key"))).label == expected
+    [(BY_NUMBER, 2, "tie"), ({"1": "A"}, 1.0, "A"), ({}, "B", "B"), ({"A>B": "A"}, "A>B", "A"),
+     *(({"1": "A"}, value, None) for value in (math.nan, math.inf, [1], None))],
+)  # fmt: skip
+def test_label_conventions(labels: dict[Any, str], value: Any, expected: str | None, tmp_path: Path) -> None:
+    row = {"prompt": "q", "response_1": "x", "response_2": "y", "label": value}
+    source = DialogueSourceConfig(name="s", path=write_lines(tmp_path / "in.jsonl", [row]), labels=labels)
+    if expected:
+        assert next(iter(read_comparisons(source, "key"))).label == expected
+        return
+    with pytest.raises(DataError, match=r"in\.jsonl:1: label"):
+        list(read_comparisons(source, "key"))
 
 
 @pytest.mark.parametrize("labels", ["{0: A, 1: B, 2: tie}", "{0.0: A, 1.0: B, 2.0: tie}"])
@@ -289,8 +283,7 @@ def test_labels_that_are_numbers_are_named_on_the_command_line(labels: str, tmp_
     rows = [{"query": "q", "response_a": "x", "response_b": "y", "label": label} for label in (0, 1.0, "2", True)]
     path = write_lines(tmp_path / "in.jsonl", rows)
     config = configured(*recipe_overrides(["recipe=pairs", f"verdicts.source={{path: {path}, labels: {labels}}}"]))
-    found = read_comparisons(config.verdicts.source, "key")
-    assert [comparison.label for comparison in found] == ["A", "B", "tie", "B"]
+    assert [c.label for c in read_comparisons(config.verdicts.source, "key")] == ["A", "B", "tie", "B"]
 
 
 def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
