@@ -38,10 +38,9 @@ TREE_READS: dict[str, tuple[Order, ...]] = {"two": ORDERS, "one": RESPONSES, "bo
 GIVEN = ("only", "first")
 """What a given rubric is: all that is judged by, or the head of a list that the judge goes on with."""
 
-Aggregation = Literal["vote", "mean", "clear", "fitted"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores, that
-which the first to see a clear difference prefers (``judges/kinds/aggregation.py``), or that which fitted weights make
-the likelier one (``judges/fitted.py``)."""
+Aggregation = Literal["vote", "mean", "fitted"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores
+(``judges/kinds/aggregation.py``), or that which fitted weights make the likelier one (``judges/fitted.py``)."""
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
@@ -137,11 +136,9 @@ class JudgeConfig(ReadingConfig):
     )
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores "
-        "(always, where judgments read one response and no weights are fitted); "
-        "clear, the side of the first branch, in the order of the list, that sees a difference, where after the first "
-        "only differences of more than half of the scale count, so that late criteria make no ties into verdicts; "
-        "fitted, the likelier side by the weights of judge.fitted",
+        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores, "
+        "where a criterion of the judge's own list weighs a third of the one before (always, where judgments read one "
+        "response and no weights are fitted); fitted, the likelier side by the weights of judge.fitted",
         choices=get_args(Aggregation),
     )
     tie: float = key(
@@ -281,8 +278,8 @@ class JudgeOptions:
 
     @property
     def stops_early(self) -> bool:
-        """Whether branches are judged only until the verdict is settled: where no tie has a width."""
-        return self.early_stop and self.rule != "fitted" and not (self.rule == "mean" and self.tie)
+        """Whether branches are judged only until the verdict is settled."""
+        return self.early_stop and self.rule != "fitted"
 
     @property
     def orders(self) -> tuple[Order, Order]:

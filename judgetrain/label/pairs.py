@@ -19,6 +19,7 @@ from judgetrain.label.labels import Label, accepts
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.label.significance import Outcomes, above_zero, against_consensus, against_label, better, consensus
+from judgetrain.label.worth import Worth
 from judgetrain.schema import ORDERS, Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
@@ -38,19 +39,23 @@ class PairBuilder:
     config: LabelConfig = field(default_factory=LabelConfig)
     rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
+    worth: Worth | None = None
+    """What criteria are worth over all trees; without it each tree's own judgments say which lead."""
     by_label: ClassVar[bool] = False
     """The paper's letter: tie labels order criteria and guidelines, and sides may differ in digits alone."""
 
     def pairs(self, tree: EvaluationTree, label: Label, rng: random.Random) -> list[Pair]:
         """At most ``max_pairs_per_level`` pairs of each level, drawn at random.
 
-        A tie label makes judgment pairs only: criteria and guidelines that see no difference are no better for it.
+        A tie label makes judgment pairs, and lists where other trees say what their criteria are worth: criteria and
+        guidelines that see no difference are no better for it.
         """
         verdict, limit = label.verdict, self.config.max_pairs_per_level
         assert verdict is not None
         found = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie" or self.by_label:
             found["guideline"] = list(self.guideline_pairs(tree, verdict))
+        if verdict != "tie" or self.by_label or self.worth:
             found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, limit))
         pairs: list[Pair] = []
         for level in self.config.levels:
@@ -104,17 +109,31 @@ class PairBuilder:
         """Orderings of the same criteria: those that lead to the label first against those that do not.
 
         Both sides hold the same lines, so that length and content cancel and only the order is learned. Up to
-        ``number`` pairs, each headed by another criterion where there are enough.
+        ``number`` pairs: what is worth most first against the list as it was sampled, and against random orders.
+        Where worth is unknown, of criteria that lead in this tree against such as do not, each headed by another one
+        where there are enough.
         """
-        good, bad, worth = self.criteria_apart(tree, label)
         if tree.given:  # the judge wrote no list
             return
+        for chosen, rejected, margin in self.lists_apart(tree, label, rng, number):
+            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+
+    def lists_apart(
+        self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int
+    ) -> Iterator[tuple[Criteria, Criteria, float]]:
+        """The orderings to choose and to reject, and how much more the first are worth."""
+        if self.worth is not None:
+            best, sampled = self.worth.ranked(tree), list(tree.criteria)
+            for other in [sampled, *(rng.sample(best, len(best)) for _ in range(number - 1))][:number]:
+                if (margin := self.worth.of_list(best) - self.worth.of_list(other)) > 0:
+                    yield best, other, margin
+            return
+        good, bad, worth = self.criteria_apart(tree, label)
         if not good or not bad:
             self.skipped["criteria:no_contrast"] += 1
             return
         for chosen, rejected in orderings(tree.criteria, good, bad, rng, number):
-            margin = worth[chosen[0].id] - worth[rejected[0].id]
-            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+            yield chosen, rejected, worth[chosen[0].id] - worth[rejected[0].id]
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
         """A judgment that reads its criterion rightly, and one of its guideline and order that does not.

@@ -18,6 +18,7 @@ from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import accepts
 from judgetrain.label.pairs import Apart, PairBuilder, Ranked, of_one_order
 from judgetrain.label.rewards import Rewards
+from judgetrain.label.worth import Worth
 from judgetrain.schema import Verdict
 
 Preferences = Sequence[tuple[str, str]]
@@ -107,9 +108,15 @@ class PreferredPairBuilder(LabelPairBuilder):
 
 
 def pair_builder(
-    prompter: Prompter, config: LabelConfig, rewards: Rewards, preferred: Mapping[str, Preferences] | None = None
+    prompter: Prompter,
+    config: LabelConfig,
+    rewards: Rewards,
+    preferred: Mapping[str, Preferences] | None = None,
+    worth: Worth | None = None,
 ) -> PairBuilder:
     """What makes the pairs that ``label.rule`` asks for; of an external judge's preferences where there are any."""
     if preferred is not None:
         return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
-    return (LabelPairBuilder if config.rule == "paper" else PairBuilder)(prompter, config, rewards)
+    if config.rule == "paper":
+        return LabelPairBuilder(prompter, config, rewards)
+    return PairBuilder(prompter, config, rewards, worth=worth)

@@ -21,11 +21,12 @@ from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
-from judgetrain.label.labels import given_label
+from judgetrain.label.labels import Label, ensemble_label, given_label
 from judgetrain.label.rated import by_rating, each_in
 from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings
 from judgetrain.label.training_data import TrainingData
+from judgetrain.label.worth import learn
 from judgetrain.schema import Comparison
 
 VIEWED = 20
@@ -72,15 +73,22 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     by_pair = external and load_external_prompts(config.external)[1] == "preference"
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
     labels = {name: said.label for name, said in asked.items()}
-    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory)
     by_data = config.source == "given"
+
+    def given(tree: EvaluationTree) -> Label | None:
+        alone = by_data or tree.comparison.alone
+        return given_label(tree, config) if alone else labels.get(tree.comparison.id)
+
+    worth = None
+    if config.rule == "evidence" and not by_pair:
+        trees = (by_rating(EvaluationTree.from_row(row)) for row in read_rows(inputs["tree"], "trees"))
+        label_of = lambda tree: (given(tree) or ensemble_label(tree, config)).verdict  # noqa: E731
+        worth = learn(trees, label_of, relabel=config.source == "ensemble")
+    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth)
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        if by_data or tree.comparison.alone:
-            data.add(by_rating(tree), given_label(by_rating(tree), config))
-        else:
-            data.add(tree, labels.get(tree.comparison.id))
+        data.add(by_rating(tree), given(by_rating(tree)))
         if len(shown) < VIEWED:
             shown.append(tree)
         out.count(in_=1)

@@ -19,6 +19,7 @@ from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
 from judgetrain.label.paper_pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import in_both_orders, leanings
+from judgetrain.label.worth import Worth
 from judgetrain.schema import ORDERS
 
 
@@ -32,6 +33,7 @@ class TrainingData:
         seed: what is drawn for a tree depends on it and on the comparison's id.
         preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
         place: the directory of the temporary files that hold examples and pairs.
+        worth: what criteria are worth over all trees, where that was learned.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class TrainingData:
         seed: int = 0,
         preferred: Mapping[str, Preferences] | None = None,
         place: Path | None = None,
+        worth: Worth | None = None,
     ) -> None:
         self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
-        self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred), seed
+        self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred, worth), seed
+        self.worth = worth
         self.sft: DiskList[dict[str, Any]] = DiskList(dict, dict, place)
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
@@ -60,7 +64,7 @@ class TrainingData:
         """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
         branches, ensemble = prune(tree), ensemble_label(tree, self.config)
         self._failures.update(tree.failures)
-        label = given or self.rewards.break_tie(tree, ensemble)
+        label = given or self.rewards.break_tie(tree, self.worth.label(tree, ensemble) if self.worth else ensemble)
         known: dict[str, Any] = {
             "ensemble_verdict": ensemble.verdict,
             "truth": tree.comparison.label,
@@ -110,6 +114,7 @@ class TrainingData:
         if len(tree.criteria) == prompter.count and not tree.given:
             good = {c.id for c, _, j in kept if j.verdict == label.verdict and config.rule == "evidence"}
             leading = sorted(tree.criteria, key=lambda c: (c.id not in good, c.rank))  # the paper: as sampled
+            leading = self.worth.ranked(tree) if self.worth else leading
             rows.append(prompter.criteria_row(comparison, leading))
         return rows
 
@@ -147,6 +152,7 @@ class TrainingData:
             "pairs_lean_to": leanings(self.pairs),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **({"comparisons_for": self.divided} if self.divided else {}),
+            **({"criteria_worth": {"explained": round(self.worth.explained, 3)}} if self.worth else {}),
         }
 
     def nothing_left(self) -> str:

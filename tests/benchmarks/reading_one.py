@@ -29,7 +29,7 @@ from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
 
-BRANCHES = (1, 3, 10)
+BRANCHES = (1, 2, 3, 10)
 LABELS = 100
 Row = tuple[str, str, int, str]
 """How many responses are read, by whose criteria, how many of them, and what makes them a verdict."""
@@ -50,7 +50,7 @@ def main() -> None:
                 found[row][name].append(value)
     judges = max(len(each["agreement"]) for each in found.values())
     print(f"{judges} judges, n = {options.n} comparisons each; mean (least to most)\n")
-    print(print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE"))
+    print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE")
     for (reads, criteria, k, rule), each in found.items():
         agreed = 100 * np.array(each["agreement"])
         of_eight = k * (8 if reads == "one" else 56)
@@ -68,7 +68,7 @@ def measures(directory: Path, rows: list[Comparison], more: list[Comparison]) ->
         for criteria in ("own", "given", "shuffled"):
             trees, known = (grown(judge, by_criteria(each, criteria, reads)) for each in (rows, more))
             for k in BRANCHES if criteria == "own" else (len(trees[0].criteria),):
-                for rule in ("vote", "mean", "clear"):
+                for rule in ("vote", "mean"):
                     how = replace(judge.options, aggregation=rule)  # type: ignore[arg-type]
                     predictions = [predict(tree, k, how, "x") for tree in trees]
                     right = [p.verdict == c.label for p, c in zip(predictions, rows, strict=True)]

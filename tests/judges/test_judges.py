@@ -42,8 +42,10 @@ def test_verdicts_by_hand(aggregation: Aggregation) -> None:
     for tree, prediction in zip(trees, tested.predictions(trees, 4), strict=True):
         for order, verdict in (("AB", prediction.verdict_ab), ("BA", prediction.verdict_ba)):
             margins = [
-                j.score_a - j.score_b for _, _, j in tree.judgments() if j.order == order and j.score_a is not None
-            ]  # type: ignore[operator]
+                (j.score_a - j.score_b) / 3**c.rank  # type: ignore[operator]
+                for c, _, j in tree.judgments()
+                if j.order == order and j.score_a is not None
+            ]
             total = sum(margins) if aggregation == "mean" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
             assert verdict == (None if not margins else "A" if total > 0 else "B" if total < 0 else "tie")
 
@@ -228,7 +230,7 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = JudgeConfig(score="expected", temperature=0.3, aggregation="clear")
+    settings = JudgeConfig(score="expected", temperature=0.3, aggregation="mean")
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
     with pytest.raises(ConfigError, match=r"none/judge\.json: there is none that can be read"):
@@ -255,9 +257,9 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
     assert temperatures() == {0.0}
     assert temperatures(temperature=1.0) == {1.0}
-    JudgeConfig(temperature=0.4, aggregation="clear").save(tmp_path, 6)
+    JudgeConfig(temperature=0.4, aggregation="mean").save(tmp_path, 6)
     assert temperatures() == {0.4}, "judge.json holds the default way to ask"
-    assert from_directory(tmp_path, monkeypatch).options.aggregation == "clear", "and how branches become a verdict"
+    assert from_directory(tmp_path, monkeypatch).options.aggregation == "mean", "and how branches become a verdict"
     assert from_directory(tmp_path, monkeypatch, aggregation="vote").options.aggregation == "vote"
     assert temperatures(temperature=0.0, retries=0) == {0.0}
     plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)

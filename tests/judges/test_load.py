@@ -151,7 +151,7 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
         ({"temprature": 1.0}, "temprature: there is no such setting here.*; did you mean temperature\\?"),
         ({"branch": 3}, "branch: there is no such setting here.*; did you mean branches\\?"),
         ({"score": "x"}, r"judge\.score='x'"),
-        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, mean, clear"),
+        ({"aggregation": "meen"}, "aggregation='meen': allowed are vote, mean, fitted"),
     ]:
         with pytest.raises(ConfigError, match=message):
             load_judge(trained, **how)

@@ -205,8 +205,7 @@ def test_means_that_are_less_than_the_ties_width_apart_are_a_tie() -> None:
         assert judge(tie=tie)("q", "a b c", "a b c d").verdict == verdict
         assert judge("two", aggregation="mean", tie=tie)("q", "a b c", "a b c d").verdict == verdict
         assert judge("two", aggregation="vote", tie=tie)("q", "a b c", "a b c d").verdict == "B", "votes have no width"
-    assert judge(early_stop=True, tie=0.1).options.stops_early is False
-    assert judge(aggregation="clear").options.rule == "mean", "one response's scores are weighed, never voted on"
+    assert judge(aggregation="vote").options.rule == "mean", "one response's scores are weighed, never voted on"
 
 
 def test_a_given_criterion_that_cannot_be_read_leaves_no_score() -> None:

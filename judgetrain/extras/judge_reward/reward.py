@@ -47,7 +47,7 @@ class JudgeReward:
             in mode ``anchor`` completions are compared with them, and None is no reward: by default one of the
             completions is chosen.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
-        asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="clear"``.
+        asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="mean"``.
 
     Raises:
         ConfigError: no such mode, or a reference or criteria that the mode has no use for.

@@ -46,9 +46,9 @@ def own_labels(
     comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
     asking = sampled_at(settings.asking, 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
-    assert settings.aggregation is not None
+    assert settings.aggregation is not None and settings.tie is not None
     branches, how = min(LABEL_BRANCHES, settings.asking.criteria), settings.aggregation
-    options = JudgeOptions(branches=branches, steps=asking, aggregation=how, early_stop=True)
+    options = JudgeOptions(branches=branches, steps=asking, aggregation=how, tie=settings.tie, early_stop=True)
 
     def load() -> BranchingJudge:
         engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))

@@ -22,6 +22,7 @@ class RlSettings(JudgeSettings):
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
     aggregation: Aggregation | None = at("judge.aggregation", active_if=lambda s: s.train.labels == "start")
+    tie: float | None = at("judge.tie", active_if=lambda s: s.train.labels == "start")
     """How branches become the start's own labels."""
 
 

@@ -27,9 +27,9 @@ class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``mean``: the side with the larger weighted mean of scores. ``clear``:
-    the side that the first branch to see a difference prefers, where after the first branch only clear differences
-    count (``kinds/aggregation.py``). Asked to read one response at a time, each criterion gets a judgment of either.
+    branches prefer, a tie when equally many do. ``mean``: the side with the larger weighted mean of scores, where a
+    criterion of the judge's own weighs a third of the one before. Asked to read one response at a time, each criterion
+    gets a judgment of either.
 
     Asked greedily, branch i follows the i-th criterion of the most likely list, with the most likely guideline and
     judgment: branches differ by their criteria alone.
@@ -112,7 +112,9 @@ class BranchingJudge(Judge):
         wanted = options.branches if branches is None else branches
         check_branches(wanted, steps.criteria)
         shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
-        steer = (lambda tree: next_wave(tree, wanted, options.rule, orders)) if options.stops_early else None
+        steer = (
+            (lambda tree: next_wave(tree, wanted, options.rule, orders, options.tie)) if options.stops_early else None
+        )
         how = self.engine, self.prompts
         shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
         if options.strip_markdown:
@@ -178,7 +180,9 @@ def predict(
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-    trees = [stopped(t, branches, aggregation, orders) if options.stops_early else t for t, orders in parts]
+    trees = [
+        stopped(t, branches, aggregation, orders, options.tie) if options.stops_early else t for t, orders in parts
+    ]
     found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]

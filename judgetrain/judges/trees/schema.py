@@ -79,6 +79,11 @@ class GuidelineNode:
         return None if self.text.strip() else "empty"
 
 
+DISCOUNT = 1 / 3
+"""What a criterion of a judge's own list weighs, of the one before it. A judge names first what matters most; at a
+third all later ones together weigh half of an earlier one: they decide where it sees little difference."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CriterionNode:
     """One criterion of the judge's list (``rank`` counts from 0, in the order the judge named them).
@@ -97,8 +102,8 @@ class CriterionNode:
 
     @property
     def criterion(self) -> Criterion:
-        """The criterion: a given one, or the judge's own."""
-        return self.given or Criterion(text=self.text, source="judge")
+        """The criterion: a given one, or the judge's own, which weighs the less the later it was named."""
+        return self.given or Criterion(text=self.text, weight=DISCOUNT**self.rank, source="judge")
 
     def wrote(self, guideline: GuidelineNode) -> bool:
         """Whether the judge wrote one of its guidelines: it did not where that stands in a rubric."""

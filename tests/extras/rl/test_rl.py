@@ -331,7 +331,7 @@ def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch:
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
-    own = [*RL, "rl.labels=start", "judge.aggregation=clear"]
+    own = [*RL, "rl.labels=start", "judge.aggregation=mean"]
     pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
@@ -344,7 +344,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     counts = manifest["counts"]
     assert counts["in"] == len(rows) == 20 and counts["dropped"].get("no_label", 0) == 20 - len(agreed)
     start_ = BranchingJudge.from_pretrained(
-        pipeline.plan("sft").directory / "model", 4, aggregation="clear", criteria_tokens=120
+        pipeline.plan("sft").directory / "model", 4, aggregation="mean", criteria_tokens=120
     )
     everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     said = start_.compare_all(everyone)

@@ -1,0 +1,180 @@
+"""What criteria are worth for queries of a kind, learned from all trees together.
+
+A tree has a handful of judgments on a criterion, and one that does not matter gives the label by chance half of the
+time. What trees have in common is which criteria give the label for which queries: a ridge regression foresees how far
+a criterion's judgments stand on the label's side, from products of the query's words and the criterion's (latent
+semantic analysis). It is fitted without the query that it speaks about, so that no tree's own judgments say what its
+criteria are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from judgetrain.judges.base import verdict_of
+from judgetrain.judges.kinds.aggregation import margin_of
+from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree
+from judgetrain.label.labels import Label
+from judgetrain.rubrics import HIGHEST, LOWEST
+from judgetrain.schema import Verdict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+FEWEST = 50
+"""Trees below which nothing is learned."""
+FOLDS = 5
+RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Among which the error about queries that were left out chooses."""
+QUERY_SIZE, CRITERION_SIZE = 24, 16
+"""Dimensions of a query's and of a criterion's words."""
+LEAST = 0.01
+"""The share that must be foreseen: of noise it is near 0, on either side."""
+GAIN = 1.1
+"""How much more must be foreseen from the labels that weighed criteria give, for these to be taken."""
+TIE = 1 / 16
+"""A weighed mean of margins up to this share of the scale is a tie: a quarter of a level."""
+CHUNK = 4096
+"""Criteria whose products stand in memory together."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What criteria are worth, by their ids; 1 gives the label by the whole scale, 0 says nothing about it.
+
+    ``sides``: by comparison, how far the criteria speak for A and for B, each weighed by its worth (0 to 1).
+    ``explained``: the share of the judgments' agreement with the labels that was foreseen (R²).
+    """
+
+    criteria: Mapping[str, float]
+    sides: Mapping[str, tuple[float, float]]
+    explained: float
+
+    def ranked(self, tree: EvaluationTree) -> list[CriterionNode]:
+        """The tree's criteria, what is worth most first."""
+        return sorted(tree.criteria, key=lambda criterion: -self.criteria[criterion.id])
+
+    def of_list(self, criteria: Sequence[CriterionNode]) -> float:
+        """What a list is worth: a criterion counts a third of the one before, as in a verdict."""
+        return float(sum(self.criteria[c.id] * DISCOUNT**place for place, c in enumerate(criteria)))
+
+    def label(self, tree: EvaluationTree, ensemble: Label) -> Label:
+        """The side for which the weighed criteria speak, in place of the vote in which all branches count alike."""
+        for_a, for_b = self.sides[tree.comparison.id]
+        if ensemble.verdict is None or not for_a + for_b:
+            return ensemble
+        verdict = verdict_of(for_a - for_b, TIE)
+        return replace(
+            ensemble, verdict=verdict, share=0.5 if verdict == "tie" else max(for_a, for_b) / (for_a + for_b)
+        )
+
+
+def learn(
+    trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None], relabel: bool
+) -> Worth | None:
+    """What the criteria of trees are worth; None of fewer than :data:`FEWEST`, or where words foresee nothing.
+
+    Args:
+        trees: read once.
+        label_of: gives a tree's label.
+        relabel: learn again from the labels that the criteria give once they are weighed, as long as more is foreseen.
+    """
+    names, queries, labels = [], [], []
+    ids, texts, places, said = [], [], [], []
+    for place, tree in enumerate(trees):
+        names.append(tree.comparison.id)
+        queries.append(tree.comparison.dialogue.query)
+        labels.append({"A": 1.0, "B": -1.0}.get(label_of(tree) or "", 0.0))
+        for criterion in tree.criteria:
+            margins = [m for j in criterion.judgments if (m := margin_of(criterion, j)) is not None]
+            ids.append(criterion.id)
+            texts.append(criterion.text)
+            places.append(place)
+            said.append(fmean(margins) / (HIGHEST - LOWEST) if margins else np.nan)
+    if len(names) < FEWEST or len({*texts}) <= CRITERION_SIZE:
+        return None
+    of, known, margin = np.array(places), ~np.isnan(said), np.nan_to_num(np.array(said))
+    products, sides = _Products(queries, texts, of, known), np.array(labels)
+
+    def weighed(worth: Floats) -> tuple[Floats, Floats]:
+        weights = np.maximum(worth, 0.0) * known
+        total = np.maximum(np.bincount(of, weights, len(names)), 1e-9)
+        for_a, for_b = (np.bincount(of, weights * np.maximum(m, 0.0), len(names)) for m in (margin, -margin))
+        return for_a / total, for_b / total
+
+    worth, explained = products.foresee(sides[of] * margin)
+    while relabel and explained >= LEAST:
+        ahead = np.subtract(*weighed(worth))
+        sides = np.where(np.abs(ahead) > TIE, np.sign(ahead), 0.0)
+        again = products.foresee(sides[of] * margin)
+        if again[1] < GAIN * explained:
+            break
+        worth, explained = again
+    if explained < LEAST:
+        return None
+    for_a, for_b = weighed(worth)
+    both = {name: (float(a), float(b)) for name, a, b in zip(names, for_a, for_b, strict=True)}
+    return Worth(dict(zip(ids, worth.tolist(), strict=True)), both, explained)
+
+
+def _words(texts: Sequence[str], size: int) -> Floats:
+    """Texts as directions in the latent space of their words and pairs of words."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+    from sklearn.preprocessing import normalize
+
+    counts = HashingVectorizer(n_features=2**16, ngram_range=(1, 2), alternate_sign=False, norm=None).transform(texts)
+    words = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    return np.asarray(normalize(TruncatedSVD(size, random_state=0).fit_transform(words)))
+
+
+class _Products:
+    """The products of queries' and criteria's words, a row a criterion, and regressions on them."""
+
+    def __init__(
+        self, queries: Sequence[str], texts: Sequence[str], of: NDArray[np.int64], known: NDArray[np.bool_]
+    ) -> None:
+        found = _words(queries, QUERY_SIZE)
+        found -= found.mean(axis=0)
+        found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+        self.queries, self.criteria = np.hstack([np.ones((len(found), 1)), found]), _words(texts, CRITERION_SIZE)
+        self.of, self.known = of, known
+        numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
+        self.fold = np.array([numbers[query] % FOLDS for query in queries])[of]
+        self.gram = self._summed(lambda x, rows: x.T @ x)
+
+    def _chunks(self) -> Iterator[tuple[slice, Floats]]:
+        for start in range(0, len(self.of), CHUNK):
+            rows = slice(start, start + CHUNK)
+            both = self.criteria[rows][:, :, None] * self.queries[self.of[rows]][:, None, :]
+            yield rows, both.reshape(len(both), -1)
+
+    def _summed(self, term: Callable[[Floats, NDArray[np.int64]], Floats]) -> Floats:
+        """The sum of a term over the known rows of each fold."""
+        found: list[Floats] = [np.zeros(1)] * FOLDS
+        for rows, x in self._chunks():
+            for fold in range(FOLDS):
+                inside = np.flatnonzero((self.fold[rows] == fold) & self.known[rows])
+                found[fold] = found[fold] + term(x[inside], inside + rows.start)
+        return np.stack(found)
+
+    def foresee(self, target: Floats) -> tuple[Floats, float]:
+        """Each row's target as the other folds foresee it, and R² over the known ones, at the best ridge."""
+        moments, unit = self._summed(lambda x, rows: x.T @ target[rows]), np.eye(self.gram.shape[-1])
+        best: tuple[float, Floats] = (np.inf, target)
+        for ridge in RIDGES:
+            left = [
+                np.linalg.solve(self.gram.sum(0) - self.gram[f] + ridge * unit, moments.sum(0) - moments[f])
+                for f in range(FOLDS)
+            ]
+            weights = np.stack(left)
+            found = np.concatenate([np.einsum("nd,nd->n", x, weights[self.fold[rows]]) for rows, x in self._chunks()])
+            best = min(best, (float(np.mean((found - target)[self.known] ** 2)), found), key=lambda each: each[0])
+        return best[1], 1 - best[0] / max(float(np.mean(target[self.known] ** 2)), 1e-12)
