@@ -118,8 +118,10 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     if held := len(found["heldout"]):
         raise NothingToLearnError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
     skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
-    more = "raise tree.judgments or tree.criteria, grow more trees, or lower label.min_evidence"
-    raise NothingToLearnError(f"there are no {what} to train on: stage label left out {causes(skipped, {}, more)}")
+    why = "raise tree.judgments or tree.criteria, grow more trees, or lower label.min_evidence"
+    if any(skipped.values()):
+        why = f"stage label left out {causes(skipped, {}, why)}"
+    raise NothingToLearnError(f"there are no {what} to train on: {why}")
 
 
 def _describe(

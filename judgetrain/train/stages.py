@@ -184,8 +184,10 @@ def _check_initial(settings: InitialSettings) -> None:
     if settings.reads == "one" and settings.judge.reads == "two":
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
     first = settings.train.verdict_token_warmup
-    if first and not settings.evaluations and not settings.both_orders:
-        told = "needs judgments in both orders; set teacher.both_orders=true"
+    if first and not settings.evaluations and (settings.reads == "one" or not settings.both_orders):
+        told = (
+            "needs judgments in both orders; set teacher.both_orders=true and tree.reads=two or both, or leave it out"
+        )
         raise ConfigError(f"train.initial.verdict_token_warmup={first:g}: {told}")
 
 

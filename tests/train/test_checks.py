@@ -113,3 +113,14 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
         check_stage("sft", config)
     with pytest.raises(ConfigError, match=r"train\.dpo\.keep_best=true: label\.holdout=0"):
         check_stage("dpo", config)
+
+
+@pytest.mark.parametrize(
+    ("reads", "both_orders", "refused"), [("one", True, True), ("two", False, True), ("two", True, False)]
+)
+def test_verdicts_that_are_learned_first_are_of_two_responses(reads: str, both_orders: bool, refused: bool) -> None:
+    config = Config(prompts="compact")
+    config.tree.reads, config.teacher.both_orders, config.train.base.path = reads, both_orders, "world"
+    config.judge.reads, config.train.initial.verdict_token_warmup = reads, 1.0
+    with pytest.raises(ConfigError, match="verdict_token_warmup=1: needs .* orders") if refused else nullcontext():
+        check_stage("initial", config)

@@ -160,6 +160,7 @@ def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> Non
             r"no preference pairs to train on: stage label left out 40 judgment:no_consensus, 3 "
             r"criteria:no_contrast; raise tree\.judgments",
         ),
+        ({"judgment:over_cap": 0}, [], r"no preference pairs to train on: raise tree\.judgments"),
         ({}, [{"prompt": []}], r"all 1 are held out; lower label\.holdout"),
     ],
 )
