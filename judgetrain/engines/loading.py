@@ -208,9 +208,6 @@ def _check_weights(config: ModelConfig, told: Mapping[str, Any]) -> None:
     """Refuse a model whose layers and weights do not belong together: what is missing would be random.
 
     Weights beside the layers, which a text model has no use for, are another matter.
-
-    Raises:
-        EngineError: names a weight that is missing, or one of a layer that the configuration does not have.
     """
     missing = sorted(told["missing_keys"])
     more = sorted(name for name in told["unexpected_keys"] if re.search(r"\.(layers|h|blocks)\.\d+\.", name))
@@ -224,11 +221,7 @@ def _check_weights(config: ModelConfig, told: Mapping[str, Any]) -> None:
 
 
 def _split(config: ModelConfig) -> dict[str, Any]:
-    """How Transformers shares a model's layers out over the first GPUs, and nothing but these.
-
-    Raises:
-        EngineError: there are fewer.
-    """
+    """How Transformers shares a model's layers out over the first GPUs, and nothing but these."""
     import torch
 
     if (there := torch.cuda.device_count()) < config.gpus:

@@ -228,9 +228,6 @@ class OpenAIEngine:
         """What a status other than success means: a request to give up or to ask again, or the end of the run.
 
         ``limit_key``: the name under which the request had its limit; ``says_all``: whether it had :data:`NEUTRAL`.
-
-        Raises:
-            EngineError: no other request could fare better: the key, the model or the account is refused.
         """
         words, lowered, where = redact(words_of(text), self._key), text.lower(), self._address
         said = f": {words}" if words else ""
@@ -256,11 +253,7 @@ class OpenAIEngine:
         return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name or unknown)
 
     def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
-        """A client for one event loop; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS.
-
-        Raises:
-            EngineError: the key holds what no header can.
-        """
+        """A client for one event loop; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS."""
         if not (self._key.isascii() and (self._key.isprintable() or not self._key)):
             raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
         return openai.AsyncOpenAI(

@@ -177,11 +177,7 @@ class RayExecutor(Executor):
             self._free.append(worker)
 
     def _replace(self, dead: Any, shard: int, error: Exception) -> None:
-        """Have another worker in the place of one that died over a shard.
-
-        Raises:
-            EngineError: too many have, one after the other or over this one.
-        """
+        """Have another worker in the place of one that died over a shard."""
         self._end(dead)
         self._add()
         self._deaths += 1
@@ -193,9 +189,6 @@ class RayExecutor(Executor):
         """Have another worker in the place of one that could not start, while there is hope that it can.
 
         Where there are others, the run goes on with those: what fails to start says nothing of their shards.
-
-        Raises:
-            EngineError: too many have failed, one after the other, and it was the last one.
         """
         number = len(self._workers)
         self._end(dead)
@@ -218,25 +211,18 @@ class RayExecutor(Executor):
         self._at.pop(dead, None)
 
     def _first(self, under_way: Iterable[Any]) -> Any:
-        """The first call to be answered, of shards that are under way and of workers that come.
-
-        Raises:
-            EngineError: there is no worker, and none comes.
-        """
+        """The first call to be answered, of shards that are under way and of workers that come."""
         import ray
 
         busy = [*under_way]
         wait = None if busy else PATIENCE
         if not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=wait)[0]):
-            raise self._nowhere()
+            raise EngineError(
+                f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
+                f"{PATIENCE:g} s: each needs {self._need} on one node, and the cluster has {described()}: ask for "
+                "fewer GPUs, or wait until others leave it"
+            )
         return answered[0]
-
-    def _nowhere(self) -> EngineError:
-        return EngineError(
-            f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
-            f"{PATIENCE:g} s: each needs {self._need} on one node, and the cluster has {described()}: ask for fewer "
-            "GPUs, or wait until others leave it"
-        )
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
         why = (

@@ -112,6 +112,10 @@ def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
     return replace(asking, score="parsed", constrained=False, **dict[str, Any](limits))
 
 
+Part = tuple[Sequence[int], Sequence[int], bool, dict[str, float]]
+"""Prompt, completion, whether the model wrote it, and its rewards by name."""
+
+
 @dataclass(frozen=True)
 class Rollouts:
     """TRL's ``rollout_func``: samples branches for the comparisons of a batch, whose prompts are their ids.
@@ -143,11 +147,11 @@ class Rollouts:
         with self.lend(trainer) as model:
             engine = RecordingEngine(model, trainer.processing_class, config.max_length)
             trees = self.grow(comparisons, engine, derive_seed(self.seed, "rollout", trainer.state.global_step), first)
-        found = _Found(engine, self)
         rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "rewards": []}
         for number, identifier in enumerate(ids):
             group = trees[number * generations : (number + 1) * generations]
-            for part in zip(*(found.parts(tree, self.labelled[identifier].verdict) for tree in group), strict=True):
+            label = self.labelled[identifier].verdict
+            for part in zip(*(self._parts(tree, label, engine) for tree in group), strict=True):
                 for prompt, completion, generated, rewards in part:
                     rows["prompt_ids"].append([*prompt])
                     rows["completion_ids"].append([*completion])
@@ -164,41 +168,26 @@ class Rollouts:
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
 
-
-Part = tuple[Sequence[int], Sequence[int], bool, dict[str, float]]
-"""Prompt, completion, whether the model wrote it, and its rewards by name."""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The parts of trees, with the token ids that an engine remembers."""
-
-    engine: RecordingEngine
-    rollouts: Rollouts
-
-    def parts(self, tree: EvaluationTree, label: Verdict) -> Iterator[Part]:
+    def _parts(self, tree: EvaluationTree, label: Verdict, engine: RecordingEngine) -> Iterator[Part]:
         """The parts of a tree in their order; those that never came about are stand-ins that nothing is learned from.
 
         A stand-in has its branch's reward, which counts in what the others of its group are compared with.
         """
-        config = self.rollouts.config
+
+        def row(node: Any, rewards: dict[str, float]) -> Part:
+            if node is None or node.finish_reason in UNANSWERED:
+                end = engine.tokenizer.eos_token_id
+                return (end,), (end,), False, rewards
+            return *engine.tokens[node.seed, node.place], True, rewards
+
         node = tree.criteria[0] if tree.criteria else None
         outcome = outcome_of(node, label)
         branch = {name: reward(outcome) for name, reward in REWARDS.items()}
-        yield self._row(tree.lists[0], branch)
         guideline = node.guidelines[0] if node and node.guidelines else None
-        yield self._row(guideline, branch)
         judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-        alone = branch if config.credit == "branch" else {OF_READING: branch[OF_READING]}
-        for order in ORDERS:
-            yield self._row(judgments.get(order), alone)
-
-    def _row(self, node: Any, rewards: dict[str, float]) -> Part:
-        if node is None or node.finish_reason in UNANSWERED:
-            end = self.engine.tokenizer.eos_token_id
-            return (end,), (end,), False, rewards
-        prompt, completion = self.engine.tokens[node.seed, node.place]
-        return prompt, completion, True, rewards
+        alone = branch if self.config.credit == "branch" else {OF_READING: branch[OF_READING]}
+        yield from (row(tree.lists[0], branch), row(guideline, branch))
+        yield from (row(judgments.get(order), alone) for order in ORDERS)
 
 
 def outcome_of(node: CriterionNode | None, label: Verdict) -> Outcome:

@@ -122,11 +122,7 @@ class Admission:
         return hmac.compare_digest(given.strip(), self._token)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body.
-
-        Raises:
-            HTTPException: it is too long, or too much is coming in from all clients together.
-        """
+        """The whole body."""
         length, longest = headers.get(b"content-length", b""), self._limits.body
         body, read, fits = bytearray(), 0, not (length.isdigit() and int(length) > longest)
         try:

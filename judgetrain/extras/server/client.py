@@ -90,11 +90,7 @@ def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
 
 
 def _predictions(response: httpx2.Response, ids: Sequence[str], where: str) -> list[Prediction]:
-    """The verdicts of an answer, which are about the comparisons that were sent, in their order.
-
-    Raises:
-        EngineError: they are not.
-    """
+    """The verdicts of an answer, which are about the comparisons that were sent, in their order."""
     try:
         rows = response.json()["verdicts"]
         found, said = [_prediction(row) for row in rows], [row["id"] for row in rows]
