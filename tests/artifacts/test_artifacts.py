@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -22,7 +20,6 @@ from judgetrain.artifacts import console as track
 from judgetrain.artifacts import files
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic
-from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import markers_of, read_rows, seconds_of, seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.errors import DataError, JudgetrainError
@@ -172,15 +169,6 @@ def test_off_a_terminal_lines_say_how_far_it_is(
     assert told[0] == "tree: rows: 25 of 40 rows, about 3.0 min left" and len(told) == 3
 
 
-def test_rows_without_their_marker_are_written_again(tmp_path: Path) -> None:
-    out = stage(tmp_path)
-    out.sharded("rows", range(4), 2, doubled)
-    (tmp_path / ".rows-00001-of-00002.json").unlink()
-    (tmp_path / "rows-00001-of-00002.jsonl").write_text("{")
-    stage(tmp_path).sharded("rows", range(4), 2, doubled)
-    assert [r["value"] for r in read_rows(tmp_path, "rows")] == [2, 4, 6]
-
-
 def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
     out = stage(tmp_path)
     out.sharded("rows", range(1, 5), 2, doubled)
@@ -246,24 +234,3 @@ def test_notes_survive_a_restart(tmp_path: Path) -> None:
     later = stage(tmp_path)
     later.note("c", 2)
     assert later.notes == {"a": {"b": 1}, "c": 2}
-
-
-def _hold(directory: Path, log: str) -> None:
-    with locked(directory, Console()):
-        with open(log, "a") as file:
-            file.write(json.dumps([os.getpid(), "in"]) + "\n")
-        time.sleep(0.2)
-        with open(log, "a") as file:
-            file.write(json.dumps([os.getpid(), "out"]) + "\n")
-
-
-def test_one_process_at_a_time_holds_an_artifact(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    processes = [multiprocessing.Process(target=_hold, args=(tmp_path / "a", str(log))) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [what for _, what in events] == ["in", "out"] * 3
-    assert all(events[i][0] == events[i + 1][0] for i in range(0, 6, 2))

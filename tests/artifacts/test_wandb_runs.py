@@ -5,54 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import Run, mode_of, tracked
+from judgetrain.artifacts.tracker import Run, mode_of
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 from tests.builders.wandb_files import read_runs
-
-
-class FakeRun:
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options, self.logged, self.summary, self.exit_code = options, [], {}, None
-
-    def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        self.logged.append((metrics, step))
-
-    def finish(self, exit_code: int) -> None:
-        self.exit_code = exit_code
-
-
-class FakeWandb(types.ModuleType):
-    """Stands in for wandb; ``reachable`` says whether going online works."""
-
-    def __init__(self, reachable: bool = True) -> None:
-        super().__init__("wandb")
-        self.reachable, self.runs, self.tries = reachable, [], []
-
-    def Settings(self, **options: Any) -> dict[str, Any]:  # wandb's name
-        return options
-
-    def init(self, **options: Any) -> FakeRun:
-        self.tries.append(options["mode"])
-        if options["mode"] == "online" and not self.reachable:
-            raise ConnectionError("no such\nhost")
-        self.runs.append(FakeRun(options))
-        return self.runs[-1]
-
-    def teardown(self) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -62,18 +29,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     return tmp_path
-
-
-def enter(tmp_path: Path, tracker: str = "wandb") -> Any:
-    return tracked(
-        TrackConfig(tracker),
-        stage="sft",
-        fingerprint="0123456789abcdef",
-        recipe="mine",
-        settings={"seed": 1},
-        directory=tmp_path / "out",
-        console=Console(),
-    )
 
 
 def test_a_run_is_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,34 +49,23 @@ def test_a_run_is_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert mode_of(TrackConfig("none")) == "disabled"
 
 
-def test_a_run_is_named_by_its_fingerprint_and_always_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    with enter(tmp_path) as run:
-        run.log({"loss": 0.5, "text": "left out", "flag": True}, step=3)
-        run.summary({"out": 2})
-    with pytest.raises(ZeroDivisionError), enter(tmp_path):
-        _ = 1 / 0
-    first, failed = wandb.runs
-    assert first.options["id"] == failed.options["id"] == "sft-0123456789abcdef"
-    assert (first.options["group"], first.options["job_type"]) == ("mine", "sft")
-    assert first.logged == [({"loss": 0.5}, 3)]
-    assert first.summary == {"out": 2}
-    assert (first.exit_code, failed.exit_code) == (0, 1)
-
-
 def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wandb = FakeWandb(reachable=False)
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    real, tries = wandb.init, list[str]()
+
+    def init(**options: Any) -> Any:
+        tries.append(options["mode"])
+        if options["mode"] == "online":
+            raise ConnectionError("no such\nhost")
+        return real(**options)
+
+    monkeypatch.setattr(wandb, "init", init)
     monkeypatch.setenv("WANDB_API_KEY", "x")
     monkeypatch.setenv("WANDB_MODE", "")
-    for _ in range(2):
-        with enter(tmp_path):
-            pass
-    assert wandb.tries == ["online", "offline", "offline"]
-    assert [run.exit_code for run in wandb.runs] == [0, 0]
+    Pipeline(dialogues(tmp_path, ROWS)).run("cluster")
+    assert tries == ["online", "offline", "offline"]
+    assert [run.exit_code for run in read_runs(tmp_path / "out")] == [0, 0]
     said = capsys.readouterr().out
     assert said.count("tracked offline") == 1
     assert "no such host" in said
@@ -210,7 +154,6 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_stages_under_a_sweep_agent_have_a_run_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment is what ``wandb agent`` sets, and the file what it writes; the sweep's own run is the last."""
-    import wandb
     from wandb.sdk.lib.config_util import save_config_file_from_dict
 
     chosen = tmp_path / "wandb" / "sweep-s1" / "config-r1.yaml"
@@ -263,11 +206,15 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_wandb_does_not_take_is_said_once_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    logged = []
+
     class Broken:
-        def log(self, *args: Any, **kwargs: Any) -> None:
+        def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
+            logged.append((metrics, step))
             raise ConnectionError("gone away")
 
     run = Run(Broken(), Console())
-    run.log({"a": 1})
+    run.log({"loss": 0.5, "text": "left out", "flag": True}, step=3)
     run.log({"a": 2})
+    assert logged == [({"loss": 0.5}, 3), ({"a": 2}, None)]
     assert capsys.readouterr().out.count("W&B did not take something (gone away)") == 1
