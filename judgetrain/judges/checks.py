@@ -142,8 +142,13 @@ def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:
         ConfigError: no prompt would ever fit; names the key, the limit and what to set.
     """
     here = model_files(path)
-    context = _context(Path(here).expanduser()) if here else None
-    if context is None:
+    try:
+        read: dict[str, Any] = json.loads((Path(here or "").expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    text = read.get("text_config") or read
+    context = text.get("max_position_embeddings") or text.get("n_positions")
+    if not here or not isinstance(context, int):
         return
     found = {f"judge.{step}_tokens": n for step in LEVELS if (n := getattr(judge, f"{step}_tokens")) >= context}
     if found:
@@ -164,14 +169,3 @@ def too_long_hint(failures: Mapping[str, int]) -> str | None:
     keys = " and ".join(f"judge.{step}_tokens" for step in found)
     told = ", ".join(f"{n} {step}:too_long" for step, n in found.items())
     return f"{told}: a prompt and {keys} together exceed the model's context, so that it was not asked: lower {keys}"
-
-
-def _context(directory: Path) -> int | None:
-    """The context length of a model in a directory, tokens; None where there is no configuration that says it."""
-    try:
-        found: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    text = found.get("text_config") or found
-    length = text.get("max_position_embeddings") or text.get("n_positions")
-    return length if isinstance(length, int) else None

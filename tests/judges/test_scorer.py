@@ -20,9 +20,8 @@ from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate import metrics, stage
+from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.intervals import auc_interval
 from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BASELINES, ScorerJudge
@@ -170,28 +169,6 @@ def test_scorers_stand_in_the_table_with_their_auc(
     # Everything is there: a second run computes no score again, and gives the same table.
     stage.run(EvaluateSettings.of(config), {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
     assert loads == [1]
-
-
-def test_auc_by_pairs_and_its_edges() -> None:
-    assert metrics.auc([2.0, 1.0, 1.0, None, 9.0], ["A", "B", "A", "A", "tie"]) == 0.75
-    assert metrics.auc([1.0], ["A"]) is None
-
-
-def test_the_interval_of_an_auc_is_that_of_resampled_prompts() -> None:
-    rng = np.random.default_rng(3)
-    labels = ["A", "B", "tie"] * 40
-    margins: list[float | None] = [rng.normal() + {"A": 1.0, "B": 0.0, "tie": 0.5}[y] for y in labels]
-    margins[7] = None
-    low, high = auc_interval(margins, labels, 200, 1)  # type: ignore[misc]
-    value = metrics.auc(margins, labels)
-    assert value is not None and low < value < high
-    # Hanley and McNeil's standard error of an AUC of 40 against 40 items.
-    q1, q2 = value / (2 - value), 2 * value**2 / (1 + value)
-    error = np.sqrt((value * (1 - value) + 39 * (q1 - value**2) + 38 * (q2 - value**2)) / (40 * 39))
-    assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.25)
-    copies = auc_interval(margins * 4, labels * 4, 200, 1, clusters=list(range(120)) * 4)
-    assert copies == pytest.approx((low, high), abs=0.05), "four copies of each item tell nothing new"
-    assert auc_interval([1.0, 2.0], ["A", "A"], 20, 1) is None and auc_interval([], [], 20, 1) is None
 
 
 @pytest.mark.parametrize(
