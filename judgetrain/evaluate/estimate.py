@@ -16,7 +16,6 @@ from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.method import Method
 from judgetrain.judges.settings import EXTERNAL
 
 
@@ -50,7 +49,8 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     benchmarks, methods = settings.benchmarks, settings.evaluated
     further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
     for method in methods:
-        engine = _engine(method, settings)
+        asked_of = method.names_model and method.target in EXTERNAL
+        engine: EngineConfig | None = getattr(settings, method.target) if asked_of else None
         if engine is None or not engine.paid:
             continue
         probe = CostProbe(name=engine.model_name)
@@ -64,9 +64,3 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
         yield f"{method.text} ({engine.model_name})", probe.costs
-
-
-def _engine(method: Method, settings: EvaluateSettings) -> EngineConfig | None:
-    """What a method asks that may be paid for."""
-    found: EngineConfig | None = getattr(settings, method.target) if method.target in EXTERNAL else None
-    return found if method.names_model else None

@@ -80,25 +80,16 @@ def resampled_interval(
     seed: int,
     lowest: float = 0.0,
 ) -> Interval | None:
-    """95% percentile bootstrap interval of what a statistic, from ``lowest`` to 1, makes of sums over items.
+    """95% percentile bootstrap interval of a statistic, from ``lowest`` to 1, of the sums of ``columns`` [n, columns].
 
-    Args:
-        columns: what is summed, [n, columns].
-        statistic: given the sums [columns] or [columns, resamples]; NaN where it is not defined, which is left out.
-        clusters: resampled whole; None is returned for fewer than :data:`FEWEST`, and where nothing is defined.
-        resamples: how many.
-        seed: of what is drawn.
-        lowest: what the statistic can be at least.
-
-    Where all resamples are alike, the interval reaches as far as there may be other clusters among as many
-    (:func:`unseen`).
+    The statistic is given sums [columns, resamples] over whole clusters; where it is not defined (NaN) a resample is
+    left out. None without any, and with fewer than :data:`FEWEST` clusters. Where all resamples are alike, the interval
+    reaches as far as there may be other clusters among as many (:func:`unseen`).
     """
     sums = _by_cluster(columns, clusters)
     drawn = statistic(_drawn(sums, resamples, seed)) if len(sums) >= FEWEST else np.empty(0)
     known = drawn[np.isfinite(drawn)]
-    if not len(known):
-        return None
-    if np.ptp(known) < 1e-12:
+    if len(known) and np.ptp(known) < 1e-12:
         return _around(float(known[0]), (1 - lowest) * unseen(len(sums)), lowest)
     return _percentiles(known.tolist())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, itemgetter
 from statistics import fmean, stdev
 from typing import Any, Self
@@ -111,12 +112,9 @@ def votes(rows: Rows) -> Table:
 
 def chosen(choices: Sequence[Choice]) -> Table:
     """How the number of branches was chosen."""
-
-    def with_branches(k: int) -> Callable[[Choice], str]:
-        return lambda choice: percent(choice.agreement.get(k))
-
     columns: Columns = {"method": attrgetter("method"), "chosen": attrgetter("branches"), "n": attrgetter("n")}
-    columns |= {f"{k} %": with_branches(k) for k in sorted({k for c in choices for k in c.agreement})}
+    counts = sorted({k for c in choices for k in c.agreement})
+    columns |= {f"{k} %": partial(lambda k, choice: percent(choice.agreement.get(k)), k) for k in counts}
     return Table.of("Choice of branches", choices, columns)
 
 
@@ -131,7 +129,7 @@ def by_group(rows: Rows) -> Table:
     """Agreement by group, every method with its chosen, else its largest, number of branches."""
     shown = [r for r in one_each(rows) if r.groups]
     columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
-    columns |= {str(r.key): _of_method(r) for r in shown}
+    columns |= {str(r.key): partial(lambda groups, item: _agreement(groups, item[0]), r.groups) for r in shown}
     groups = (shown[0].groups or {}).items() if shown else ()
     return Table.of("Agreement by group", groups, columns, folded=True)
 
@@ -140,16 +138,11 @@ def by_domain(rows: Rows) -> Table:
     """Agreement by domain, a coarse group: every method with every number of branches (branching paper, table 2)."""
     shown = [r for r in rows if r.domains]
     domains = (shown[0].domains or {}) if shown else {}
-    of_domains: Columns = {f"{d} ({g.n})": _in_domain(d) for d, g in domains.items()}
-    return Table.of("Agreement by domain", shown, NAME | of_domains | {"all": value("agreement", "percent")})
-
-
-def _of_method(row: MetricRow) -> Callable[[tuple[str, Group]], str]:
-    return lambda item: _agreement(row.groups, item[0])
-
-
-def _in_domain(name: str) -> Callable[[MetricRow], str]:
-    return lambda row: _agreement(row.domains, name)
+    columns: Columns = {
+        f"{domain} ({group.n})": partial(lambda name, row: _agreement(row.domains, name), domain)
+        for domain, group in domains.items()
+    }
+    return Table.of("Agreement by domain", shown, NAME | columns | {"all": value("agreement", "percent")})
 
 
 def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:

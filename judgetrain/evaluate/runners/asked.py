@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
@@ -13,8 +13,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.checks import check_model
-from judgetrain.judges.config import OnceConfig
-from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
+from judgetrain.judges.kinds.prompted import prediction_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.prompting.replies import Reply, errors_told
@@ -34,42 +33,32 @@ class AskedOnceRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""
-        ask: OnceConfig = getattr(evaluation.settings, method.kind)
-        with loaded_once(lambda: evaluation.models.judge(method)) as judge:
-            for benchmark in evaluation.benchmarks:
-                self._ask(method, ask, judge, benchmark, evaluation)
-        for benchmark in evaluation.benchmarks:
-            yield benchmark, [self._read(method, benchmark, evaluation)]
-
-    def _ask(
-        self,
-        method: Method,
-        ask: OnceConfig,
-        judge: Callable[[], PromptedJudge],
-        benchmark: Benchmark,
-        evaluation: Evaluation,
-    ) -> None:
-        about = benchmark.name
-
-        def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            asked = judge().ask(items, derive_seed(seed, about, method.name))
-            replies = [r for each in asked for r in each]
-            rows = [
-                {"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)
-            ]
-            failures = Counter(f"reply:{r.failure}" for r in replies if r.failure)
-            return ShardResult(rows, len(rows), failures, **tokens_of(replies))
-
+        models = evaluation.models
         depends = {
             "kind": method.kind,
             "name": None if method.is_directory else method.text,
-            "judge": evaluation.models.identity(method, evaluation.hashes),
+            "judge": models.identity(method, evaluation.hashes),
             "shard_size": evaluation.shard_size,
-            "asked": ask,
-            "engine": evaluation.models.own_engine(method),
+            "asked": getattr(evaluation.settings, method.kind),
+            "engine": models.own_engine(method),
         }
-        gpus = evaluation.models.gpus(method)
-        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, gpus=gpus)
+        with loaded_once(lambda: models.judge(method)) as judge:
+            for benchmark in evaluation.benchmarks:
+
+                def process(seed: int, items: Sequence[Comparison], about: str = benchmark.name) -> ShardResult:
+                    asked = judge().ask(items, derive_seed(seed, about, method.name))
+                    rows = [
+                        {"comparison_id": c.id, "replies": [reply.to_row() for reply in replies]}
+                        for c, replies in zip(items, asked, strict=True)
+                    ]
+                    every = [reply for replies in asked for reply in replies]
+                    failures = Counter(f"reply:{reply.failure}" for reply in every if reply.failure)
+                    return ShardResult(rows, len(rows), failures, **tokens_of(every))
+
+                gpus = models.gpus(method)
+                evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, gpus=gpus)
+        for benchmark in evaluation.benchmarks:
+            yield benchmark, [self._read(method, benchmark, evaluation)]
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step.
