@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadModelSettings(StageSettings):
-    """What a stage reads that scores with the model of ``scorer``."""
+class SelfEvalSettings(StageSettings):
+    """Stage selfeval."""
 
+    selfeval: SelfEvalConfig = at("selfeval")
     scorer: ScorerConfig = at("scorer")
     base: ModelConfig | None = at("train.base", active_if=lambda settings: not settings.scorer.model.path)
 
@@ -48,13 +49,6 @@ def load_scorer(model: ModelConfig) -> TokenScorer:
     from judgetrain.scorers.statistics import TokenScorer
 
     return TokenScorer.from_pretrained(model)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelfEvalSettings(ReadModelSettings):
-    """Stage selfeval."""
-
-    selfeval: SelfEvalConfig = at("selfeval")
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:

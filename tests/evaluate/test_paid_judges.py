@@ -96,13 +96,6 @@ def test_a_stop_inside_a_shard_pays_nothing_again(fatal: int, server: FaultyServ
     assert len(bodies) == len(set(bodies)) == CALLS
 
 
-def test_a_budget_of_tokens_holds_too(server: FaultyServer, config: Config) -> None:
-    config.evaluate.max_tokens = 700
-    with pytest.raises(EngineError, match=r"evaluate\.max_tokens=700: \d+ are spent"):
-        evaluated(config, "a")
-    assert len(server.billed) < CALLS
-
-
 def test_corrections_are_paid_for_once_and_within_limits(
     server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,21 +178,16 @@ def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenSc
 
 
 def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenScorer, monkeypatch: Any) -> None:
-    asked = writes(scorer, monkeypatch, *map(done, ["fine. Rating: [[8]]", "I like [[3]] no, [[4.5]]", "nothing"]))
-    found = score(scorer, SAMPLES, ("self_generation",))["self_generation"]
-    assert found.values == [8.0, 4.5, Unscored("unreadable_rating")]
-    assert found.better == 1
+    samples = [*SAMPLES, Sample(chat("the cat"), " "), SAMPLES[0]]
+    written = [*map(done, ["fine. Rating: [[7/10]]", "I like [[3]] no, [[4.5]]", "nothing"]), TOO_LONG]
+    asked = writes(scorer, monkeypatch, *written)
+    found = score(scorer, samples, ("self_generation",))["self_generation"]
+    missing = [Unscored(reason) for reason in ("unreadable_rating", "empty_response", "too_long")]
+    assert (found.values, found.better) == ([7.0, 4.5, *missing], 1)
+    assert len(asked) == 4, "nobody is asked about an empty response"
     assert "User: the dog\nAssistant: sat on mat\nUser: and" in asked[2].messages[0]["content"]
     assert SAMPLES[2].response in asked[2].messages[0]["content"]
     assert [isinstance(rating(t), Unscored) for t in ("[[0]]", "[[11]]", "[[10]]", "")] == [True, True, False, True]
-
-
-def test_what_cannot_be_rated_has_the_reason_of_that(scorer: TokenScorer, monkeypatch: Any) -> None:
-    samples = [SAMPLES[0], Sample(chat("the cat"), " "), SAMPLES[1]]
-    asked = writes(scorer, monkeypatch, TOO_LONG, done("[[Rating: 7/10]]"))
-    found = score(scorer, samples, ("self_generation",))["self_generation"]
-    assert len(asked) == 2, "nobody is asked about an empty response"
-    assert found.values == [Unscored("too_long"), Unscored("empty_response"), 7.0]
 
 
 def test_passes_that_fail_are_logged_and_give_their_reason(

@@ -38,17 +38,6 @@ def test_a_wording_has_every_attack_of_the_suite(wording: str) -> None:
 
 
 def test_edits_say_what_they_are_to_say_in_response_a_alone() -> None:
-    for attack in ALL["english"]:
-        attacked = attack.into(PLAIN)
-        assert attacked is not None or attack.name == "first_sentence"  # "a bad one ." is all there is
-        if attacked is None or attack.how == "swap":
-            continue
-        assert attacked.id == f"c+{attack.name}"
-        assert (attacked.response_b, attacked.label) == (PLAIN.response_b, "B")
-        changed = attacked.response_a if attack.place == "response" else attacked.dialogue.query
-        same = attacked.dialogue.query if attack.place == "response" else attacked.response_a
-        assert same == (PLAIN.dialogue.query if attack.place == "response" else PLAIN.response_a)
-        assert attack.text in changed
     assert by_name("repetition", "world").into(PLAIN).response_a == "a bad one . a bad one ."  # type: ignore[union-attr]
     marked = by_name("markdown").into(PLAIN.swapped())
     assert marked is not None
