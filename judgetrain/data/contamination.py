@@ -18,7 +18,6 @@ from judgetrain.schema import Dialogue
 
 DECONTAMINATE = "dialogues.decontaminate"
 """The key of the benchmarks whose queries are taken out of training."""
-
 SHORTEST_TURN = 40
 """Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
 

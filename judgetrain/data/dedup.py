@@ -9,19 +9,14 @@ from typing import Any
 
 SHINGLE = 5
 """Characters of a shingle: short enough for scripts without spaces, long enough to tell queries apart."""
-
 PERMUTATIONS = 128
 """Slots of a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / PERMUTATIONS)."""
-
 BANDS = 16
 """LSH bands of PERMUTATIONS / BANDS rows. Of pairs whose similarity is just the threshold 0.95 share one, of more
 similar ones more; twice as many would double the memory and the unlike pairs that are looked at."""
-
 _SEED = 1
-
 NEAR_SIMILARITY = 0.8
 """Jaccard similarity of shingles from which two queries are near-duplicates: of each other, of a benchmark's."""
-
 NEAR_WINDOW = 1_000_000
 """Latest kept queries that near-duplicates are looked for among, about 2.5 kB of memory each."""
 

@@ -23,13 +23,10 @@ log = logging.getLogger(__name__)
 
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
-
 CHUNK = 1 << 20
 """Characters of a JSON array read at a time."""
-
 LONGEST = 64 << 20
 """Characters after which an element of a JSON array that does not end is taken for a malformed one."""
-
 PERSONA = "your persona:"
 SILENCE = "__SILENCE__"
 """What ParlAI writes for a speaker who has not said anything yet."""

@@ -26,15 +26,12 @@ if TYPE_CHECKING:
 
 SHARD = 16384
 """Queries a shard."""
-
 STATIC = "static:"
 """Stands before a language model whose input embeddings are the encoder."""
-
 MARKS = ("modules.json", "config.json", "adapter_config.json")
 """Files of which a model that sentence-transformers loads has one at least."""
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 """What adapters need beside them; the last token's state is then the embedding."""
-
 FRAME = 4
 """Tokens that an encoder may put around a text."""
 BATCH, BATCH_GPU = 16, 256

@@ -25,13 +25,10 @@ from judgetrain.errors import ConfigError, EngineError
 
 MINI_BATCH_FROM = 50_000
 """Rows from which scikit-learn's k-means starts from mini-batches, and embeddings are no longer held in memory."""
-
 MAX_ITER = 300
 """Iterations of k-means at most, as scikit-learn and cuML have it by default."""
-
 PASSES = 5
 """Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
-
 WIDEN = 65_536
 """Rows brought to single precision at a time."""
 

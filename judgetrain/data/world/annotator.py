@@ -14,13 +14,10 @@ from judgetrain.data.world.language import GRADE_SCORES, Language
 
 DECOY_WEIGHT = 4.0
 """How much likelier the decoy is to be named next than any other plausible criterion, crucial or not."""
-
 SLOPPY_RATE = 0.3
 """Share of guidelines that name no evidence to look for."""
-
 SLOPPY_ERRORS = 2.0
 """By how much judgments under a sloppy guideline err more often."""
-
 ALL = (1, 2, 3, 4, 5)
 SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
 

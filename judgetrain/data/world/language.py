@@ -13,7 +13,6 @@ from judgetrain.data.config import VOCABULARY
 
 GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
-
 HELD_OUT_TOPICS = 2
 """How many topics of a kind, the last ones, are asked about in held-out queries alone."""
 

@@ -20,7 +20,6 @@ Split = Literal["pretrain", "train", "heldout"]
 
 WRITER_SKILLS = {"careful": 0.85, "steady": 0.6, "hasty": 0.35}
 """The writers whose responses the held-out comparisons pair."""
-
 PRETRAINING_SHARE = 0.3
 """Of the first queries, by their hash: those that the shipped base was pretrained on."""
 

@@ -10,7 +10,6 @@ from judgetrain.data.world.language import Language
 
 DISTRACTION = 0.15
 """Chance, whatever the skill, that a response shows a plausible property which does not matter for the query."""
-
 WORDS = (36, 46)
 """Fewest and most words of a response, punctuation marks among them; small talk fills what the rest leaves."""
 

@@ -15,7 +15,6 @@ from judgetrain.judging.rows import read_verdicts
 
 Outcome = BothOrders | Literal["missing"]
 """What both orders say together; ``missing``: the row has no verdict at all."""
-
 WINNERS: dict[str, Outcome] = {
     **{name: cast(Outcome, name) for name in get_args(BothOrders)},
     **dict.fromkeys(("a", "model_a", "left"), "A"),
