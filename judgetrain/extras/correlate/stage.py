@@ -50,7 +50,8 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
         for why, n in lost.items():
             if n:
                 out.log(f"correlate: {n} values of {column.name} are {why}: left out")
-    ratings += _asked(answers, _dialogues(runs, inputs), settings, inputs, out)
+    with spending(settings.asked_engines, config, "correlate", out) as budget:
+        ratings += _asked(answers, _dialogues(runs, inputs), Models(settings, inputs, out, budget))
     if not any(rating.values for rating in ratings):
         raise DataError("no response has a rating: see correlate.ratings, and what correlate.raters answered")
     chosen = [r for name in config.against for r in ratings if r.name == name] or ratings
@@ -85,36 +86,28 @@ def _dialogues(runs: Sequence[Run], inputs: Mapping[str, Path]) -> dict[Item, Di
     return found
 
 
-def _asked(
-    answers: Answers,
-    dialogues: Mapping[Item, Dialogue],
-    settings: CorrelateSettings,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-) -> list[Column]:
+def _asked(answers: Answers, dialogues: Mapping[Item, Dialogue], models: Models) -> list[Column]:
     """What each rater of ``correlate.raters`` gives every answer; all of it is in ``ratings.jsonl``, too.
 
     Runs that gave the same answer share its rating.
     """
     given: dict[tuple[Item, str], list[Item]] = {}
-    for item, known in answers.items() if settings.methods else ():
+    for item, known in answers.items() if models.settings.methods else ():
         for place, text in known.items():
             given.setdefault((item, text), []).append(place)
     pairs = [
         Comparison("/".join(map(str, places[0])), dialogues[places[0]], text, "") for (_, text), places in given.items()
     ]
     columns, rows = [], []
-    with spending(settings.asked_engines, settings.correlate, "correlate", out) as budget:
-        models = Models(settings, inputs, out, budget)
-        for method in settings.methods:
-            column = Column(method.name, 1)
-            for ((item, text), places), value in zip(given.items(), _rated(method, pairs, models), strict=True):
-                if value is not None:
-                    column.values |= dict.fromkeys(places, value)
-                    rows.append({"rater": method.name, **item._asdict(), "response": text, "value": value})
-            columns.append(column)
+    for method in models.settings.methods:
+        column = Column(method.name, 1)
+        for ((item, text), places), value in zip(given.items(), _rated(method, pairs, models), strict=True):
+            if value is not None:
+                column.values |= dict.fromkeys(places, value)
+                rows.append({"rater": method.name, **item._asdict(), "response": text, "value": value})
+        columns.append(column)
     if columns:
-        out.write_rows("ratings", rows)
+        models.out.write_rows("ratings", rows)
     return columns
 
 
