@@ -10,7 +10,7 @@ from judgetrain.engines.base import Form, FormLine, Step
 from judgetrain.judges.prompting.frames import LINE_END
 from judgetrain.judges.prompting.prompts import PromptSet
 
-_LINE = re.compile(r"(?P<label>[\w ()/-]+): (?:(?P<score>\[1-5\])|\[\^\\n\]\{1,\{width\}\})")
+_LINE = re.compile(r"\A(?P<label>[\w ()/-]+): (?:(?P<score>\[1-5\])|\[\^\\n\]\{1,\{width\}\})")
 _EXPLAINED = FormLine("explanation", "{}")
 _MARKED: dict[Step, Form] = {
     "pairwise": (_EXPLAINED, FormLine("verdict", "[[{}]]", tuple("ABC"))),
