@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
@@ -170,23 +170,28 @@ def tracked(
     slice; it holds names of environment variables, never keys. ``asked``: the command names this stage. A server that
     cannot be reached makes the run an offline one: tracking never stops a stage.
     """
-    mode, others = mode_of(config), [name for name in config.names if name != "wandb"]
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(directory / "tensorboard"))
-    if mode == "disabled":
-        yield Run(report_to=others)
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    options = {
-        "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
-        "group": os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe,
-        "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],  # W&B reads them once a process
-        "job_type": stage,
-        "name": f"{stage}-{fingerprint[:6]}",
-        "id": f"{stage}-{fingerprint}",
-        "dir": str(directory),
-    }
-    with _files_beside(directory), _beside_agent(asked) as swept:
-        run = _start(mode, options | {"config": without_secrets({**settings, **swept})}, console)
+    mode, others, name = mode_of(config), [n for n in config.names if n != "wandb"], f"{stage}-{fingerprint}"
+    with ExitStack() as around:
+        around.enter_context(_unless_set("TENSORBOARD_LOGGING_DIR", directory / "tensorboard" / name))
+        if mode == "disabled":
+            yield Run(report_to=others)
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        # The small files of artifacts wait for the upload beside the runs, not in the user's home.
+        around.enter_context(_unless_set("WANDB_DATA_DIR", (directory / "wandb" / "data").resolve()))
+        swept = around.enter_context(_beside_agent(asked))
+        options = {
+            "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
+            "group": os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe,
+            # W&B reads tags once a process.
+            "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],
+            "job_type": stage,
+            "name": name[: len(stage) + 7],
+            "id": name,
+            "dir": str(directory),
+            "config": without_secrets({**settings, **swept}),
+        }
+        run = _start(mode, options, console)
         exit_code = 1
         try:
             yield Run(run, console, others)
@@ -196,16 +201,16 @@ def tracked(
 
 
 @contextmanager
-def _files_beside(directory: Path) -> Iterator[None]:
-    """Let the small files of artifacts wait for the upload beside the runs, not in the user's home."""
-    if "WANDB_DATA_DIR" in os.environ:
+def _unless_set(name: str, value: Path) -> Iterator[None]:
+    """An environment variable for a while, where the user has not set it."""
+    if name in os.environ:
         yield
         return
-    os.environ["WANDB_DATA_DIR"] = str((directory / "wandb" / "data").resolve())
+    os.environ[name] = str(value)
     try:
         yield
     finally:
-        del os.environ["WANDB_DATA_DIR"]
+        del os.environ[name]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tests.builders.pipeline import configured
 def of_tensorboard(home: Path, run: str) -> list[float]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(home / "tensorboard"))
+    events = EventAccumulator(str(home / "tensorboard" / run))
     events.Reload()
     return [event.value for event in events.Scalars("train/loss")]
 
