@@ -171,6 +171,7 @@ def tracked(
     cannot be reached makes the run an offline one: tracking never stops a stage.
     """
     mode, others, name = mode_of(config), [n for n in config.names if n != "wandb"], f"{stage}-{fingerprint}"
+    group = os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe
     with ExitStack() as around:
         around.enter_context(_unless_set("TENSORBOARD_LOGGING_DIR", directory / "tensorboard" / name))
         if mode == "disabled":
@@ -182,7 +183,7 @@ def tracked(
         swept = around.enter_context(_beside_agent(asked))
         options = {
             "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
-            "group": os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe,
+            "group": group,
             # W&B reads tags once a process.
             "tags": [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag],
             "job_type": stage,
