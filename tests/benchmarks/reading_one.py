@@ -43,11 +43,14 @@ def main() -> None:
     found: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for directory in sorted(options.home.glob("artifacts/dpo/*/model")):
         seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
-        rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
-        rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
-        for row, measured in measures(directory, rows[: options.n], rows[options.n :]):
+        kept = directory.parent / f"reading_one-{options.n}.json"  # of a run that was stopped
+        if not kept.exists():
+            rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
+            rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
+            kept.write_text(json.dumps(list(measures(directory, rows[: options.n], rows[options.n :]))))
+        for row, measured in json.loads(kept.read_text()):
             for name, value in measured.items():
-                found[row][name].append(value)
+                found[tuple(row)][name].append(value)
     judges = max(len(each["agreement"]) for each in found.values())
     print(f"{judges} judges, n = {options.n} comparisons each; mean (least to most)\n")
     print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE")
