@@ -47,14 +47,15 @@ def wrong(tree: EvaluationTree) -> float | None:
     """How far the mean of A minus B is on the wrong side; None where both orders give the label."""
     margins, verdicts = [], []
     for order in ("AB", "BA"):
-        scores = [(j.score_a, j.score_b) for _, _, j in tree.judgments() if j.order == order and j.score_a]
-        margins += [a - b for a, b in scores if a is not None and b is not None]
+        nodes = [(c.rank, j) for c, _, j in tree.judgments() if j.order == order and j.score_a]
+        scores = [(j.score_a, j.score_b) for _, j in nodes]
+        margins += [(1 / 3**rank, j.margin) for rank, j in nodes if j.margin is not None]
         signs = sum((a > b) - (a < b) for a, b in scores if a is not None and b is not None)
         verdicts.append(None if not scores else "A" if signs > 0 else "B" if signs < 0 else "tie")
     label = tree.comparison.label
     if verdicts == [label, label]:
         return None
-    mean = sum(margins) / len(margins)
+    mean = sum(weight * margin for weight, margin in margins) / sum(weight for weight, _ in margins)
     return abs(mean) if label == "tie" else mean if label == "B" else -mean
 
 

@@ -54,7 +54,7 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
     assert job.run(configured(tmp_path)) is None
     assert made == ["responses"]
     printed = capsys.readouterr().out
-    assert "dry run for gpt-x at http://127.0.0.1:9/v1: 4 comparisons (6 remain for the tree)" in printed
+    assert "dry run for gpt-x: 4 comparisons (6 remain for the tree)" in printed
     lines = {line.split()[1].rstrip(":"): line for line in printed.splitlines() if "calls," in line}
     assert [int(lines[step].split()[2]) for step in ("criteria", "guideline", "judgment", "all")] == [4, 8, 16, 28]
 

@@ -140,7 +140,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge", "export"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "judge.aggregation=mean", {"evaluate", "correct", "stress"}),
+    (["verdicts.judge=random"], "judge.aggregation=vote", {"evaluate", "correct", "stress"}),
     (["verdicts.judge=pairwise:external"], "evaluate.pairwise.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

@@ -173,7 +173,7 @@ def test_a_useless_judge_is_left_out_and_nothing_unlabelled_is_no_error() -> Non
     assert (always.power, always.correlation) == (0, 0) and always.variance == always.variance_alone
     against = powered_mean(labels, 1 - labels, 1 - np.array([1.0, 0.0] * 40))
     assert against.power == 0, "verdicts against the labels count nothing"
-    with pytest.raises(ValueError, match="no labels"):
+    with pytest.raises(ValueError, match="are needed"):
         powered_mean([], [], [1.0])
     with pytest.raises(ValueError, match="are needed"):
         powered_mean([1.0], [1.0, 0.0], [])
