@@ -24,7 +24,7 @@ from judgetrain.data.world.writers import write_response
 from judgetrain.extras.judge_reward import JudgeReward
 from tests.benchmarks.common import parser_of
 
-GROUP, TOKENS = 8, 48
+GROUP, TOKENS = 8, 72
 SPLITS: tuple[tuple[Split, int], ...] = (("train", 2000), ("heldout", 300))
 PAIRS_FOR_ONE = GROUP * (GROUP - 1) // GROUP
 """Judgments of pairs in both orders (n(n - 1) a criterion) for one of scores (n)."""
