@@ -81,14 +81,15 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
     worth = None
     if config.rule == "evidence" and not by_pair:
-        trees = (by_rating(EvaluationTree.from_row(row)) for row in read_rows(inputs["tree"], "trees"))
+        trees = map(by_rating, map(EvaluationTree.from_row, read_rows(inputs["tree"], "trees")))
         label_of = lambda tree: (given(tree) or ensemble_label(tree, config)).verdict  # noqa: E731
         worth = learn(trees, label_of, relabel=config.source == "ensemble")
     data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth)
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        data.add(by_rating(tree), given(by_rating(tree)))
+        rated = by_rating(tree)
+        data.add(rated, given(rated))
         if len(shown) < VIEWED:
             shown.append(tree)
         out.count(in_=1)

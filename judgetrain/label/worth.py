@@ -168,13 +168,10 @@ class _Products:
     def foresee(self, target: Floats) -> tuple[Floats, float]:
         """Each row's target as the other folds foresee it, and R² over the known ones, at the best ridge."""
         moments, unit = self._summed(lambda x, rows: x.T @ target[rows]), np.eye(self.gram.shape[-1])
+        others = [(self.gram.sum(0) - self.gram[f], moments.sum(0) - moments[f]) for f in range(FOLDS)]
         best: tuple[float, Floats] = (np.inf, target)
         for ridge in RIDGES:
-            left = [
-                np.linalg.solve(self.gram.sum(0) - self.gram[f] + ridge * unit, moments.sum(0) - moments[f])
-                for f in range(FOLDS)
-            ]
-            weights = np.stack(left)
+            weights = np.stack([np.linalg.solve(gram + ridge * unit, moment) for gram, moment in others])
             found = np.concatenate([np.einsum("nd,nd->n", x, weights[self.fold[rows]]) for rows, x in self._chunks()])
             best = min(best, (float(np.mean((found - target)[self.known] ** 2)), found), key=lambda each: each[0])
         return best[1], 1 - best[0] / max(float(np.mean(target[self.known] ** 2)), 1e-12)
