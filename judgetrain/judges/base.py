@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, overload
 
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.printing import as_data, prediction_text, score_text
 from judgetrain.rubrics import Rubric, Source
 from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Verdict
 
@@ -52,10 +53,9 @@ class Reason:
     Of a judge that is asked once it is a reply, with empty criterion and guideline; of one that rates, the rating of
     one response, on its own scale.
 
-    ``text`` is as the judge wrote it, and speaks of the responses as they were shown: in order BA its "Response A" is
-    the comparison's B; in order A or B it speaks of that response alone. ``score_a``, ``score_b`` (1 to 5) and
-    ``verdict`` are in the comparison's own order, and None where the text could not be read, for the reason
-    ``failure``. ``name``, ``weight`` and ``source`` are the criterion's
+    ``text``, ``score_a``, ``score_b`` (1 to 5) and ``verdict`` are in the comparison's own order, whatever was shown
+    first; in order A or B the text speaks of that response alone. Scores and verdict are None where the text could not
+    be read, for the reason ``failure``. ``name``, ``weight`` and ``source`` are the criterion's
     (:class:`~judgetrain.rubrics.Criterion`).
     """
 
@@ -88,6 +88,13 @@ class Score:
     reasons: tuple[Reason, ...] = ()
     failures: dict[str, int] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+
+    def __str__(self) -> str:
+        return score_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return as_data(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +147,13 @@ class Prediction:
             ab = ba = won
             said |= {"failures": {}, **dict.fromkeys(("margin", "margin_ab", "margin_ba", "summed"))}
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **said)
+
+    def __str__(self) -> str:
+        return prediction_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it, the verdict first."""
+        return {"verdict": self.verdict, "consistent": self.consistent, **as_data(self)}
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
@@ -15,8 +16,9 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.base import Plan
+from judgetrain.judges.base import Cost, Plan, Prediction
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
+from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
@@ -210,9 +212,40 @@ def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
         assert reason.guideline.startswith("guideline") and "Response A Score" in reason.text
         assert reason.score_a is not None and reason.score_b is not None and reason.score_a < reason.score_b
         assert (reason.verdict, reason.failure) == ("B", None)
+        for side, score in (("A", reason.score_a), ("B", reason.score_b)):
+            assert f"Response {side} Score: {score:g}" in reason.text, "whatever was shown first"
     silent = judge(lambda r, i: "?" if r.step == "judgment" else noisy(r, i)).compare(COMPARISONS[0])
     assert silent.verdict == "unreadable"
     assert [(r.text, r.score_a, r.failure) for r in silent.reasons] == [("?", None, "no_scores")] * 2
+
+
+def test_a_prediction_is_read_as_text_and_as_data() -> None:
+    found = judge(by_length, 1).compare(comparison(0, "x", "much longer"))
+    lines = str(found).splitlines()
+    assert lines[0].startswith("B (margin -") and lines[1] == "- c1: looks at 1"
+    assert [line for line in lines if "shown first" in line] == [
+        f"  {side} shown first: A {r.score_a:g}, B {r.score_b:g}" for side, r in zip("AB", found.reasons, strict=True)
+    ]
+    data = found.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert (data["verdict"], data["consistent"], data["reasons"][1]["order"]) == ("B", True, "BA")
+    unknown = Prediction(comparison_id="0", method="m", verdict_ab="A", verdict_ba="B", cost=Cost(calls=math.nan))
+    assert str(unknown) == "inconsistent: A (A shown first), B (B shown first)"
+    assert unknown.to_dict()["cost"]["calls"] is None
+
+
+@pytest.mark.parametrize(
+    ("written", "own"),
+    [
+        ("Response A Score: 5\nComparison: A is better.", "Response B Score: 5\nComparison: B is better."),
+        ("It is short. [[A]]", "It is short. [[B]]"),
+        ("B", "A"),
+        ("Response B has vitamin A and plan B. A good answer.", "Response A has vitamin A and plan B. A good answer."),
+    ],
+)  # fmt: skip
+def test_only_letters_that_name_a_response_are_exchanged(written: str, own: str) -> None:
+    assert in_own_order(written, "BA") == own and in_own_order(own, "BA") == written
+    assert in_own_order(written, "AB") == written
 
 
 def test_unreadable_orders_have_no_verdict() -> None:

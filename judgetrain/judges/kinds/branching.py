@@ -15,6 +15,7 @@ from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, next_wave, stopped, used, verdict
+from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
@@ -264,6 +265,7 @@ def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
             for guideline in criterion.guidelines:
                 for node in (j for j in guideline.judgments if j.order == order):
                     said: dict[str, Any] = {name: getattr(node, name) for name in Reason.SAID}
+                    said["text"] = in_own_order(node.text, order)
                     said |= {name: getattr(told, name) for name in ("name", "weight", "source")}
                     yield Reason(criterion=criterion.text, guideline=guideline.text, **said)
 

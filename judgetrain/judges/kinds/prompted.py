@@ -12,6 +12,7 @@ from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
+from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
@@ -161,7 +162,7 @@ def _reason(reply: Reply) -> Reason:
         order="BA" if shown == "BA" else "AB",
         criterion="",
         guideline="",
-        text=reply.text,
+        text=in_own_order(reply.text, shown),
         score_a=rating if shown == "A" else None,
         score_b=rating if shown == "B" else None,
         verdict=cast(Verdict, answer) if isinstance(answer, str) else None,

@@ -11,6 +11,7 @@ from typing import Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.base import Reason
+from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
@@ -158,6 +159,8 @@ def _criterion(rank: int, texts: tuple[str, str], reasons: Sequence[Mapping[str,
     name = f"c{rank}"
     none: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
     said = [{k: reason[k] for k in Reason.SAID if k != "verdict"} for reason in reasons]
+    for of in said:  # pages show judgments as they were written
+        of["text"] = in_own_order(of["text"], of["order"])
     judgments = tuple(
         StatedJudgment(id=f"{name}.j{i}", stated=reason["verdict"], **of, **none)
         for i, (reason, of) in enumerate(zip(reasons, said, strict=True))
