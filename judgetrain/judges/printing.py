@@ -27,7 +27,7 @@ def in_own_order(text: str, order: str) -> str:
 
 def prediction_text(found: Prediction) -> str:
     """The verdict in a line, and the reasons by criterion."""
-    head = found.verdict
+    head: str = found.verdict
     if found.verdict == "inconsistent":
         head += f": {found.verdict_ab} ({_SHOWN['AB']}), {found.verdict_ba} ({_SHOWN['BA']})"
     elif found.failures and found.verdict == "unreadable":
