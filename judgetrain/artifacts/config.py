@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain import rooms
-from judgetrain.artifacts.installed import check_package
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.keys import key
 
-EXECUTORS = {"local": "judgetrain.artifacts.executors.base:Executor"} | {
+EXECUTORS = {"local": "judgetrain.artifacts.executor:Executor"} | {
     name: code for room in rooms.rooms() for name, code in room.executors.items()
 }
 """What the types of executor make, as ``module:Class``."""

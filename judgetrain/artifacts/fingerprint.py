@@ -1,22 +1,52 @@
-"""Fingerprints: what a stage's result depends on, as a hash over its settings and the content of their files."""
+"""What a stage's result depends on: a hash over its settings and the content of their files; versions of packages."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
 import hashlib
+import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from os.path import exists
 from pathlib import Path
 from typing import Any, Self
 
 from judgetrain.artifacts.files import read_json, sha256_of, write_json_atomic
-from judgetrain.artifacts.installed import version_of
-from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.keys import PACKAGE, File
+
+PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def check_package(module: str, because: str, extra: str | None = None) -> None:
+    """Refuse what needs a package that is not installed; ``extra``: the extra that brings it, and what else is needed.
+
+    Raises:
+        ConfigError: names the package, and what to install.
+    """
+    if importlib.util.find_spec(module) is None:
+        name = module.replace("_", "-")
+        alone = f"{name} --no-build-isolation" if module == "flash_attn" else name  # its build reads torch's version
+        wanted = f"'judgetrain[{extra}]'" if extra else alone
+        raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of :data:`PACKAGES`; those that are not installed are left out."""
+    return {package: found for package in PACKAGES if (found := version_of(package))}
+
 
 Content = Callable[[str, str], Any]
 """Given a configuration key and the path that it names: what stands for the file's content."""

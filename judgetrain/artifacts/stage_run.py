@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Executor, Work
+from judgetrain.artifacts.executor import Executor, Work
 from judgetrain.artifacts.files import (
     atomic,
     read_json,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
+
+import yaml
 
 from judgetrain.engines.config import (
     AnyEngine,
@@ -36,7 +40,7 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
 
 def queries_of(benchmarks: list[BenchmarkConfig], owner: object = None) -> object:
     """What of ``dialogues.decontaminate`` decides which dialogues are left out: the benchmarks' queries."""
-    return resolve_name("judgetrain.data.contamination:identity_of")(benchmarks)
+    return resolve_name("judgetrain.data.duplicates:identity_of")(benchmarks)
 
 
 @dataclass
@@ -176,7 +180,7 @@ class ClusterConfig:
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
             told = f"cuML is not installed; pip install 'judgetrain[cuml]', or set {key}.backend=sklearn"
             raise ConfigError(f"{key}.backend=cuml: {told}")
-        resolve_name("judgetrain.data.clustering.encode:check_encoder")(self.encoder, f"{key}.encoder")
+        resolve_name("judgetrain.data.clustering:check_encoder")(self.encoder, f"{key}.encoder")
 
 
 @engine_type("world")
@@ -244,3 +248,40 @@ class BenchmarkConfig:
         "rows may have no label (null): methods judge them too, and what their verdicts are worth is told; all "
         "other metrics are of the labelled ones",
     )
+
+
+CATALOGUE = Path(__file__).parent / "data_sets.yaml"
+
+
+@cache
+def catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """What ``data_sets.yaml`` says of each data set, by name."""
+    return yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+
+
+def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
+    """The source with what the catalogue says of its ``dataset`` filled in; one that names none as it is.
+
+    Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub.
+
+    Raises:
+        ConfigError: an unknown data set, or one that is not on the Hub and has no path.
+    """
+    if source.dataset is None:
+        return source
+    if (known := catalogue().get(source.dataset)) is None:
+        raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {', '.join(catalogue())}")
+    form = known["format"] if source.format == "auto" else source.format
+    shape = replace(source, format=form, fields={**known["fields"], **source.fields})
+    if source.path:
+        return shape
+    if "hub" not in known:
+        raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
+    place = dict(known["hub"])
+    return replace(shape, type="hub", path=place.pop("path"), hub={**place, **source.hub})
+
+
+def describe_sources(sources: list[DialogueSourceConfig]) -> None:
+    """Fill in every source of dialogues that names a data set, in place."""
+    for i, source in enumerate(sources):
+        sources[i] = described(source, f"dialogues.sources[{i}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,10 +11,8 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any, cast
 
-from judgetrain.data.cells import RowError, label_text, list_in
+from judgetrain.data.cells import SILENCE, RowError, label_text, list_in, score_of
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.ratings import score_of
-from judgetrain.data.readers import SILENCE
 from judgetrain.data.rubrics import rubric_of
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import are_messages, replied, said, text_of
@@ -360,3 +359,36 @@ def _joined(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(part.strip() for part in value)
     return value
+
+
+IDS = ("uid", "question_id", "prompt_id")
+"""Columns of a prompt's id, as benchmarks call them (Arena-Hard 2.0, MT-Bench); they decide where a row has one."""
+
+Asked = tuple[str, ...]
+"""What tells one prompt from another: its id, or all that the user said, an entry a turn."""
+
+
+def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
+    """What a row says of its prompt; None where it says nothing. ``column``: the one that decides."""
+    named = (column,) if column else IDS
+    if (found := first_of(row, named)) is not None:
+        return (str(found),)
+    if column:
+        return None
+    if messages := list_in(row.get("messages")):
+        said = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
+        return tuple(map(str, said)) or (json.dumps(messages),)
+    found = first_of(row, (*DEFAULT_FIELDS["query"], "dialogue_id"))
+    return None if found in (None, "") else (str(found),)
+
+
+def clusters(asked: Sequence[Asked]) -> list[Asked]:
+    """What rows have in common that are about one prompt: turns of one conversation count as its first one that there
+    is."""
+    whole = set(asked)
+    return [next(each[:n] for n in range(1, len(each) + 1) if each[:n] in whole) for each in asked]
+
+
+def first_of(row: Mapping[str, Any], columns: Sequence[str]) -> Any:
+    """The first of the columns that holds something, be it 0 or an empty text; None without any."""
+    return next((row[name] for name in columns if row.get(name) is not None), None)

@@ -1,25 +1,242 @@
-"""Reading sources row by row: JSON lines, JSON arrays, CSV, Parquet, ParlAI text, and the Hub."""
+"""Reading sources row by row: JSON lines and arrays, CSV, Parquet, ParlAI text, and the Hub; no file is held whole.
+
+A file that is not what it seems, is cut off or has no row is a DataError that names its place.
+"""
 
 from __future__ import annotations
 
+import csv
 import glob
+import gzip
 import json
+import logging
 import random
+import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, Literal, TypeVar, cast
 
-from judgetrain.data import readers
-from judgetrain.data.cells import RowError
+from judgetrain.data.cells import SHAPES, RowError, whole_tasks
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.labelling import SHAPES, whole_tasks
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison
+
+log = logging.getLogger(__name__)
+
+Row = tuple[str, Any]
+"""A row's place (file and line or number) and the row."""
+CHUNK = 1 << 20
+"""Characters of a JSON array read at a time."""
+LONGEST = 64 << 20
+"""Characters after which an element of a JSON array that does not end is taken for a malformed one."""
+PERSONA = "your persona:"
+
+
+BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
+"""How Python says of a gzip file that it is none, is cut off or damaged."""
+
+
+def open_text(path: Path) -> IO[str]:
+    """A UTF-8 text file, gzipped or not, with or without a byte order mark."""
+    return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """A file's bytes, unpacked where it is gzipped."""
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, with the line where that can be told: one that is no UTF-8, or a damaged file."""
+    if not isinstance(error, UnicodeDecodeError):
+        return f"{path}: not a whole gzip file ({error})"
+    with open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as here:
+                return f"{path}:{number}: expected UTF-8 text ({here}); save the file as UTF-8"
+    return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
+
+
+def form_of(path: Path) -> str:
+    """How a file is to be read: ``parquet``, ``parlai``, ``array`` (JSON), ``lines`` (JSON) or ``table`` (CSV, TSV).
+
+    Its name says so where it ends in .parquet, .csv or .tsv, else its beginning: what can be read as JSON is JSON,
+    whatever the file is called.
+    """
+    name, begins = path.name.removesuffix(".gz"), ""
+    if name.endswith((".parquet", ".csv", ".tsv")):
+        return "parquet" if name.endswith(".parquet") else "table"
+    with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
+        begins = _begun("", file)
+    if begins.startswith("[") and (name.endswith(".json") or begins[1:].lstrip().startswith("{")):
+        return "array"
+    if name.endswith(".txt") and not begins.startswith("{"):
+        return "parlai"
+    first = begins.partition("\n")[0]
+    known = name.endswith((".json", ".jsonl")) or begins.startswith("{")
+    return "lines" if known or len(_cells(first, _between(first, ","))) < 2 else "table"
+
+
+class RepeatedKeyError(ValueError):
+    """A JSON object that has one key twice: which of the two is meant nobody can tell."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise RepeatedKeyError(f"the key {twice!r} stands twice in an object")
+    return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_once)
+"""Reads JSON, and takes no key twice."""
+
+
+def json_array(path: Path) -> Iterator[Row]:
+    """The elements of a JSON array, decoded as they are read."""
+    number = 0
+    with open_text(path) as file:
+        buffer = _begun(_begun("", file).removeprefix("["), file)
+        while not buffer.startswith("]"):
+            value, buffer = _element(buffer, file, f"{path}:row {number + 1}")
+            number += 1
+            yield f"{path}:row {number}", value
+    if number == 0:
+        raise DataError(f"{path}: the array is empty; expected an object a row")
+
+
+def _begun(buffer: str, file: IO[str]) -> str:
+    """The buffer from its first character that is no white space on; read on where there is none."""
+    while not (buffer := buffer.lstrip()) and (more := file.read(CHUNK)):
+        buffer = more
+    return buffer
+
+
+def _element(buffer: str, file: IO[str], place: str) -> tuple[Any, str]:
+    """The first element of the buffer, read on as far as needed, and what follows its comma."""
+    while True:
+        try:
+            value, end = DECODER.raw_decode(buffer)
+            rest = buffer[end:].lstrip()
+            if rest.startswith((",", "]")):
+                return value, rest[1:].lstrip() if rest[0] == "," else rest
+            problem, broken = "expected a comma or the end of the array", bool(rest)
+        except (ValueError, RecursionError) as error:
+            problem = str(error).splitlines()[0]
+            broken = not isinstance(error, json.JSONDecodeError) or len(buffer) > LONGEST
+        more = "" if broken else file.read(max(CHUNK, len(buffer)))
+        if not more:
+            raise DataError(f"{place}: not a whole JSON array ({problem})")
+        buffer = (buffer + more).lstrip()
+
+
+SIGNS = (",", "\t", ";", "|")
+"""What may stand between the columns of a table."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""A cell that a writer of tables has put into quotation marks."""
+
+
+def _cells(line: str, between: str) -> list[str]:
+    return next(csv.reader([line], delimiter=between), [])
+
+
+def _between(first: str, expected: str) -> str:
+    """The sign that parts a table's first line into most columns; of equal ones the ``expected``."""
+    return max((expected, *SIGNS), key=lambda sign: len(_cells(first, sign)))
+
+
+def table(path: Path) -> Iterator[Row]:
+    """The rows of a CSV or TSV file, under the names of its first line; an empty cell is None.
+
+    What stands between the columns is what parts the first line. Where tabs do, and each line has as many as the first,
+    quotation marks part nothing: a lone one is text. A row that has more or fewer cells than there are names is a text
+    that says so. Places are the lines that rows begin on.
+    """
+    csv.field_size_limit(LONGEST)
+    names, begins, found = list[str](), 1, False
+    expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    try:
+        with open_text(path) as file:
+            first = _begun("", file).partition("\n")[0]
+            between, tabs = _between(first, expected), first.count("\t")
+            file.seek(0)
+            plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
+            file.seek(0)
+            quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+            rows = csv.reader(file, delimiter=between, quoting=quoting, strict=True)
+            if between != expected:
+                log.warning("%s: read as a table with %r between its columns", path, between)
+            for cells in rows:
+                place, begins = f"{path}:{begins}", rows.line_num + 1
+                cells = [_unquoted(cell) for cell in cells] if plain else cells
+                if cells and not names:
+                    names = cells
+                    if twice := [name for name, n in Counter(names).items() if n > 1 and name.strip()]:
+                        raise DataError(f"{place}: two columns are called {twice[0]!r}; give each a name of its own")
+                elif cells:
+                    found, whole = True, len(cells) == len(names)
+                    told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                    yield place, {n: cell or None for n, cell in zip(names, cells, strict=True)} if whole else told
+    except csv.Error as error:
+        raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
+    if not found:
+        raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
+
+
+def parquet(path: Path) -> Iterator[Row]:
+    """The rows of a Parquet file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}:row {number}", row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a whole Parquet file; after row {number}: {error}") from error
+    if number == 0:
+        raise DataError(f"{path}: the file has no rows")
+
+
+def parlai(path: Path) -> Iterator[Row]:
+    """Dialogues of ParlAI's text format as ``{"persona": [lines], "turns": [texts]}``, the first speaker's turn first.
+
+    A line is a number, a blank, and either a persona's line or what both speakers say, a tab between them (what
+    follows a second tab are candidate answers). Number 1 starts a dialogue.
+    """
+    rows: list[Row] = []
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            count, _, text = line.strip("\n").partition(" ")
+            if line.strip() and not count.isdigit():
+                raise DataError(f"{path}:{number}: expected a line number and a text, as in '1 hello\\thi'")
+            if count == "1" or (line.strip() and not rows):
+                yield from rows
+                rows = [(f"{path}:{number}", {"persona": [], "turns": []})]
+            if text.lower().startswith(PERSONA):
+                rows[0][1]["persona"].append(text)
+            elif "\t" in text:
+                rows[0][1]["turns"] += text.split("\t")[:2]
+    if not rows:
+        raise DataError(f"{path}: the file is empty; expected ParlAI's numbered lines")
+    yield from rows
+
 
 T = TypeVar("T")
 RAW_CHARS = 500
@@ -120,7 +337,7 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         yield from _hub(source, key)
         return
     for path in files_of(source.path, f"{key}.path"):
-        form = readers.form_of(path)
+        form = form_of(path)
         try:
             if form == "lines":  # rejected one by one
                 yield from _jsonl(path, rejects)
@@ -130,33 +347,33 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
                     rejects.add(place, "wrong_cells", row, "")
                 else:
                     yield place, row, str(row)
-        except (UnicodeDecodeError, *readers.BROKEN) as error:
-            raise DataError(readers.unreadable(path, error)) from error
+        except (UnicodeDecodeError, *BROKEN) as error:
+            raise DataError(unreadable(path, error)) from error
 
 
-FORMS: Mapping[str, Callable[[Path], Iterator[readers.Row]]] = {
-    "parquet": readers.parquet,
-    "parlai": readers.parlai,
-    "array": readers.json_array,
-    "table": readers.table,
+FORMS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+    "parquet": parquet,
+    "parlai": parlai,
+    "array": json_array,
+    "table": table,
 }
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
     number = 0
-    with readers.open_bytes(path) as lines:
+    with open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             place, raw = f"{path}:{number}", repr(line[:RAW_CHARS])
             try:
                 raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                row = readers.DECODER.decode(raw)
+                row = DECODER.decode(raw)
             except UnicodeDecodeError as error:
                 rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", raw)
             except (RecursionError, ValueError) as error:
                 found = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-                reason = "repeated_key" if isinstance(error, readers.RepeatedKeyError) else "not_json"
+                reason = "repeated_key" if isinstance(error, RepeatedKeyError) else "not_json"
                 rejects.add(place, reason, f"expected a JSON object a line ({found})", raw)
             else:
                 yield place, row, raw

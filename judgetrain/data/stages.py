@@ -54,7 +54,7 @@ def check_names(key: str, names: Sequence[str]) -> None:
 def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
     """Refuse (ConfigError) what is wrong about a list of benchmarks, but what is in their files."""
     from judgetrain.data.benchmarks.adapter import load_adapter
-    from judgetrain.data.benchmarks.reading import source_of
+    from judgetrain.data.benchmarks.benchmark import source_of
 
     check_names(key, [b.name for b in benchmarks])
     for i, benchmark in enumerate(benchmarks):
@@ -70,7 +70,7 @@ def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
 
 
 def _check_dialogues(settings: DialoguesSettings) -> None:
-    from judgetrain.data.given import check_adapter
+    from judgetrain.data.dialogues import check_adapter
 
     sources = settings.dialogues.sources
     if not sources:
@@ -101,7 +101,7 @@ DIALOGUES = Stage(
 )
 
 CLUSTER = Stage(
-    name="cluster", settings=ClusterSettings, code="judgetrain.data.clustering.stage:run", inputs=needs("dialogues")
+    name="cluster", settings=ClusterSettings, code="judgetrain.data.clustering:run", inputs=needs("dialogues")
 )
 
 _RUN = "judgetrain.data.responses:run"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from judgetrain.artifacts.fingerprint import parts_of
-from judgetrain.artifacts.installed import check_package
-from judgetrain.engines.openai.address import server_address
+from judgetrain.artifacts.fingerprint import check_package, parts_of
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
@@ -116,7 +115,7 @@ class EngineConfig:
     name: str = key("", "name in messages; empty derives one from the model", in_fingerprint=False)
 
     makes: ClassVar[str] = ""
-    """The engine's class as ``module:Class``; it is made of this configuration (``engines/registry.py``)."""
+    """The engine's class as ``module:Class``; it is made of this configuration (``engines/lazy_model.py``)."""
     paid: ClassVar[bool] = False
     """Whether it may be one that is paid for: its answers are kept, and limits hold for it; ``makes`` takes both."""
     computes: ClassVar[bool] = False
@@ -348,3 +347,33 @@ class LimitsConfig:
         unit="tokens",
         in_fingerprint=False,
     )
+
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_SECRET = re.compile(r"key|token|secret|password|sig(?:nature)?", re.IGNORECASE)
+
+
+def server_address(text: str, key: str = "engine.base_url") -> tuple[str, dict[str, str]]:
+    """A server's address, which identifies it and stands in messages, and the query that goes with every request.
+
+    ``key`` is where the address stands, for messages.
+
+    Raises:
+        ConfigError: it is none that a server can have, or it holds a password; the message does not repeat it.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, parts, port = None, urlsplit(""), None
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "@" in parts.netloc or any(_SECRET.search(name) for name in query):
+        raise ConfigError(
+            f"{key}: the address holds a password or a key, which everyone on this machine can see: put it into an "
+            "environment variable, and name that where the key is asked for (engine.api_key_env)"
+        )
+    if parts.scheme not in DEFAULT_PORTS or not host:
+        raise ConfigError(f"{key} is no server's address: give one that begins with http:// or https:// and a host")
+    host = f"[{host}]" if ":" in host else host
+    place = host if port in (None, DEFAULT_PORTS[parts.scheme]) else f"{host}:{port}"
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", query

@@ -11,6 +11,7 @@ from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, 
 from judgetrain.engines.config import VllmEngineConfig
 from judgetrain.engines.loading import (
     ADAPTERS,
+    check_weights,
     context_length,
     end_token_ids,
     load_config,
@@ -19,7 +20,6 @@ from judgetrain.engines.loading import (
     resolve_path,
 )
 from judgetrain.engines.prompting import encode
-from judgetrain.engines.weights import check_weights
 from judgetrain.errors import EngineError, EngineLostError
 
 CPU_TOKENS = 4096

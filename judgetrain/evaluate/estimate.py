@@ -10,8 +10,8 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.answers import CostProbe, Costs, described
 from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.cost_estimate import CostProbe, Costs, described
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
@@ -43,7 +43,7 @@ def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]
 def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """The methods that ask a model that is paid for, each with its costs by step.
 
-    Their runners go through all benchmarks with a :class:`~judgetrain.engines.cost_estimate.CostProbe` in the model's
+    Their runners go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
     benchmarks, methods = settings.benchmarks, settings.evaluated

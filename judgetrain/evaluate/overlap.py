@@ -10,8 +10,7 @@ from typing import Any
 from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.contamination import BenchmarkQueries, asked, turns
-from judgetrain.data.dedup import normalised
+from judgetrain.data.duplicates import BenchmarkQueries, asked, normalised, turns
 from judgetrain.errors import DataError
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
-from judgetrain.artifacts.installed import versions
+from judgetrain.artifacts.fingerprint import versions
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import spending

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.installed import check_package
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, TransformersEngineConfig, model_files
 from judgetrain.errors import ConfigError, EngineError

@@ -167,7 +167,7 @@ class Models:
             ConfigError: its directory is not there.
         """
         from judgetrain.engines.answers import answers_of
-        from judgetrain.engines.registry import make_engine
+        from judgetrain.engines.lazy_model import make_engine
 
         if external := self.external(method.target):
             answers = answers_of(external, self.out.home, self.settings.seed)
@@ -254,7 +254,7 @@ def load_judge(
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
-    from judgetrain.engines.registry import make_engine
+    from judgetrain.engines.lazy_model import make_engine
     from judgetrain.judges.kinds.baselines import BASELINES
     from judgetrain.scorers.stages import load_scorer
 

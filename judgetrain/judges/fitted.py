@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.data.prompts import Asked
+from judgetrain.data.rows import Asked
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.kinds.aggregation import margin_of
@@ -108,7 +108,7 @@ def fit(
     Args:
         margins: of each comparison, as of :func:`margins_of`.
         labels: the right verdicts; a tie counts as half a win for either.
-        prompts: of each comparison (:func:`~judgetrain.data.prompts.clusters`); those of one stand in one fold.
+        prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
         at_least_0: no criterion counts against the response that meets it better.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.data.prompts import clusters
+from judgetrain.data.rows import clusters
 from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.judges.factory import Models

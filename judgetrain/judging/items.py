@@ -12,7 +12,7 @@ from typing import Any
 from judgetrain.data import world
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig, WorldConfig
-from judgetrain.data.given import adapted
+from judgetrain.data.dialogues import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import DataError

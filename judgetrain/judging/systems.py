@@ -15,8 +15,7 @@ from typing import Any
 
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.prompts import IDS, first_of
-from judgetrain.data.rows import DEFAULT_FIELDS
+from judgetrain.data.rows import DEFAULT_FIELDS, IDS, first_of
 from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.messages import said

@@ -8,7 +8,7 @@ from typing import Any
 
 from judgetrain.data.cells import RowError
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.contamination import BenchmarkQueries
+from judgetrain.data.duplicates import BenchmarkQueries
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.cost_estimate import CostProbe, Costs, Estimator, described
+from judgetrain.engines.answers import CostProbe, Costs, Estimator, described
 from judgetrain.judges.prompting.replies import Asker
 from judgetrain.label.config import ExternalConfig
 from judgetrain.label.external import Case, ask, cases_of, load_external_prompts

@@ -20,9 +20,8 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Step
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.registry import make_engine
-from judgetrain.engines.thinking import answer_of
+from judgetrain.engines.lazy_model import loaded_once, make_engine
+from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of

@@ -9,9 +9,8 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, is_held_out
-from judgetrain.data.contamination import named_queries
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.registry import make_engine
+from judgetrain.data.duplicates import named_queries
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import load_prompt_set

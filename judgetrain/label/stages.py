@@ -16,7 +16,7 @@ from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
-from judgetrain.scorers.prompts import revision_prompt
+from judgetrain.scorers.encode import revision_prompt
 
 TEACHERS = (
     "choose one: teacher=openai teacher.engine.model=NAME (a model behind an endpoint); teacher=local "
@@ -123,7 +123,7 @@ def check_teacher(settings: TeacherSettings) -> None:
         raise ConfigError(f"there is no teacher; {TEACHERS}")
     teacher.engine.check("teacher.engine")
     if isinstance(teacher.engine, GivenEngineConfig):
-        from judgetrain.data.given import check_labelled
+        from judgetrain.data.dialogues import check_labelled
 
         check_labelled(settings.sources, settings.responses, "teacher=given")
 
@@ -163,7 +163,7 @@ def _check_label(settings: LabelSettings) -> None:
         if dialect == "preference" and settings.judgments == 1:
             raise ConfigError(f"label.external.prompts={labels.external.prompts}: {TWO_JUDGMENTS}")
     if labels.source == "given":
-        from judgetrain.data.given import check_labelled
+        from judgetrain.data.dialogues import check_labelled
 
         check_labelled(settings.sources, settings.responses)
     if labels.signals:

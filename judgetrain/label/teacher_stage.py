@@ -12,13 +12,12 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.contamination import named_queries
+from judgetrain.data.duplicates import named_queries
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Engine, Request, Sampling
-from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer, own_context
 from judgetrain.engines.prompting import encode
-from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.disk_list import DiskList
+from judgetrain.artifacts.shards import DiskList
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune

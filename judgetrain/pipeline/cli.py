@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
-from judgetrain.pipeline.options import groups
+from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
 TIME_TO_END = 30.0
 """Seconds that an interrupted process has to end by itself; then it says where it is, and is left."""

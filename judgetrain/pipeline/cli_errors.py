@@ -13,8 +13,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from judgetrain import rooms
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.keys import did_you_mean
+from judgetrain.pipeline import groups, recipes
 from judgetrain.pipeline.key_names import nearest_key
-from judgetrain.pipeline.options import groups, recipes
 
 PLUGINS = {"joblib": "joblib", "optuna": "optuna", "submitit_slurm": "submitit", "submitit_local": "submitit"}
 """The extras that bring Hydra's launchers and sweepers, by their names."""

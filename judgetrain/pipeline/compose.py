@@ -17,14 +17,13 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
-from judgetrain.data.config import SourceConfig
-from judgetrain.data.data_sets import describe_sources
+from judgetrain.data.config import SourceConfig, describe_sources
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
+from judgetrain.pipeline import CONF, RECIPES, groups, recipes
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
 from judgetrain.pipeline.key_names import is_key, key_types, nearest_key, no_such_key, section_of
-from judgetrain.pipeline.options import CONF, RECIPES, groups, recipes
 
 GROUPS = {
     "teacher.engine": "teacher",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from judgetrain import rooms
 from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
+from judgetrain.artifacts.stages import Stage
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.keys import in_place, key, of_file
 
@@ -121,3 +123,21 @@ class Config(RunConfig):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+class Stages(Mapping[str, Stage[Any]]):
+    """Every room's stages, those that others need first."""
+
+    def __getitem__(self, name: str) -> Stage[Any]:
+        found: Stage[Any] = resolve_name(rooms.stages()[name].code)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(rooms.stages())
+
+    def __len__(self) -> int:
+        return len(rooms.stages())
+
+
+STAGES = Stages()
+"""Every stage by name."""

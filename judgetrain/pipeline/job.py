@@ -26,13 +26,11 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED
+from judgetrain.pipeline import CONF, EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.key_names import show as show_keys
-from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -85,7 +83,7 @@ def _run(config: Config) -> Outcome | None:
         check_objective(config.objective, config.evaluate, config.stage)
     pipeline = Pipeline(config)
     if config.dry_run:
-        from judgetrain.pipeline.status import show_cost
+        from judgetrain.pipeline.commands import show_cost
 
         show_cost(pipeline)
         return None

@@ -210,8 +210,8 @@ def _composed(overrides: Sequence[str]) -> Config:
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
+    from judgetrain.pipeline import CONF
     from judgetrain.pipeline.compose import recipe_overrides, register, typed
-    from judgetrain.pipeline.options import CONF
 
     register(ConfigStore.instance())
     taken = recipe_overrides([*overrides])

@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
-from judgetrain.artifacts.executors.base import make_executor
+from judgetrain.artifacts.executor import make_executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
 from judgetrain.errors import JudgetrainError, TrainingError
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.train import distributed
 
 T = TypeVar("T")

@@ -12,19 +12,16 @@ from pkgutil import resolve_name
 from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
-from judgetrain.artifacts.executors.base import executor_type
-from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
-from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain
-from judgetrain.artifacts.installed import versions
+from judgetrain.artifacts.executor import executor_type
+from judgetrain.artifacts.files import full_disk_explained, locked, using, write_json_atomic
+from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
-from judgetrain.artifacts.locks import locked, using
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.keys import in_place, key
-from judgetrain.scorers.prompts import prompt_file
+from judgetrain.scorers.encode import prompt_file
 
 
 @dataclass

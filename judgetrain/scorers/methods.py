@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, cast
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
+from judgetrain.scorers.encode import Sample, Unscored, with_illustration
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
-from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
+from judgetrain.scorers.glassbox import (
+    DecodingEnsemble,
+    PromptEnsemble,
+    SelfGeneration,
+    SinglePass,
+    combine,
+    reference_sentprob,
+)
 from judgetrain.scorers.probdiff import ProbDiff
-from judgetrain.scorers.prompts import with_illustration
-from judgetrain.scorers.self_generation import SelfGeneration
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -12,7 +12,7 @@ from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
-from judgetrain.scorers.prompts import revision_prompt
+from judgetrain.scorers.encode import revision_prompt
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, token_ids
-from judgetrain.engines.thinking import opened_by
+from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
 from judgetrain.errors import TrainingError
 
 if TYPE_CHECKING:

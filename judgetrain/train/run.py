@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
-from judgetrain.engines.weights import note_weights
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
 from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig

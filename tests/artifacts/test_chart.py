@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
-from judgetrain.artifacts.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Point, round_ticks
-from judgetrain.artifacts.pages import SHARED
+from judgetrain.artifacts.pages import BOTTOM, LEFT, RIGHT, SHARED, TOP, Chart, Point, round_ticks
 
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)

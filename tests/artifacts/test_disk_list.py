@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.disk_list import DiskList, only
+from judgetrain.artifacts.shards import DiskList, only
 
 ROWS = st.lists(st.dictionaries(st.text(), st.none() | st.integers() | st.floats(allow_nan=False) | st.text()))
 

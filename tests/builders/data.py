@@ -11,8 +11,7 @@ import yaml
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import dialogues, responses
-from judgetrain.data.clustering import stage as clustering
+from judgetrain.data import clustering, dialogues, responses
 from judgetrain.data.config import VOCABULARY, ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.data.stages import ClusterSettings, DialoguesSettings, ResponsesSettings
 from judgetrain.schema import Dialogue

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from judgetrain.artifacts.integrity import CHECKSUM, FILES, UNLISTED
 from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES
 
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 RENDERED = ("report.html", "report.md")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Executor
+from judgetrain.artifacts.executor import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
@@ -17,8 +17,7 @@ from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import write_lines as write_rows
 from tests.builders.pipeline import check_stage

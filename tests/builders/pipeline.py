@@ -14,11 +14,10 @@ from unittest.mock import patch
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 
+from judgetrain.pipeline import CONF
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.compose import register, typed
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.options import CONF
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 
 

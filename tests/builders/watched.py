@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from judgetrain.artifacts.executors.base import Done, Work, done
+from judgetrain.artifacts.executor import Done, Work, done
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import StageRun
 

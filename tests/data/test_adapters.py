@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from judgetrain.data.benchmarks.adapter import load_adapter, shipped
-from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
-from judgetrain.data.benchmarks.reading import source_of
+from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, source_of
 from judgetrain.data.cells import majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError

@@ -21,10 +21,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.clustering import encode as encode_module
-from judgetrain.data.clustering import stage as kmeans_module
-from judgetrain.data.clustering.encode import Encoder, dtype, encode
-from judgetrain.data.clustering.stage import kmeans, quotas, sample_uniform
+from judgetrain.data import clustering
+from judgetrain.data.clustering import Encoder, dtype, encode, kmeans, quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.config import WORLD_BASE
@@ -71,9 +69,9 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
     blobs = np.concatenate([rng.normal(size=(40, 6)) + 30 * i for i in range(3)]).astype(np.float16)
     np.save(tmp_path / "embeddings.npy", blobs)
     mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
-    monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 100)
-    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
-    wide = kmeans_module.single_precision(mapped)
+    monkeypatch.setattr(clustering, "MINI_BATCH_FROM", 100)
+    monkeypatch.setattr(clustering, "WIDEN", 7)
+    wide = clustering.single_precision(mapped)
     assert isinstance(wide, np.memmap)
     assert (wide == blobs.astype(np.float32)).all()
     found = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
@@ -87,7 +85,7 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
 
 
 def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode_module, "SHARD", 5)
+    monkeypatch.setattr(clustering, "SHARD", 5)
     taken, ahead = 0, []
     real = Encoder.__call__
 
@@ -109,7 +107,7 @@ def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
 def test_embeddings_are_unit_length_shards_that_a_restart_skips(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode_module, "SHARD", 5)
+    monkeypatch.setattr(clustering, "SHARD", 5)
     queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=12), 0)]
     whole = np.array(encode(queries, len(queries), STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
     assert whole.dtype == np.float16
@@ -138,7 +136,7 @@ def test_bfloat16_is_what_a_gpu_that_has_it_computes_in(monkeypatch: pytest.Monk
     import torch
 
     assert dtype() == "float32" or torch.cuda.is_available()
-    monkeypatch.setattr(encode_module, "device", lambda: "cuda:0")
+    monkeypatch.setattr(clustering, "device", lambda: "cuda:0")
     for there, expected in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda there=there: there)
         assert dtype() == expected

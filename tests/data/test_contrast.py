@@ -14,9 +14,9 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import contrast
+from judgetrain.data import responses
 from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
-from judgetrain.data.contrast import wrong_number
+from judgetrain.data.responses import wrong_number
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
@@ -55,7 +55,7 @@ def sides(pair: Comparison) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted queries lie close together."""
-    monkeypatch.setattr(contrast, "MOST_SIMILAR", 0.99999)
+    monkeypatch.setattr(responses, "MOST_SIMILAR", 0.99999)
 
 
 def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_queries_too_near_are_left_out_and_the_same_answer_is_no_contrast(
 ) -> None:
     step = np.pi / (2 * N)  # a sampled query and the next are two places apart
     dialogues = [dialogue(i, "The same." if i in (29, 31) else f"Answer {i}.") for i in range(N)]
-    monkeypatch.setattr(contrast, "MOST_SIMILAR", float(np.cos(3 * step)))  # nearer is the next one, not the one after
+    monkeypatch.setattr(responses, "MOST_SIMILAR", float(np.cos(3 * step)))  # nearer is the next one, not the one after
     pairs, _ = made(tmp_path, ResponsesConfig(contrast=["nearby"]), planted(tmp_path, dialogues))
     named = {p.id: str(p.made) for p in pairs}
     assert named["s:010"] in {"nearby: an answer to s:008", "nearby: an answer to s:012"}

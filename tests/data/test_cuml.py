@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.data.clustering import stage as kmeans_module
-from judgetrain.data.clustering.stage import kmeans
+from judgetrain.data import clustering
+from judgetrain.data.clustering import kmeans
 from judgetrain.data.config import ClusterConfig
 from judgetrain.errors import ConfigError, EngineError
 
@@ -53,7 +53,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
     monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
     monkeypatch.setitem(sys.modules, "cupy", np)  # the calls of it that are made mean the same in NumPy
-    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
+    monkeypatch.setattr(clustering, "WIDEN", 7)
     return KMeans
 
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import readers
-from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
-from judgetrain.data.data_sets import catalogue, described
+from judgetrain.data import sources
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, catalogue, described
 from judgetrain.data.responses import pair
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
@@ -324,15 +323,15 @@ def test_an_array_is_read_element_by_element(rows: list[Any], chunk: int, indent
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         path = Path(directory) / "in.json"
         path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False, default=str), encoding="utf-8")
-        patch.setattr(readers, "CHUNK", chunk)
-        assert readers.form_of(path) == "array"
-        assert [row for _, row in readers.json_array(path)] == rows
+        patch.setattr(sources, "CHUNK", chunk)
+        assert sources.form_of(path) == "array"
+        assert [row for _, row in sources.json_array(path)] == rows
 
 
 def test_an_array_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_array(tmp_path / "in.json", [{"query": f"q{i}"} for i in range(1000)])
-    monkeypatch.setattr(readers, "CHUNK", 100)
-    rows = readers.json_array(tmp_path / "in.json")
+    monkeypatch.setattr(sources, "CHUNK", 100)
+    rows = sources.json_array(tmp_path / "in.json")
     assert next(rows) == (f"{tmp_path / 'in.json'}:row 1", {"query": "q0"})
     with (tmp_path / "in.json").open("r+") as file:  # what lies further on has not been looked at yet
         file.seek(20_000)

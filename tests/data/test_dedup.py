@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import dedup
+from judgetrain.data import duplicates
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
-from judgetrain.data.dedup import NearIndex, jaccard, normalised
+from judgetrain.data.duplicates import NearIndex, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -54,12 +54,13 @@ def test_the_similarity_is_of_five_character_shingles() -> None:
 
 
 def test_bands_reach_pairs_at_the_threshold_and_those_above_more_often() -> None:
-    count, rows = dedup.BANDS, dedup.PERMUTATIONS // dedup.BANDS
-    assert count * rows == dedup.PERMUTATIONS
+    count, rows = duplicates.BANDS, duplicates.PERMUTATIONS // duplicates.BANDS
+    assert count * rows == duplicates.PERMUTATIONS
     rng, draws = random.Random(0), 4000
-    for similarity, least in ((dedup.NEAR_SIMILARITY, 0.93), (0.9, 0.99)):
+    for similarity, least in ((duplicates.NEAR_SIMILARITY, 0.93), (0.9, 0.99)):
         hits = (
-            any(all(rng.random() < similarity for _ in range(rows)) for _ in range(dedup.BANDS)) for _ in range(draws)
+            any(all(rng.random() < similarity for _ in range(rows)) for _ in range(duplicates.BANDS))
+            for _ in range(draws)
         )
         assert sum(hits) / draws >= least
 
@@ -96,7 +97,7 @@ def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) 
 
 
 def test_the_window_bounds_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedup, "NEAR_WINDOW", 3)
+    monkeypatch.setattr(duplicates, "NEAR_WINDOW", 3)
     texts = [f"{chr(97 + i) * 12} something entirely of its own {chr(97 + i) * 12}" for i in range(8)]
     index = NearIndex()
     assert all(index.add(t) for t in texts)

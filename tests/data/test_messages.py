@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.given import adapted
+from judgetrain.data.dialogues import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read_comparisons
 from judgetrain.errors import DataError

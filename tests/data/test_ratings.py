@@ -10,9 +10,9 @@ import pytest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import ratings
+from judgetrain.data import cells
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
-from judgetrain.data.given import check_labelled
+from judgetrain.data.dialogues import check_labelled
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison
 from tests.builders.data import run_dialogues, run_responses, write_lines
@@ -120,7 +120,7 @@ def test_a_rated_response_is_a_label_to_learn_from_unless_its_column_is_another_
 
 
 def test_what_waits_too_long_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratings, "WAITING", 2)
+    monkeypatch.setattr(cells, "WAITING", 2)
     rows = [row(f"r{i}", 1, query=f"q{i}") for i in range(4)] + [row("better", 5, query=f"q{i}") for i in (3, 2, 1, 0)]
     found = comparisons(read(tmp_path, rows))
     assert len(found) == 6 and sum(c.label == "B" for c in found) == 2

@@ -9,8 +9,7 @@ import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.data.world.annotator import Annotator
-from judgetrain.data.world.engine import Referee, WorldEngine
+from judgetrain.data.world.engine import Annotator, Referee, WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict

@@ -20,7 +20,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
-from judgetrain.data.dedup import Seen, normalised
+from judgetrain.data.duplicates import Seen, normalised
 from judgetrain.data.sources import read, read_comparisons, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, JudgetrainError

@@ -14,11 +14,9 @@ import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import BASE, eval_comparisons, train_dialogues, true_verdict
-from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
-from judgetrain.data.world.engine import WorldEngine
-from judgetrain.data.world.language import load_language
+from judgetrain.data.world.engine import SLOPPY_GUIDELINE, Annotator, WorldEngine
+from judgetrain.data.world.language import load_language, write_response
 from judgetrain.data.world.splits import Split, queries
-from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.baselines import differences, fitted

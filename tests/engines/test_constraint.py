@@ -12,7 +12,7 @@ import torch
 
 from judgetrain.engines.base import Choice, Request, choices_of
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -14,10 +14,10 @@ from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import render
-from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from tests.builders.engines import TEMPLATE, word_tokenizer
 from tests.engines.tokenizers import byte_level

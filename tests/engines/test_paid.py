@@ -15,10 +15,9 @@ import pytest
 
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.engines.answers import AnswerStore, Budget
-from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig, server_address
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
-from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
 from judgetrain.engines.openai.reading import SAID, is_empty_account, read_completion, words_of
 from judgetrain.errors import ConfigError, EngineError

@@ -13,15 +13,14 @@ import torch
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines import loading, registry
+from judgetrain.engines import lazy_model, loading
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig, gpus_of
 from judgetrain.engines.loading import load_model
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Tokens
 from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
@@ -112,7 +111,7 @@ def test_the_untrained_model_is_shared_out_as_the_judges_are(tmp_path: Path, mon
     config.train.base = ModelConfig(path="world", dtype="float32")
     config.evaluate.methods = ["base"]
     made: list[Any] = []
-    monkeypatch.setattr(registry, "make_engine", lambda engine, **_: made.append(engine))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda engine, **_: made.append(engine))
     models = Models(STAGES["evaluate"].settings.of(config), {}, StageRun(tmp_path, "evaluate", 1, Console()))  # type: ignore[arg-type]
     models.engine(Method.parse("base"))
     assert made[0].model == ModelConfig(path="world", dtype="float32", gpus=2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.engines.thinking import answer_of, answer_start
+from judgetrain.engines.prompting import answer_of, answer_start
 
 PLAIN = st.text(st.characters(exclude_characters="<>"), max_size=40)
 

@@ -16,8 +16,8 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.registry import make_engine
 from judgetrain.engines.vllm_engine import VllmEngine
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.examples import Prompter

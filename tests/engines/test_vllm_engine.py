@@ -12,7 +12,7 @@ import pytest
 from judgetrain.artifacts.fingerprint import plain
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import ModelConfig, VllmEngineConfig
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import ConfigError, EngineError, EngineLostError
 
 

@@ -11,8 +11,7 @@ import torch
 
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import load_model
-from judgetrain.engines.weights import DIGESTS, note_weights
+from judgetrain.engines.loading import DIGESTS, load_model, note_weights
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import JudgeConfig, criteria_of
 

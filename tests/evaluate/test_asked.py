@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
@@ -40,7 +40,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
         made.append((str(name), model_path or engine.model_name))
         return ScriptedEngine(reply)
 
-    monkeypatch.setattr(registry, "make_engine", make_engine)
+    monkeypatch.setattr(lazy_model, "make_engine", make_engine)
     config = Config(
         evaluate=EvaluateConfig([pairs(tmp_path, 20, "AB")], [], [1], bootstrap=50),
         robustness=UNATTACKED,
@@ -141,7 +141,7 @@ def test_the_reason_of_an_engines_error_is_kept_and_told(
         def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
             return [Completion(finish_reason="error", error="HTTP 500: out of order") for _ in requests]
 
-    monkeypatch.setattr(registry, "make_engine", lambda *_, **__: Failing(reply))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *_, **__: Failing(reply))
     config.evaluate.methods = ["pairwise:external"]
     directory = run(config, {}, tmp_path / "failing")
     replies = [r for row in read_rows(directory, "replies-pairs-pairwise.external") for r in row["replies"]]

@@ -12,7 +12,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report import disagreements
 from judgetrain.evaluate.report.disagreements import write_disagreements
@@ -33,7 +33,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An evaluation of a judge that is often wrong."""
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     monkeypatch.setattr(branching, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
     config = Config(
         evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "random"], [1, 3], bootstrap=20),

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from judgetrain.data.config import WorldEngineConfig
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges import BranchingJudge
@@ -36,7 +36,7 @@ class Counting(ScriptedEngine):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(noisy))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: Counting(noisy))
     Counting.asked = 0
     evaluate = EvaluateConfig([replace(pairs(tmp_path, 20, "AB"), name="b")], ["sft"], [1, 3], bootstrap=20)
     inputs = {name: judge(tmp_path / name / mark) for name, mark in (("sft", "one"), ("dpo", "two"))}
@@ -143,7 +143,7 @@ def test_replies_and_scores_are_taken_over_too(world: World, monkeypatch: pytest
     def reply(request: Request, occurrence: int) -> str:
         return {"pairwise": "[[A]]", "pointwise": "[[3]]"}.get(request.step) or noisy(request, occurrence)
 
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(reply))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: Counting(reply))
     config, inputs = world
     asked = replace(config.evaluate, methods=["base", "pairwise:base", "pointwise:sft", "scorer:sentprob"])
     monkeypatch.setattr(ScorerConfig, "shard_size", 8)

@@ -14,7 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
@@ -50,7 +50,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison", labels=labels)
     benchmark = BenchmarkConfig("pairs", source)
     evaluate = EvaluateConfig([benchmark], ["sft", "random", "first"], [1, 3], bootstrap=100)
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(evaluate=evaluate, robustness=UNATTACKED, tree=TreeConfig(criteria=4, shard_size=4))
     return config, {"sft": judge(tmp_path / "sft")}
 
@@ -175,7 +175,7 @@ def test_one_model_is_open_at_a_time_and_loaded_once(
         events.append(f"open {options['name']}")
         return Engine(noisy)
 
-    monkeypatch.setattr(registry, "make_engine", make_engine)
+    monkeypatch.setattr(lazy_model, "make_engine", make_engine)
     inputs |= {"initial": inputs["sft"]}
     out = evaluate(config, inputs, tmp_path / "out")
     assert events == ["open initial", "close", "open sft", "close"]
@@ -189,7 +189,7 @@ def test_a_judge_that_says_nothing_readable_is_counted_and_wrong(
     setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
     out = evaluate(config, inputs, tmp_path / "out")
     row = json.loads((out / "metrics.json").read_text())[0]
     assert (row["agreement"], row["consistency"], row["unreadable_verdicts"]) == (0, 0, 60)

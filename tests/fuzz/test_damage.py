@@ -14,10 +14,9 @@ import pytest
 from judgetrain.artifacts.integrity import UNLISTED
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import DataError
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.commands import rows
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows
 from tests.builders.debug_run import finish, lasting
 from tests.builders.pipeline import configured
 from tests.fuzz.effort import effort

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executors.base import Executor
+from judgetrain.artifacts.executor import Executor
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.debug_run import finish, lasting, start

@@ -118,11 +118,11 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from judgetrain.artifacts.console import Console
-    from judgetrain.engines import registry
+    from judgetrain.engines import lazy_model
     from judgetrain.pipeline.run import Pipeline
     from tests.builders.pipeline import configured
 
-    monkeypatch.setattr(registry, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
     rows = [
         {"query": f"q{i}", "response_a": "a " * (1 + i % 5), "response_b": "b " * (1 + i % 3), "label": label}
         for i in range(60)

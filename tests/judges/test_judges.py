@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
@@ -200,7 +200,7 @@ def test_the_prompts_of_a_plan_do_not_show_the_responses(name: str, step: str) -
 def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
     PROMPTS.save(tmp_path)
     JudgeConfig().save(tmp_path, 6)
     prediction = BranchingJudge.from_pretrained(tmp_path, branches=2).compare(comparison(0, "x", "much longer"))
@@ -271,7 +271,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
 
 
 def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     PROMPTS.save(directory)
     if not (directory / "judge.json").exists():
         JudgeConfig().save(directory, 6)

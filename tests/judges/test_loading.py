@@ -13,7 +13,7 @@ from judgetrain.artifacts.fingerprint import ContentHashes, by_key
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldEngineConfig
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.config import (
     EngineConfig,
     ModelConfig,
@@ -66,7 +66,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
         made.append((config, model_path, name))
         return ScriptedEngine(noisy)
 
-    monkeypatch.setattr(registry, "make_engine", make_engine)
+    monkeypatch.setattr(lazy_model, "make_engine", make_engine)
     return made
 
 

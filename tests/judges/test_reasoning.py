@@ -18,7 +18,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting
 from judgetrain.label.teacher_stage import teaching_examples
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.self_generation import rating
+from judgetrain.scorers.glassbox import rating
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, comparison, judged, noisy
 

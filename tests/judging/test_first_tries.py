@@ -160,7 +160,7 @@ def test_branches_that_are_no_number_and_a_closed_judge_are_told() -> None:
 
 
 def test_a_dry_run_looks_at_what_is_to_be_measured_on(tmp_path: Path) -> None:
-    from judgetrain.pipeline.status import show_cost as show
+    from judgetrain.pipeline.commands import show_cost as show
 
     lines(tmp_path / "train.jsonl", [ROW | {"label": "A"}] * 3)
     lines(tmp_path / "test.jsonl", [ROW | {"label": "1"}])

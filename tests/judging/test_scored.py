@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from tests.builders.judging import judge_stage, lines
@@ -33,7 +33,7 @@ def answer(request: Request, occurrence: int) -> str:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     found = ScriptedEngine(answer)
-    monkeypatch.setattr(registry, "make_engine", lambda *args, **kwargs: found)
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: found)
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment

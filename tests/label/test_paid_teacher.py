@@ -18,8 +18,8 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import answers
+from judgetrain.engines.answers import described
 from judgetrain.engines.config import WORLD_BASE, OpenAIEngineConfig, SamplingConfig
-from judgetrain.engines.cost_estimate import described
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.gate import Clock

@@ -19,7 +19,7 @@ from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.paper_pairs import LabelPairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.training_data import TrainingData
-from judgetrain.pipeline.options import CONF
+from judgetrain.pipeline import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage, configured
 

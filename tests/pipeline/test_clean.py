@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.locks import using
+from judgetrain.artifacts.files import using
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.pipeline.clean import clean, leftovers
+from judgetrain.pipeline.commands import clean, leftovers
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job

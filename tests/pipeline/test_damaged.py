@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.pipeline.commands import merge, rows
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.merged_report import merge
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows
 from judgetrain.train.checkpoints import complete
 from tests.builders.pairs_pipeline import composed, plant
 from tests.builders.pipeline import configured, judgetrain

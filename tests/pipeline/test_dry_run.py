@@ -16,9 +16,9 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import job
+from judgetrain.pipeline.commands import show_cost
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import show_cost
 
 
 def configured(tmp_path: Path) -> Config:

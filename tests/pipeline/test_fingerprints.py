@@ -18,9 +18,8 @@ from judgetrain.artifacts.stages import Stage, value_at
 from judgetrain.data.config import VOCABULARY
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.judges.prompting.prompts import prompt_file
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
-from judgetrain.scorers import prompts as scorer_prompts
+from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.scorers import encode as scorer_prompts
 from tests.builders.pipeline import configured, marks
 
 composed = cache(configured)

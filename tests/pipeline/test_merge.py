@@ -13,8 +13,8 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.run_names import method_names, run_labels
+from judgetrain.pipeline.commands import merge
 from judgetrain.pipeline.config import Config, ReportConfig
-from judgetrain.pipeline.merged_report import merge
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
 from tests.builders.evaluate import answers, benchmark, manifest

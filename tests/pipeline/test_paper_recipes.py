@@ -12,9 +12,9 @@ from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.extras.probdiff_studies import stage as studies
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.pipeline import recipes
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.options import recipes
-from judgetrain.scorers import ensembles, probdiff
+from judgetrain.scorers import glassbox, probdiff
 from judgetrain.train.distributed import check_distributed
 from judgetrain.train.stages import check_shared
 from tests.builders.pipeline import check_stage, composed, configured
@@ -73,7 +73,7 @@ def test_the_numbers_of_probdiff_and_of_the_glass_box_scores() -> None:
     """ProbDiff 3.1, 4.1, 4.2, table 7 and appendix D; glass-box 4 (ten passes)."""
     assert (probdiff.DELTA, probdiff.SWEEP) == (-0.05, (0.0, -0.05, -0.1))
     assert (studies.TIMES, studies.SAMPLES, studies.SAMPLING.temperature) == (3, 100, 0.7)
-    assert ensembles.PASSES == 10
+    assert glassbox.PASSES == 10
     mt_bench = {"writing": 0.7, "roleplay": 0.7, "extraction": 0.0, "math": 0.0, "coding": 0.0, "reasoning": 0.0}
     mt_bench |= {"stem": 0.1, "humanities": 0.1}
     for name in ("selfeval", *(f"tables/probdiff_{what}" for what in ("leaderboard", "tuned", "hypothesis"))):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from judgetrain.engines import config as config_of_engines
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.judges.config import LEVELS, JudgeConfig
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -77,7 +77,7 @@ def test_table_1_has_the_papers_rows(data: Path) -> None:
 
 
 def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "make_engine", lambda *args, **options: ScriptedEngine(noisy))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **options: ScriptedEngine(noisy))
     config = configured("table2", data, "evaluate.bootstrap=20")
     directory = Pipeline(config).run("evaluate")
     text = (directory / "report.md").read_text(encoding="utf-8")

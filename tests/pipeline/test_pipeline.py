@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.files import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
 from judgetrain.data.config import (
     BenchmarkConfig,
@@ -27,10 +27,9 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.commands import rows, show
+from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows, show
 from judgetrain.train.config import TrainStages
 
 

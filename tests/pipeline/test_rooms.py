@@ -13,8 +13,7 @@ from pathlib import Path
 
 import judgetrain
 from judgetrain import rooms
-from judgetrain.pipeline.config import RunConfig
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.config import STAGES, RunConfig
 
 PACKAGE = Path(judgetrain.__file__).parent
 ROOT = {"__init__", "errors", "messages", "rubrics", "schema", "keys", "rooms"}
@@ -115,8 +114,8 @@ def test_training_a_judge_loads_no_extra_no_evaluation_and_no_judging() -> None:
         "from hydra.core.config_store import ConfigStore\n"
         "from pkgutil import resolve_name\n"
         "from judgetrain.pipeline.compose import register, typed\n"
-        "from judgetrain.pipeline.graph import STAGES\n"
-        "from judgetrain.pipeline.options import CONF\n"
+        "from judgetrain.pipeline.config import STAGES\n"
+        "from judgetrain.pipeline import CONF\n"
         "from judgetrain.pipeline.run import Pipeline\n"
         "words = ['stage=dpo', 'recipe=debug']\n"
         "register(ConfigStore.instance(), words)\n"

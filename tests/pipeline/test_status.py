@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline import status
-from judgetrain.pipeline.options import recipes
+from judgetrain.pipeline import commands, recipes
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured, judgetrain
 
@@ -30,7 +29,7 @@ def test_what_is_missing_is_said_before_the_data_is_there(tmp_path: Path) -> Non
 def test_every_missing_file_of_a_stage_is_named() -> None:
     sources = ",".join(f"{{name: {name}, path: nowhere/{name}.jsonl}}" for name in ("one", "two", "three"))
     with pytest.raises(ConfigError) as error:
-        status.show(Pipeline(configured("recipe=debug", f"dialogues.sources=[{sources}]")))
+        commands.show(Pipeline(configured("recipe=debug", f"dialogues.sources=[{sources}]")))
     lines = [line for line in str(error.value).splitlines() if line.startswith("dialogues.sources")]
     assert [line.partition("=")[0] for line in lines] == [f"dialogues.sources[{i}].path" for i in range(3)]
     assert all(f"nowhere/{name}.jsonl" in line for name, line in zip(("one", "two", "three"), lines, strict=True))
@@ -42,6 +41,6 @@ def test_every_recipe_is_told_what_it_lacks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with suppress(ConfigError):
-        status.show(Pipeline(configured(f"recipe={name}")))
+        commands.show(Pipeline(configured(f"recipe={name}")))
     printed = capsys.readouterr().out
     assert all(re.search(rf"^{stage}\b", printed, re.MULTILINE) for stage in ("dialogues", "dpo", "evaluate"))

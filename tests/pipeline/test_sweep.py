@@ -15,10 +15,10 @@ import yaml
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.objective import check_objective, objective_value
+from judgetrain.pipeline import RECIPES
 from judgetrain.pipeline import job as entry
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.options import RECIPES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
 from tests.builders.pipeline import composed, configured

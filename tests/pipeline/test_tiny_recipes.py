@@ -36,8 +36,8 @@ from judgetrain.extras.probdiff_studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import labels
+from judgetrain.pipeline import recipes
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.options import recipes
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 from judgetrain.train.config import TrainConfig, TrainerConfig

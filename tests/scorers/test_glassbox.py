@@ -13,14 +13,20 @@ import pytest
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import ensembles, methods
+from judgetrain.scorers import glassbox, methods
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Tokens, Unscored
+from judgetrain.scorers.encode import (
+    Sample,
+    Tokens,
+    Unscored,
+    fill,
+    load_scorer_prompts,
+    with_illustration,
+    with_system,
+)
 from judgetrain.scorers.estimator import COLUMNS, Scores, TokenStatistics
-from judgetrain.scorers.features import combine, read
+from judgetrain.scorers.glassbox import combine, rating, read
 from judgetrain.scorers.methods import better
-from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustration, with_system
-from judgetrain.scorers.self_generation import rating
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders import scorers as plain
 
@@ -135,8 +141,8 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(scorer: 
 def test_decoding_ensemble_scores_what_the_model_decodes_itself(
     scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ensembles, "PASSES", 3)
-    monkeypatch.setattr(ensembles, "TOP_K", 2)
+    monkeypatch.setattr(glassbox, "PASSES", 3)
+    monkeypatch.setattr(glassbox, "TOP_K", 2)
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), max_new_tokens=6, seed=1)
     sampling = Sampling(max_new_tokens=6, top_k=2)
     requests = [Request(messages=s.prompt, sampling=sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
@@ -194,7 +200,7 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
     scorer: TokenScorer, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     writes(scorer, monkeypatch, *[TOO_LONG] * 3, *map(done, ["the dog", "", "the dog"]))
-    monkeypatch.setattr(ensembles, "PASSES", 3)
+    monkeypatch.setattr(glassbox, "PASSES", 3)
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"))
     assert found["decensem_exp"].values[0] == Unscored("too_long")
     assert found["decensem_var"].values[1] == pytest.approx(0.0)

@@ -20,7 +20,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from judgetrain.scorers import ensembles, probdiff, stage
+from judgetrain.scorers import glassbox, probdiff, stage
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
@@ -50,7 +50,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ensembles, "PASSES", 2)
+    monkeypatch.setattr(glassbox, "PASSES", 2)
     monkeypatch.setattr(ScorerConfig, "shard_size", 3)
 
 

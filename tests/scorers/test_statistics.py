@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
-from judgetrain.scorers import reduce as reduction
 from judgetrain.scorers import statistics
+from judgetrain.scorers import statistics as reduction
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
-from judgetrain.scorers.reduce import reduce_linear, reduce_logits
-from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.scorers.statistics import TokenScorer, reduce_linear, reduce_logits
 from tests.builders import scorers as plain
 from tests.builders.engines import tiny_llama, word_tokenizer
 

@@ -10,9 +10,9 @@ from transformers import GenerationConfig
 
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import end_token_ids, load_tokenizer
-from judgetrain.engines.registry import make_engine
-from judgetrain.engines.thinking import answer_of
+from judgetrain.engines.prompting import answer_of
 from judgetrain.errors import TrainingError
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Literal
 
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.annotator import Annotator
-from judgetrain.data.world.language import Language, load_language
-from judgetrain.data.world.writers import write_response
+from judgetrain.data.world.engine import Annotator
+from judgetrain.data.world.language import Language, load_language, write_response
 from judgetrain.errors import ConfigError
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict

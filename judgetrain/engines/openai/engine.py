@@ -17,17 +17,17 @@ import openai
 
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
-from judgetrain.engines.config import OpenAIEngineConfig, own_host
+from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import gate as gates
-from judgetrain.engines.openai.address import server_address
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
-from judgetrain.engines.openai.json_schema import in_form, response_format
 from judgetrain.engines.openai.reading import (
     FATAL,
     Failure,
+    in_form,
     is_empty_account,
     is_other_model,
     read_completion,
+    response_format,
     words_of,
 )
 from judgetrain.engines.prompting import neutralise_known

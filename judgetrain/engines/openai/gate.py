@@ -20,8 +20,7 @@ import httpx2
 from judgetrain.artifacts.console import duration
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.address import server_address
+from judgetrain.engines.config import OpenAIEngineConfig, server_address
 from judgetrain.engines.openai.reading import error_of, is_empty_account, words_of
 from judgetrain.errors import EngineError
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.files import write_text_atomic
-from judgetrain.artifacts.pages import render
+from judgetrain.artifacts.pages import Chart, Point, render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.metrics.rows import MetricRow

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
+from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.sources import read

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.engines.thinking import NO_ANSWER, answer_of
+from judgetrain.engines.prompting import NO_ANSWER, answer_of
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import PointwiseJudge
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of

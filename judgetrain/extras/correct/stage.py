@@ -13,8 +13,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data import world
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.answers import answers_of, spending
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.errors import DataError
 from judgetrain.extras.correct.correction import Corrected, Correction, Corrector, refinement
 from judgetrain.extras.correct.stages import CorrectSettings

@@ -1,4 +1,4 @@
-"""A queue as the files that label tools read; ``judgetrain/data/labelling.py`` reads what they export.
+"""A queue as the files that label tools read; ``judgetrain/data/cells.py`` reads what they export.
 
 - Label Studio: tasks to import (JSON) and the labelling interface (XML), by its guide "Task format" and its tags
   Paragraphs, Text and Choices.

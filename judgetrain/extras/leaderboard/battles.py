@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from judgetrain.data.cells import RowError
-from judgetrain.data.prompts import asked_in, clusters
+from judgetrain.data.rows import asked_in, clusters
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
 

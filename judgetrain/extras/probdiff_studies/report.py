@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.artifacts.chart import Chart, Point
+from judgetrain.artifacts.pages import Chart, Point
 from judgetrain.evaluate.report.table import Columns, Table, number, percent
 from judgetrain.extras.probdiff_studies.comparing import Row
 from judgetrain.scorers.probdiff import DELTA, Values, confidence

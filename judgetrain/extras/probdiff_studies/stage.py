@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.data.clustering.encode import load_encoder
+from judgetrain.data.clustering import load_encoder
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Engine, Sampling
 from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.evaluate.report.render import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
@@ -23,8 +22,7 @@ from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
-from judgetrain.scorers.encode import Messages
-from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.encode import Messages, load_scorer_prompts
 from judgetrain.scorers.stage import answered_dialogues
 from judgetrain.scorers.stages import load_scorer, scored_model
 

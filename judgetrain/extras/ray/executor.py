@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Done, Executor, R, Work
-from judgetrain.artifacts.installed import check_package
+from judgetrain.artifacts.executor import Done, Executor, R, Work
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 from judgetrain.extras.ray.cluster import Share, connect, described, nodes
 from judgetrain.extras.ray.worker import Worker, is_alive

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.executors.base import Done, Work, done, free_held
+from judgetrain.artifacts.executor import Done, Work, done, free_held
 from judgetrain.errors import JudgetrainError
 
 

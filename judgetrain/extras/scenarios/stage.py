@@ -11,8 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.integrity import MANIFEST, checked
+from judgetrain.artifacts.pages import Chart, Point
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.adapter import load_adapter

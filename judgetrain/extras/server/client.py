@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from judgetrain.engines.openai.address import server_address
+from judgetrain.engines.config import server_address
 from judgetrain.errors import EngineError
 from judgetrain.extras.server.config import LIMITS, TOKEN
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from judgetrain.artifacts.installed import check_package
-from judgetrain.artifacts.locks import using
+from judgetrain.artifacts.files import using
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.artifacts.chart import Chart
-from judgetrain.artifacts.chart import Point as Mark
+from judgetrain.artifacts.pages import Chart
+from judgetrain.artifacts.pages import Point as Mark
 from judgetrain.evaluate.report.table import Columns, Table, number, share
 from judgetrain.extras.stress.config import RESAMPLES
 from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, peak, standardised

@@ -13,8 +13,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.data import world
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.evaluate.report.render import write_report
 from judgetrain.extras.stress.config import SHARD, StressConfig
 from judgetrain.extras.stress.proxies import Case, Rows, Scores, scores_of, truth

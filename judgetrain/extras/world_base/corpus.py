@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import random
 
-from judgetrain.data.contrast import sentences as split_sentences
-from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
-from judgetrain.data.world.language import GRADE_SCORES, Language
-from judgetrain.data.world.writers import WORDS as OF_THE_WORLD
-from judgetrain.data.world.writers import sentence
+from judgetrain.data.responses import sentences as split_sentences
+from judgetrain.data.world.engine import SLOPPY_GUIDELINE, Annotator
+from judgetrain.data.world.language import GRADE_SCORES, Language, sentence
+from judgetrain.data.world.language import WORDS as OF_THE_WORLD
 
 HALO = 0.2
 """Chance, times skill, that a response shows a property which is not common for its kind of query."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from judgetrain.engines.thinking import NO_ANSWER, answer_start
+from judgetrain.engines.prompting import NO_ANSWER, answer_start
 from judgetrain.judges.prompting.frames import FRAME, VERDICT_FIRST, frame_of
 
 # Quantifiers are possessive (``*+``) where what follows could match the same characters: a line of blanks is read once.

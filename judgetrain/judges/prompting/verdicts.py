@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from judgetrain.engines.confusables import fold
-from judgetrain.engines.thinking import NO_ANSWER, answer_of
+from judgetrain.engines.prompting import NO_ANSWER, answer_of
 from judgetrain.schema import Verdict
 
 T = TypeVar("T")

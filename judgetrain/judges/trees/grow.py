@@ -8,7 +8,7 @@ from itertools import islice
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine, Request, Sampling, Step, places
-from judgetrain.engines.thinking import answer_of
+from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.forms import form_of
 from judgetrain.judges.prompting.headings import OUTSIDE

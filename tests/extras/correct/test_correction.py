@@ -15,7 +15,7 @@ from judgetrain.data.config import SourceConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
@@ -178,7 +178,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     ]
     path = write_rows(tmp_path / "pairs.jsonl", rows)
     judge_directory(tmp_path / "dpo")
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
     config = Config(prompts="compact", tree=TreeConfig(criteria=4))
     config.correct.source = SourceConfig(name="mine", type="comparisons", path=path)
     monkeypatch.setattr(correct_stage, "SHARD", 4)
@@ -279,7 +279,7 @@ def test_an_external_rater_rates_every_response_and_every_new_one(
             return f"[[{1 + score(request.slots['response'])}]]"
         return by_length(request, occurrence)
 
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(rate))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(rate))
     single = [{"query": f"query {i}", "response": c.response_a} for i, c in enumerate(COMPARISONS)]
     config.correct.source = SourceConfig(
         name="mine",

@@ -13,9 +13,8 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.cells import RowError
+from judgetrain.data.cells import RowError, argilla, label_studio
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.labelling import argilla, label_studio
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.label_queue.config import LabelQueueConfig

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.extras.probdiff_studies import comparing, measures
-from judgetrain.scorers.encode import Sample
-from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.encode import Sample, load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.scorers import tiny_scorer
 

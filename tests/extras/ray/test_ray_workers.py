@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Work
+from judgetrain.artifacts.executor import Work
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, EngineLostError
 from judgetrain.extras.ray import executor as ray_workers

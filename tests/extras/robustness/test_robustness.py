@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines import registry
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import wilson_interval
@@ -198,7 +198,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object
     ]
     source = SourceConfig(name="p", type="jsonl", path=write_rows(tmp_path / "p.jsonl", rows), format="comparison")
     settings = EvaluateConfig([BenchmarkConfig("p", source)], ["sft", "random", "longer"], [1, 2], bootstrap=100)
-    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(praised))
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(praised))
     attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
     config = Config(evaluate=settings, robustness=attacks, tree=TreeConfig(criteria=2, shard_size=4))
     return run("evaluate", config, {"sft": judge(tmp_path / "sft")}, tmp_path / "out").directory

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.data.world.annotator import criterion_name
+from judgetrain.data.world.engine import criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import pretraining_queries, queries
 from judgetrain.extras.world_base.corpus import Corpus

@@ -90,7 +90,7 @@ def _marked(attack: Attack, text: str) -> str | None:
     """The text with a heading, and a bullet before every sentence; nothing else is touched."""
     if attack.bullet in f"{attack.text}{text}":
         return None
-    from judgetrain.data.contrast import sentences
+    from judgetrain.data.responses import sentences
 
     parts, upto = [], 0
     for sentence in sentences(text):
@@ -101,7 +101,7 @@ def _marked(attack: Attack, text: str) -> str | None:
 
 
 def _first_sentence(attack: Attack, text: str) -> str | None:
-    from judgetrain.data.contrast import sentences
+    from judgetrain.data.responses import sentences
 
     first, *others = sentences(text) or [""]
     return first if others else None

@@ -1,0 +1,266 @@
+"""Commands: what a run would do or cost (status, dry run), removing what nothing uses, a report of evaluations."""
+
+from __future__ import annotations
+
+import glob
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+
+from rich.table import Table
+from rich.text import Text
+
+from judgetrain import rooms
+from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.files import cleaning, in_use, write_json_atomic, write_text_atomic
+from judgetrain.artifacts.integrity import MANIFEST, lineage
+from judgetrain.artifacts.shards import seconds_so_far, shard_progress
+from judgetrain.engines.config import engines_in
+from judgetrain.errors import ConfigError
+from judgetrain.pipeline.config import STAGES
+from judgetrain.pipeline.run import Pipeline, Plan
+from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
+
+TARGETS = ("dpo", "evaluate")
+NO_INPUT = "no input"
+"""The state of a stage that reads a file which is not there, or needs one that does."""
+
+
+def rows(pipeline: Pipeline) -> list[dict[str, str]]:
+    """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
+
+    A stage that lacks an input file has no fingerprint: its row names the file's key.
+    """
+    wanted = {target: _wanted(pipeline, target) for target in TARGETS}
+    return [{"stage": name} | _row(pipeline, name, wanted) for name in STAGES]
+
+
+def _wanted(pipeline: Pipeline, target: str) -> set[str]:
+    """The stages that a run of the target would make or reuse."""
+    try:
+        missing = {*pipeline.missing(target)}
+    except ConfigError:  # a run would stop before its first stage
+        return {*pipeline.needed(target)}
+    return {*missing, *(name for name in pipeline.needed(target) if pipeline.plan(name).finished)}
+
+
+def show(pipeline: Pipeline) -> None:
+    """Print the table for the pipeline's configuration: a line a stage at 80 columns.
+
+    Raises:
+        ConfigError: input files are missing; said of each once, after the table.
+    """
+    console, found = pipeline.console, rows(pipeline)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in found[0]:
+        table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
+    for row in found:
+        table.add_row(*row.values())
+    title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")]
+    console.plain(parts)
+    if any(row["state"] == NO_INPUT for row in found):
+        raise ConfigError("\n".join(dict.fromkeys(_lacking(pipeline))))
+
+
+def _lacking(pipeline: Pipeline) -> Iterator[str]:
+    """What is said of each stage that has no plan, since a file of its own or of a stage before it is missing."""
+    for name in STAGES:
+        try:
+            pipeline.plan(name)
+        except ConfigError as error:
+            yield from str(error).splitlines()
+
+
+def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:
+    try:
+        plan = pipeline.plan(name)
+    except ConfigError as error:
+        stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
+        return {"fingerprint": "-", "state": NO_INPUT, **stop, "detail": str(error).partition("=")[0]}
+    damage = pipeline.damage(name)
+    state = "damaged" if damage else "done" if plan.finished else "missing"
+    if state == "missing" and plan.directory.exists():
+        state = "running" if in_use(plan.directory) else "partial"
+    action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
+    actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
+    found = damage or (_done(plan) if state == "done" else _partial(plan) if state != "missing" else "")
+    return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
+
+
+def _done(plan: Plan) -> str:
+    counts = (plan.manifest or {})["counts"]
+    return f"{counts['in']} in, {counts['out']} out"
+
+
+def _partial(plan: Plan) -> str:
+    directory, parts = plan.directory, []
+    shards = shard_progress(directory)
+    if shards:
+        parts.append(f"{shards[0]} of {shards[1]} shards")
+    steps = [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]
+    if steps:
+        parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
+    if spent := seconds_so_far(directory):
+        parts.append(f"{duration(spent)} so far")
+    return ", ".join(parts or ["started"])
+
+
+def show_cost(pipeline: Pipeline) -> None:
+    """Print the estimate of the first stage to be made that asks a paid model.
+
+    Raises:
+        ConfigError: that stage asks one, and has no estimate.
+    """
+    wanted = pipeline.config.stage
+    pipeline.check(wanted)
+    missing = [*pipeline.missing(wanted)]
+    for stage in missing:  # what is wrong with what a run would read is said before it costs
+        STAGES[stage].check_here(pipeline.settings(stage))
+    for stage in missing:
+        settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
+        paid = {engine.model_name: None for engine in engines_in(settings) if engine.paid}
+        if not paid:
+            continue
+        if not estimate:
+            raise ConfigError(
+                f"dry_run=true: stage {stage} asks the external models {', '.join(paid)} first, and has no estimate; "
+                f"run stage={stage}, then this"
+            )
+        for line in resolve_name(estimate)(settings, partial(_inputs, pipeline, stage)):
+            pipeline.console.line(line)
+        return
+    pipeline.console.line(f"{wanted}: dry run: 0 calls, since no model that is paid for is asked")
+
+
+def _inputs(pipeline: Pipeline, stage: str) -> Mapping[str, Path]:
+    """Make what a stage needs; gives its directories."""
+    return {name: pipeline.run(name) for name in STAGES[stage].inputs(pipeline.settings(stage))}
+
+
+def clean(pipeline: Pipeline) -> None:
+    """Print what nothing refers to; with ``yes`` remove it.
+
+    Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, and
+    everything that these were made from. Links to elsewhere are left alone.
+
+    Raises:
+        ConfigError: ``output_dir`` is not there, or another process makes or reads artifacts in it.
+    """
+    home, console = Path(pipeline.config.output_dir), pipeline.console
+    if not home.is_dir():
+        raise ConfigError(f"output_dir={str(home)!r}: there is no such directory, so nothing to remove")
+    with cleaning(home) as alone:
+        if not alone:
+            raise ConfigError(f"output_dir={str(home)!r}: another process is at work there; clean when it has ended")
+        found = leftovers(pipeline)
+        if not found:
+            console.line(f"clean: nothing to remove: every artifact in {pipeline.root} is used")
+            return
+        for directory in found:
+            state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
+            changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
+            console.line(f"{directory}: {state}, {_size(directory)}, changed {changed}")
+        if not pipeline.config.yes:
+            console.line(f"clean: {len(found)} artifacts would be removed; add yes=true to remove them")
+            return
+        for directory in found:
+            (directory / MANIFEST).unlink(missing_ok=True)  # first, so that no half looks whole
+            shutil.rmtree(directory)
+        console.line(f"clean: {len(found)} artifacts removed")
+
+
+def leftovers(pipeline: Pipeline) -> list[Path]:
+    """The directories of artifacts that nothing refers to."""
+    kept = set(_used(pipeline))
+    return [directory for directory in _artifacts(pipeline) if directory.resolve() not in kept]
+
+
+def _artifacts(pipeline: Pipeline) -> Iterator[Path]:
+    """The directories of artifacts that lie in ``output_dir`` themselves, and are no links to elsewhere."""
+    for stage in STAGES:
+        for directory in sorted((pipeline.root / stage).glob("*/")):
+            if directory.resolve() == pipeline.root.resolve() / stage / directory.name:
+                yield directory
+
+
+def _used(pipeline: Pipeline) -> Iterator[Path]:
+    output = Path(pipeline.config.output_dir)
+    roots = [pipeline.plan(name).directory for name in STAGES]
+    results = [name for name, stage in rooms.stages().items() if stage.result]
+    roots += [path.parent for stage in results for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
+    for job in output.glob(f"sweeps/*/*/*/{JOB}"):
+        if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
+            roots.append(Path(directory))
+    return lineage(*roots)
+
+
+def _size(directory: Path) -> str:
+    """What a directory takes on the disk, as a reader wants it."""
+    size = float(sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()))
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def merge(pipeline: Pipeline) -> None:
+    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``.
+
+    Raises:
+        ConfigError: a run that is not there or not finished, or no evaluation at all.
+    """
+    from judgetrain.evaluate.report.merge import Run, merged
+    from judgetrain.evaluate.report.render import console_tables, html_page, markdown
+    from judgetrain.judges.method import Method
+
+    config, console = pipeline.config, pipeline.console
+    if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
+        raise ConfigError(
+            f"report.name={config.report.name!r}: must be the name of one folder, which is made in "
+            f"{config.output_dir}/reports"
+        )
+    made = pipeline.root / "evaluate"
+    if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
+        raise ConfigError(
+            f"stage=report: {made} holds no finished evaluation; run stage=evaluate first, or name others in "
+            "report.runs"
+        )
+    directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
+    runs = [Run.read(d) for d in directories]
+    report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
+    target = Path(config.output_dir) / "reports" / config.report.name
+    write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
+    write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])
+    write_json_atomic(target / "summary.json", report.summary())
+    write_text_atomic(target / "report.md", markdown(report))
+    write_text_atomic(target / "report.html", html_page(report))
+    console.plain(console_tables(report))
+    console.line(f"report: {len(runs)} evaluations: {target / 'report.html'}")
+
+
+def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
+    seen: set[Path] = set()
+    for entry in runs:
+        paths = [Path(p) for p in sorted(glob.glob(str(Path(entry).expanduser())))]
+        if not paths:
+            raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
+        for path in paths:
+            found = _of_sweep(path) if any(path.glob(f"*/{JOB}")) else [path]
+            for directory in found:
+                if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
+                    seen.add(directory.resolve())
+                    yield directory
+
+
+def _of_sweep(sweep: Path) -> list[Path]:
+    """The evaluations that the jobs of a sweep ended in."""
+    found = evaluations(read_jobs(sweep))
+    if not found:
+        raise ConfigError(f"report.runs: {str(sweep)!r}: no job of this sweep made an evaluation (stage=evaluate)")
+    return found
