@@ -19,16 +19,6 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.settings import EXTERNAL
 
 
-class _Silent(Console):
-    """Says nothing: what an estimate comes to is no result."""
-
-    def __init__(self) -> None:
-        self.terminal = False
-
-    def line(self, message: str) -> None:
-        """Nothing."""
-
-
 def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
     """The lines of a dry run of stage evaluate; its judges are not made for it."""
     found = dict(estimated(settings))
@@ -59,7 +49,7 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         if acted.judge is not None:  # a probe's replies cannot be read, and are no reason to ask again
             acted = replace(acted, judge=acted.judge.changed(retries=0))
         with tempfile.TemporaryDirectory(prefix="judgetrain-estimate-") as folder:
-            out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
+            out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, Console(silent=True))
             asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))

@@ -13,7 +13,7 @@ from typing import Any
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.sections import one_each
+from judgetrain.evaluate.report.table import one_each
 from judgetrain.judges.method import Method
 
 SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in world/dpo@1/agreement"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +16,15 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
-from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
-from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
-from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
+from judgetrain.evaluate.metrics.paired import Choice, PairedComparison, choose, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlap, overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links
-from judgetrain.evaluate.report.render import console_tables, html_page, markdown, track_report
-from judgetrain.evaluate.report.report import Report, lineage
+from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 
@@ -139,3 +139,42 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Metho
                     f"evaluate.methods: {seen[name]} and {here} would both be called {name}: rename one of them"
                 )
             seen[name] = here
+
+
+PREDICTED = {
+    **dict.fromkeys(("benchmark", "split", "comparison_id", "content", "group", "label", "method"), "string"),
+    "branches": "int64",
+    **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
+    **dict.fromkeys(("margin", "margin_ab", "margin_ba"), "double"),
+    "judgments": "int64",
+    "failures": "string",
+    **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), "double"),
+    "merged": "bool",
+    "spread": "double",
+    **dict.fromkeys(("asked", "plan"), "string"),
+    "asked_again": "int64",
+}
+"""Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
+
+
+def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """The rows of one method on a benchmark, in its order; ``failures`` is JSON, ``content`` a hash of the texts."""
+    rows = []
+    for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
+        own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group}
+        own |= {"label": comparison.label, "content": comparison.content}
+        own |= {"failures": json.dumps(dict(sorted(prediction.failures.items())))}
+        found = vars(prediction) | vars(prediction.cost) | own
+        rows.append({name: found[name] for name in PREDICTED})
+    return rows
+
+
+def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """The rows as a Parquet file."""
+    import pyarrow as arrow
+    import pyarrow.parquet
+
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()])
+    buffer = io.BytesIO()
+    arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), buffer)
+    return buffer.getvalue()

@@ -216,7 +216,7 @@ def merge(pipeline: Pipeline) -> None:
         ConfigError: a run that is not there or not finished, or no evaluation at all.
     """
     from judgetrain.evaluate.report.merge import Run, merged
-    from judgetrain.evaluate.report.render import console_tables, html_page, markdown
+    from judgetrain.evaluate.report.report import console_tables, html_page, markdown
     from judgetrain.judges.method import Method
 
     config, console = pipeline.config, pipeline.console

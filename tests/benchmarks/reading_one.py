@@ -21,7 +21,7 @@ import numpy as np
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
-from judgetrain.evaluate.runners.branching import by_criteria
+from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge, load_judge
 from judgetrain.judges.fitted import calibration_error, fit, margins_of
 from judgetrain.judges.kinds.aggregation import used

@@ -16,8 +16,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.intervals import auc_interval, bootstrap_interval, paired_difference, with_intervals
 from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.render import console_tables, markdown
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, console_tables, markdown
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from judgetrain.train.card import add_results

@@ -11,7 +11,7 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.branching import by_criteria
+from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.method import Method

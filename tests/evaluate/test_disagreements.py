@@ -16,9 +16,8 @@ from judgetrain.engines import lazy_model
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report import disagreements
 from judgetrain.evaluate.report.disagreements import write_disagreements
-from judgetrain.evaluate.report.render import html_page
-from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.runners import branching
+from judgetrain.evaluate.report.report import Report, html_page
+from judgetrain.evaluate.runners import judges
 from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -34,7 +33,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
-    monkeypatch.setattr(branching, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
+    monkeypatch.setattr(judges, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
     config = Config(
         evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "random"], [1, 3], bootstrap=20),
         robustness=UNATTACKED,

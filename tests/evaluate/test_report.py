@@ -18,12 +18,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.choose import choose, part_of, split
-from judgetrain.evaluate.metrics.paired import paired_comparisons
+from judgetrain.evaluate.metrics.paired import choose, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
-from judgetrain.evaluate.report.render import html_page, markdown
-from judgetrain.evaluate.report.report import Report, lineage
+from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, judge, manifest, pairs, run

@@ -14,12 +14,9 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
-from judgetrain.evaluate.metrics.reading import read_record
-from judgetrain.evaluate.metrics.registry import Column, Sample, metric
-from judgetrain.evaluate.metrics.rows import METRICS, MetricRow, metric_row
-from judgetrain.evaluate.report import sections
-from judgetrain.evaluate.report.render import markdown
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.metrics.rows import METRICS, Column, MetricRow, Sample, metric, metric_row, read_record
+from judgetrain.evaluate.report import table
+from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -144,7 +141,7 @@ def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refuse
 def test_a_column_is_shown_in_the_table_that_it_names_with_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
     row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, 50, 1)))
-    monkeypatch.setitem(sections.COLUMNS, "mine", Column("My table", "mine %", note="Mine: a quarter."))
+    monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %", note="Mine: a quarter."))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
     assert "\nMine: a quarter.\n" in text

@@ -222,8 +222,7 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
 ) -> None:
     from rich.console import Console as RichConsole
 
-    from judgetrain.evaluate.report.render import console_tables
-    from judgetrain.evaluate.report.report import Report
+    from judgetrain.evaluate.report.report import Report, console_tables
 
     out = evaluate(*setup, tmp_path / "out")
     rows = json.loads((out / "metrics.json").read_text())

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
-from judgetrain.evaluate.metrics.length import (
+from judgetrain.evaluate.metrics.groups import (
     length_balanced,
     length_balanced_interval,
     length_correlation,
     length_correlation_interval,
 )
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(

@@ -11,8 +11,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.render import track_report
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, track_report
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.wandb_files import read_runs

@@ -12,7 +12,7 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.run_names import method_names, run_labels
+from judgetrain.evaluate.report.merge import method_names, run_labels
 from judgetrain.pipeline.commands import merge
 from judgetrain.pipeline.config import Config, ReportConfig
 from judgetrain.pipeline.run import Pipeline

@@ -178,9 +178,7 @@ def with_intervals(x: ArrayLike, y: ArrayLike, resamples: int, seed: int, cluste
     with fewer than :data:`FEWEST` clusters.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    index = cluster_index(clusters, len(first))
-    members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    rows = (np.concatenate([members[i] for i in chosen]) for chosen in _chosen(len(members), resamples, seed))
+    rows = _rows(cluster_index(clusters, len(first)), resamples, seed)
     drawn = [correlations(first[each], second[each]) for each in rows]
     found = correlations(x, y)
     return {**found, **{f"{name}_ci": _percentiles([each[name] for each in drawn]) for name in found}}
@@ -218,27 +216,20 @@ def auc_interval(
     cluster are all right, or all wrong, as there are clusters with the rarer label.
     """
     whole, index = auc(margins, labels), cluster_index(clusters, len(margins))
-    known = [(m, i, y) for m, i, y in zip(margins, index, labels, strict=True) if m is not None and y in ("A", "B")]
-    # A resample is a weight on each cluster, so that margins are sorted once: each has its place among their values.
-    values, place = np.unique([m for m, _, _ in known], return_inverse=True)
-    own, good = np.array([i for _, i, _ in known], dtype=np.intp), np.array([y == "A" for *_, y in known], dtype=bool)
-    sides = [(own[side], place[side]) for side in (good, ~good)]
     if whole in (0.0, 1.0):
-        return _around(whole, unseen(min(len(np.unique(side)) for side, _ in sides)))
-    n, found = len(set(index.tolist())), list[float | None]()
-    for chosen in _chosen(n, resamples, seed):
-        weights = np.bincount(chosen, minlength=n)
-        a, b = (np.bincount(places, weights[side], len(values)) for side, places in sides)
-        pairs = a.sum() * b.sum()
-        found.append(float(a @ (np.cumsum(b) - b / 2) / pairs) if pairs else None)
-    return _percentiles(found)
+        sides = [{i for i, m, y in zip(index, margins, labels, strict=True) if y == s and m is not None} for s in "AB"]
+        return _around(whole, unseen(min(map(len, sides))))
+    return _percentiles(
+        [auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in _rows(index, resamples, seed)]
+    )
 
 
-def _chosen(clusters: int, resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
-    """Clusters drawn with replacement, for slow statistics; nothing of too few."""
-    rng = np.random.default_rng(seed)
-    for _ in range(min(resamples, SLOW_RESAMPLES) if clusters >= FEWEST else 0):
-        yield rng.integers(clusters, size=clusters)
+def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+    """The items of each resample of whole clusters, for statistics that are slow; nothing of too few clusters."""
+    members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
+    rng, n = np.random.default_rng(seed), len(members)
+    for _ in range(min(resamples, SLOW_RESAMPLES) if n >= FEWEST else 0):
+        yield np.concatenate([members[i] for i in rng.integers(n, size=n)])
 
 
 def _percentiles(values: Sequence[float | None]) -> Interval | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from operator import attrgetter
+from functools import cache, partial
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, Self
 
 import yaml
 
+from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.intervals import Interval
-from judgetrain.evaluate.metrics.registry import Unit
+from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
+from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
 
 Cells = tuple[str, ...]
 Columns = dict[str, Callable[[Any], Any]]
@@ -101,3 +104,193 @@ def bounded(value: float | None, ends: Interval | None, digits: int, scale: int 
     """A number with its interval."""
     brackets = f" [{scale * ends[0]:.{digits}f}, {scale * ends[1]:.{digits}f}]" if ends else ""
     return number(value, digits, scale) + brackets
+
+
+Rows = Sequence[MetricRow]
+Row = Mapping[str, Any]
+
+EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
+BALANCED = "Length-balanced: mean of the agreement where the longer response is better and where the shorter one is."
+CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
+
+
+def _branches(row: Any) -> str:
+    star = " *" if getattr(row, "chosen", None) else ""
+    return f"{row.branches}{star}" if row.branches else "–"
+
+
+NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
+ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
+SPENT: Columns = {
+    "tokens": value("generated_tokens", "integer"),
+    "unreadable %": value("unreadable", "percent"),
+    "no verdict %": value("no_verdict", "percent"),
+}
+"""Columns by their headers."""
+
+
+def asked(rows: Rows) -> Columns:
+    """The columns that say how judges were asked; none where no row has anything to say."""
+    return ASKED if any(row.asked or row.plan for row in rows) else {}
+
+
+def one_each(rows: Rows) -> list[MetricRow]:
+    """Each method once: with the number of branches that was chosen for it, else with the largest."""
+    best: dict[str, MetricRow] = {}
+    for row in rows:
+        current = best.get(row.method, row)
+        if row.chosen or (not current.chosen and row.branches >= current.branches):
+            best[row.method] = row
+    return list(best.values())
+
+
+def glance(rows: Rows) -> Table:
+    """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
+    columns: Columns = {
+        "method": attrgetter("key"),
+        **asked(rows),
+        "agreement %": value("agreement", "percent"),
+        "consistency %": value("consistency", "percent"),
+        "tokens": SPENT["tokens"],
+        "seconds": value("seconds", "seconds"),
+        "variance %": share("spread"),
+        "prefers longer %": share("longer_preference"),
+        "length-balanced %": share("length_balanced"),
+        "prefers first %": share("position_bias"),
+        "parsed %": share("parsed"),
+    }
+    shown = one_each(rows)
+    return Table.of("At a glance", shown if len(shown) > 1 else (), columns)
+
+
+def results(rows: Rows) -> Table:
+    """The headline."""
+    shared = [r for r in rows if r.n_prompts is not None and r.n_prompts < r.n]
+    over = "over comparisons"
+    if shared:
+        over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
+    starred = CHOSEN if any(r.chosen for r in rows) else ""
+    columns: Columns = NAME | asked(rows)
+    columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
+    columns["length-balanced %"] = share("length_balanced")
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred} {BALANCED}")
+
+
+def declared(title: str, rows: Rows) -> Table:
+    """A table of the metrics that name it in their column, a row a method and number of branches."""
+    shown = {
+        name: column
+        for name, column in COLUMNS.items()
+        if column.table == title
+        if not column.sparse or any(getattr(row, name) is not None for row in rows)
+    }
+    columns: Columns = {c.header: value(name, c.unit, ends=True) for name, c in shown.items()}
+    return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note), folded=True)
+
+
+def votes(rows: Rows) -> Table:
+    """Agreement with single votes."""
+    columns = NAME | {
+        "votes": attrgetter("votes.n"),
+        "agreement %": share("votes.agreement"),
+        "conflict as tie %": share("votes.conflict_as_tie"),
+        "both decide %": share("votes.agreement_decided"),
+        "n both decide": attrgetter("votes.n_decided"),
+        "between people %": lambda r: f"{percent(r.votes.between_people)} / {percent(r.votes.between_people_decided)}",
+    }
+    return Table.of("Agreement per vote", [r for r in rows if r.votes], columns)
+
+
+def chosen(choices: Sequence[Choice]) -> Table:
+    """How the number of branches was chosen."""
+    columns: Columns = {"method": attrgetter("method"), "chosen": attrgetter("branches"), "n": attrgetter("n")}
+    counts = sorted({k for c in choices for k in c.agreement})
+    columns |= {f"{k} %": partial(lambda k, choice: percent(choice.agreement.get(k)), k) for k in counts}
+    return Table.of("Choice of branches", choices, columns)
+
+
+def ratings(rows: Rows) -> Table:
+    """Correlations of scores with ratings, or of margins with labels."""
+    columns: Columns = {"method": attrgetter("method"), "n": attrgetter("n")}
+    columns |= {n.capitalize(): share(f"correlations.{n}", 3, 1) for n in ("pearson", "kendall", "spearman")}
+    return Table.of("Correlations", [r for r in rows if r.correlations], columns)
+
+
+def by_group(rows: Rows) -> Table:
+    """Agreement by group, every method with its chosen, else its largest, number of branches."""
+    shown = [r for r in one_each(rows) if r.groups]
+    columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
+    columns |= {str(r.key): partial(lambda groups, item: _agreement(groups, item[0]), r.groups) for r in shown}
+    groups = (shown[0].groups or {}).items() if shown else ()
+    return Table.of("Agreement by group", groups, columns, folded=True)
+
+
+def by_domain(rows: Rows) -> Table:
+    """Agreement by domain, a coarse group: every method with every number of branches (branching paper, table 2)."""
+    shown = [r for r in rows if r.domains]
+    domains = (shown[0].domains or {}) if shown else {}
+    columns: Columns = {
+        f"{domain} ({group.n})": partial(lambda name, row: _agreement(row.domains, name), domain)
+        for domain, group in domains.items()
+    }
+    return Table.of("Agreement by domain", shown, NAME | columns | {"all": value("agreement", "percent")})
+
+
+def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
+    """Agreement on one group; a dash where a method has no comparison of it."""
+    found = (groups or {}).get(name)
+    return percent(found.agreement if found else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedMeans:
+    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations."""
+
+    benchmark: str
+    branches: int
+    seeds: int
+    method: str
+    agreement: float
+    agreement_std: float | None
+    consistency: float | None
+    consistency_std: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
+        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
+        for name in ("agreement", "consistency"):
+            values = [getattr(row, name) for row in rows]
+            found[name], found[f"{name}_std"] = (None, None) if None in values else (fmean(values), stdev(values))
+        return cls(method=method, **found)
+
+
+def seed_means(means: Sequence[SeedMeans]) -> Table:
+    """Means with their deviations over runs that differ in nothing but the seed."""
+    columns: Columns = NAME | {
+        "seeds": attrgetter("seeds"),
+        "agreement %": lambda r: f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
+        "consistency %": lambda r: f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
+    }
+    return Table.of("Over seeds", means, columns)
+
+
+def differences(paired: Sequence[PairedComparison]) -> Table:
+    """Paired differences in agreement."""
+    columns: Columns = {
+        "first": attrgetter("first"),
+        "second": attrgetter("second"),
+        "difference": _difference,
+        "bootstrap p": lambda r: _p(r.bootstrap_p),
+        "McNemar p": lambda r: _p(r.mcnemar_p),
+    }
+    return Table.of("Differences", paired, columns, names=2, folded=True)
+
+
+def _difference(row: PairedComparison) -> str:
+    ends = row.agreement_difference_ci
+    return signed(row.agreement_difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.asked import AskedOnceRunner
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
-from judgetrain.evaluate.runners.branching import BranchingRunner
-from judgetrain.evaluate.runners.prompted import PromptedByCriterion
+from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner, PromptedByCriterion
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.runners.stored import StoredRunner
 from judgetrain.evaluate.stages import EvaluateSettings

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
+from judgetrain.artifacts.shards import read_rows, seconds_of
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
@@ -24,6 +26,16 @@ FORMAT = 2
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
+
+Load = Callable[[], Any]
+Process = Callable[[Any, Sequence[Comparison], int], ShardResult]
+Shown = Callable[[Benchmark], Sequence[Comparison]]
+Kept = Iterator[tuple[Benchmark, list[dict[str, Any]], float]]
+
+
+def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
+    """The name of the shards that hold what a method made of a benchmark."""
+    return f"{kind}-{benchmark.name}-{name.replace(':', '.')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,41 +73,62 @@ class Evaluation:
         """Comparisons finished together: a judge's tree is small beside one that is grown for labels."""
         return self.settings.evaluate.shard_size or self.settings.shard_size * 2
 
+    def kept(self, kind: str, name: str, load: Load, process: Process, shown: Shown | None = None, **how: Any) -> Kept:
+        """What a method makes of every benchmark, kept in shards ``KIND-BENCHMARK-NAME`` and read from them.
+
+        Args:
+            kind: what the rows are: ``trees``, ``replies``, ``scores``.
+            name: the method's, in file names and for seeds.
+            load: loads the model, once for all benchmarks, and only where a shard is missing.
+            process: makes a shard of the model, the comparisons and a seed. It can be pickled.
+            shown: a benchmark's comparisons as the model is shown them; None: as they are.
+            how: as of :meth:`fill`.
+
+        Returns:
+            by benchmark the rows and the seconds that they took; the model is freed before the first is given.
+        """
+        with loaded_once(load) as model:
+            for benchmark in self.benchmarks:
+
+                def ask(seed: int, items: Sequence[Comparison], about: str = benchmark.name) -> ShardResult:
+                    return process(model(), items, derive_seed(seed, about, name))
+
+                items = shown(benchmark) if shown else benchmark.comparisons
+                self.fill(shards_of(kind, benchmark, name), items, ask, model, f"{benchmark.name}: {name}", **how)
+        for benchmark in self.benchmarks:
+            shards = shards_of(kind, benchmark, name)
+            yield benchmark, list(read_rows(self.out.directory, shards)), seconds_of(self.out.directory, shards)
+
     def fill(
         self,
         shards: str,
-        benchmark: Benchmark,
-        depends: Mapping[str, Any],
+        items: Sequence[Comparison],
         process: Callable[[int, Sequence[Comparison]], ShardResult],
         load: Callable[[], object],
         who: str,
+        depends: Mapping[str, Any],
         told: str = "",
         size: int | None = None,
         gpus: int | None = None,
     ) -> None:
-        """Fill shards with what a method makes of a benchmark's comparisons.
+        """Fill shards with what a method makes of comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
         that leaves a judge as it is need no new inference. ``depends`` is what the rows depend on besides comparisons
-        and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
-        first shard that is missing; ``who`` and ``told`` are for the log; ``gpus``: that a copy of the model
-        runs on.
+        and seed; ``who`` and ``told`` are for the log; ``gpus``: that a copy of the model runs on.
         """
         # A corrected label asks nobody again: no judge is shown it.
-        shown = [asdict(replace(c, label=None, group=None)) for c in benchmark.comparisons]
-        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": shown}
+        given = [asdict(replace(c, label=None, group=None)) for c in items]
+        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": given}
         key |= {name: self.hashes.identity(value) for name, value in depends.items()}
         adopt(shards, fingerprint(key), self.out)
-
-        out, items, spread = self.out, benchmark.comparisons, self.budget is None
+        out, of, spread = self.out, size or self.shard_size, self.budget is None
 
         def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
             return process(out.shard_seed(index), items)
 
-        of = size or self.shard_size
         if spent := out.sharded(shards, items, of, seeded, "comparisons", load, spread=spread, gpus=gpus):
-            done = f"{len(items)} comparisons{told}, in {duration(spent)}"
-            self.out.log(f"evaluate: {benchmark.name}: {who}: {done}")
+            self.out.log(f"evaluate: {who}: {len(items)} comparisons{told}, in {duration(spent)}")
 
 
 class Runner(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.base import Evaluation, Result, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.scorer import predictions, samples_of
 from judgetrain.judges.method import Method
@@ -65,15 +66,16 @@ class ScorerRunner:
                         facts, missing = {"calls": usage.calls}, found[members[0]].unscored
                         return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts=facts)
 
-                    shards, who, size = _shards(benchmark, group), ", ".join(members), settings.shard_size
-                    evaluation.fill(shards, benchmark, depends, process, scorer, who, size=size, gpus=model.gpus)
+                    shards, who = shards_of("scores", benchmark, group), f"{benchmark.name}: {', '.join(members)}"
+                    how: dict[str, Any] = {"depends": depends, "size": settings.shard_size, "gpus": model.gpus}
+                    evaluation.fill(shards, benchmark.comparisons, process, scorer, who, **how)
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
         out, found = evaluation.out, dict[str, Scores]()
         usage, seconds = Usage(), 0.0
         for group, members in groups([method.target]).items():
-            shards = _shards(benchmark, group)
+            shards = shards_of("scores", benchmark, group)
             rows = list(read_rows(out.directory, shards))
             for member in members:
                 found[member] = Scores(member, [value_of(v) for row in rows for v in row[member]], better(member))
@@ -83,7 +85,3 @@ class ScorerRunner:
         scores = replace(assemble(found, method.target), method=method.name)
         done = predictions(benchmark.comparisons, scores, method.name, usage)
         return done, round(seconds / len(done), 6)
-
-
-def _shards(benchmark: Benchmark, group: str) -> str:
-    return f"scores-{benchmark.name}-{group}"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.sources import read
-from judgetrain.evaluate.report.run_names import told_apart
+from judgetrain.evaluate.report.merge import told_apart
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.scorers.stages import finished_settings, model_of
 

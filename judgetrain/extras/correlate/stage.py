@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.render import write_report
+from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.correlate.columns import (
     Answers,
     Column,

@@ -9,7 +9,7 @@ import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import Measured, Predicted
-from judgetrain.evaluate.metrics.choose import drawn, part_of
+from judgetrain.evaluate.metrics.paired import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.extras.guarantees.cascade import Selective, selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig

@@ -14,7 +14,7 @@ from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Engine, Sampling
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.evaluate.report.render import write_report
+from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.probdiff_studies import measures
 from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, read_verdicts
 from judgetrain.extras.probdiff_studies.duels import judged, won

@@ -11,7 +11,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Further
-from judgetrain.evaluate.metrics.choose import split
+from judgetrain.evaluate.metrics.paired import split
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.robustness.attacks.attack import Attack, load_attacks, worse_first
 from judgetrain.extras.robustness.config import RobustnessConfig

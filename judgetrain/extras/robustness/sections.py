@@ -9,8 +9,7 @@ from typing import Any
 
 from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.sections import one_each
-from judgetrain.evaluate.report.table import Columns, Table, percent, share
+from judgetrain.evaluate.report.table import Columns, Table, one_each, percent, share
 from judgetrain.extras.robustness.measure import Attacked, Attacks
 
 LABELS = {

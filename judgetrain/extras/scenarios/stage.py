@@ -19,7 +19,7 @@ from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.render import write_report
+from judgetrain.evaluate.report.report import write_report
 from judgetrain.evaluate.report.table import Columns, Table, percent
 from judgetrain.extras.scenarios.classifier import labelled_queries, train_classifier
 from judgetrain.extras.scenarios.stages import ScenariosSettings

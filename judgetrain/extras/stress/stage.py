@@ -14,7 +14,7 @@ from judgetrain.data import world
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.evaluate.report.render import write_report
+from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.stress.config import SHARD, StressConfig
 from judgetrain.extras.stress.proxies import Case, Rows, Scores, scores_of, truth
 from judgetrain.extras.stress.result import charts, result_of, table

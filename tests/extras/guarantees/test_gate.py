@@ -15,7 +15,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.metrics.intervals import mcnemar
-from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
+from judgetrain.evaluate.stage import parquet, prediction_rows
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.judges.base import Prediction

@@ -13,10 +13,9 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
-from judgetrain.evaluate.metrics.choose import split
+from judgetrain.evaluate.metrics.paired import split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
-from judgetrain.evaluate.report.render import html_page, markdown
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, html_page, markdown
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.measure import Guarantees, guarantees
 from judgetrain.judges.base import Cost, Prediction

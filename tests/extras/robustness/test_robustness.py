@@ -19,8 +19,7 @@ from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import wilson_interval
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
-from judgetrain.evaluate.report.render import markdown
-from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.extras.robustness.attack_suite import AttackSuite, attack_suite
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.extras.robustness.measure import robustness

@@ -1,0 +1,245 @@
+"""Judges on benchmarks: those that branch, those that are asked once, and models asked by one criterion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from judgetrain.artifacts.stage_run import ShardResult, tokens_of
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.rubrics import read_rubric
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.report.disagreements import write_disagreements
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.stages import EvaluateSettings, grown_by
+from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
+from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.prompted import prediction_of
+from judgetrain.judges.method import TARGETS, Method
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set, prompt_path
+from judgetrain.judges.prompting.replies import Reply, errors_told
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
+from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.schema import RESPONSES, Comparison
+
+
+class BranchingRunner:
+    """Keeps the trees as ``trees-BENCHMARK-METHOD`` shards, grown once with the most branches."""
+
+    forms = f"{', '.join(TARGETS)}, a judge's directory (./NAME)"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """The model that it names, that it gives the probabilities which expected scores need, and the branches."""
+        check_model(settings, method, "evaluate.methods")
+        if method.most == 0:
+            raise ConfigError(f"evaluate.methods: {method.text!r}: a judge has at least 1 branch")
+        most = max(method.branches(settings.evaluate.branches))
+        check_criteria(settings.criteria or 0, method, most, "evaluate.branches")
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Sample every benchmark with one model, then read off the results for every number of branches."""
+        models, settings, name = evaluation.models, evaluation.settings, method.name
+        branches = max(method.branches(settings.evaluate.branches))
+
+        def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
+            trees, others = judge.ask(items, seed, branches)
+            rows = [tree.to_row() for tree in trees]
+            for row, other in zip(rows, others, strict=bool(others)):
+                row[OTHER] = other.to_row()
+            return replace(shard_of([*trees, *others]), rows=rows, counts_in=len(rows))
+
+        def shown(benchmark: Benchmark) -> list[Comparison]:
+            return by_criteria(
+                benchmark.comparisons, method.criteria, f"{method.text}: {benchmark.name}", settings.rubric
+            )
+
+        how, trained = models.asking(method), method.target in evaluation.inputs or method.is_directory
+        depends = {
+            "method": "+".join(method.options) if method.is_directory else name,
+            "judge": models.identity(method, evaluation.hashes),
+            "branches": branches,
+            "shard_size": evaluation.shard_size,
+            # Aggregation and tie decide what is asked only where branches stop early.
+            "asking": how if how.early_stop else how.changed(aggregation="vote", tie=0.0),
+            "criteria": settings.criteria,
+            "engine": models.own_engine(method),
+            # A trained judge brings its own prompts.
+            "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
+        }
+        told, gpus = f", both orders, up to {branches} branches", models.gpus(method)
+        found = evaluation.kept(
+            "trees", name, lambda: models.judge(method, branches), process, shown, depends=depends, told=told, gpus=gpus
+        )
+        for benchmark, rows, seconds in found:
+            yield benchmark, list(self._read_off(method, benchmark, evaluation, rows, seconds))
+
+    def _read_off(
+        self, method: Method, benchmark: Benchmark, evaluation: Evaluation, rows: Sequence[Any], seconds: float
+    ) -> Iterator[Result]:
+        """The results for each number of branches, from one sampled run.
+
+        Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
+        """
+        out, options = evaluation.out, evaluation.models.options(method)
+        trees = [_trees(row, comparison) for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
+        read = {
+            k: [predict(tree, k, options, method.name, other) for tree, other in trees]
+            for k in method.branches(evaluation.settings.evaluate.branches)
+        }
+        lost: Counter[str] = Counter()
+        for prediction in read[max(read)]:
+            lost.update(prediction.failures)
+        if told := too_long_hint(lost):
+            out.log(f"evaluate: {benchmark.name}: {method.name}: {told}", keep=True)
+        write_disagreements(method.name, benchmark, trees, read[max(read)], out)
+        tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
+        full = tokens[max(tokens)]
+        for branches, predictions in read.items():
+            share = tokens[branches] / full if full else 1.0
+            yield predictions, round(seconds / len(trees) / 2 * share, 6)
+
+
+def by_criteria(
+    comparisons: Sequence[Comparison], criteria: str, what: str, file: str | None = None
+) -> list[Comparison]:
+    """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`).
+
+    ``file``: whose criteria are given with those that bring none. Shuffled ones are those of the comparison half a
+    benchmark further on, or of the next one whose criteria differ.
+
+    Raises:
+        ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them.
+    """
+    if criteria == "own":
+        return [replace(c, rubric=None) for c in comparisons]
+    if file is not None:
+        rubric = read_rubric(file)
+        comparisons = [c if c.rubric else replace(c, rubric=rubric) for c in comparisons]
+    if missing := sum(c.rubric is None for c in comparisons):
+        raise ConfigError(
+            f"evaluate.methods: {what}: {missing} of {len(comparisons)} comparisons bring no criteria (column criteria)"
+        )
+    if criteria == "given":
+        return list(comparisons)
+    found, n = [], len(comparisons)
+    for i, own in enumerate(comparisons):
+        others = (comparisons[(i + n // 2 + step) % n].rubric for step in range(n))
+        other = next((rubric for rubric in others if rubric != own.rubric), None)
+        if other is None:
+            raise ConfigError(
+                f"evaluate.methods: {what}: all comparisons have the same criteria: there is none to swap"
+            )
+        found.append(replace(own, rubric=other))
+    return found
+
+
+def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
+    """The tree of both orders and None, or that of order AB and that of order BA.
+
+    Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
+    corrected since.
+    """
+    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row))
+    return first, others[0] if others else None
+
+
+class AskedOnceRunner:
+    """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
+
+    forms = "a model or directory after pairwise:, single_token: or pointwise:"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """The model that it names, that it can be asked so, and the prompt set."""
+        check_model(settings, method, "evaluate.methods")
+        key = f"evaluate.{method.kind}.prompts"
+        load_prompt_set(getattr(settings, method.kind).prompts, cast(Dialect, method.kind), key)
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Ask about every benchmark with one model, then read the replies."""
+        models, once = evaluation.models, getattr(evaluation.settings, method.kind)
+        depends = {
+            "kind": method.kind,
+            "name": None if method.is_directory else method.text,
+            "judge": models.identity(method, evaluation.hashes),
+            "shard_size": evaluation.shard_size,
+            "asked": once,
+            "engine": models.own_engine(method),
+        }
+        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(method)}
+        found = evaluation.kept("replies", method.name, lambda: models.judge(method), _replied, **how)
+        for benchmark, rows, seconds in found:
+            replies = [[Reply(**r) for r in row["replies"]] for row in rows]
+            if told := errors_told(r for each in replies for r in each):
+                evaluation.out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
+            predictions = [
+                prediction_of(method.kind, method.name, c, each, once.sampling)
+                for c, each in zip(benchmark.comparisons, replies, strict=True)
+            ]
+            verdicts = 1 if method.kind == "pointwise" else 2  # seconds are of a verdict in one order
+            yield benchmark, [(predictions, round(seconds / len(replies) / verdicts, 6))]
+
+
+def _replied(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
+    asked = judge.ask(items, seed)
+    rows = [
+        {"comparison_id": c.id, "replies": [reply.to_row() for reply in replies]}
+        for c, replies in zip(items, asked, strict=True)
+    ]
+    every = [reply for replies in asked for reply in replies]
+    failures = Counter(f"reply:{reply.failure}" for reply in every if reply.failure)
+    return ShardResult(rows, len(rows), failures, **tokens_of(every))
+
+
+DEFAULT = Rubric(
+    (
+        Criterion(
+            text="The response does what the query asks for: what it says is right, complete, to the point and clear.",
+            guideline="5: in every respect. 4: with one small flaw. 3: in part. 2: hardly. 1: not at all.",
+        ),
+    )
+)
+"""Where the configuration gives no ``criteria``: a sentence that fits any query."""
+SHAPE = Shape(count=1, criteria=1, judgments=8, orders=RESPONSES)
+"""Eight judgments of each response, as users take the mean of eight samples of a strong model."""
+
+
+class PromptedByCriterion:
+    """What one would do without training: every response judged by itself, by one criterion, eight times.
+
+    Keeps ``trees-BENCHMARK-METHOD`` shards, trees of one branch with several judgments.
+    """
+
+    forms = "base, teacher or external after prompted:"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """The model that it names, and the criteria that are given."""
+        check_model(settings, grown_by(method), "evaluate.methods")
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """The larger mean of expected scores wins."""
+        models, asked, settings = evaluation.models, grown_by(method), evaluation.settings
+        rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
+        options = replace(models.options(asked), rubric=rubric, aggregation="mean", fitted=None, early_stop=False)
+
+        def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
+            shown = [replace(c, rubric=rubric) for c in items]
+            return shard_of(grow(shown, judge.engine, judge.prompts, SHAPE, options.steps, seed))
+
+        depends = {
+            "method": method.kind,
+            "judge": models.identity(asked, evaluation.hashes),
+            "shard_size": evaluation.shard_size,
+            "asking": options.steps,
+            "rubric": rubric.to_row(),
+            "engine": models.own_engine(asked),
+            "prompts": evaluation.hashes.of(prompt_path(settings.prompts or "")),
+        }
+        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(asked)}
+        for benchmark, rows, seconds in evaluation.kept(
+            "trees", method.name, lambda: models.judge(asked), process, **how
+        ):
+            found = [predict(EvaluationTree.from_row(row), 1, options, method.name) for row in rows]
+            yield benchmark, [([replace(p, branches=0) for p in found], round(seconds / len(rows), 6))]
