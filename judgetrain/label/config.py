@@ -91,12 +91,6 @@ class LabelConfig:
         choices=("evidence", "paper"),
         active_if=lambda c: c.rule != "evidence",
     )
-    orders_together: bool = key(
-        False,
-        "draw SFT judgments two by two, one in each order by the same guideline, and train them in one batch, so that "
-        "no place is taught alone",
-        active_if=lambda c: c.orders_together,
-    )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)

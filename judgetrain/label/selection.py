@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from judgetrain.judges.trees.schema import JudgmentNode
 from judgetrain.label.examples import Pair
-from judgetrain.schema import ORDERS, RESPONSES, Order, mirror
+from judgetrain.schema import mirror
 
 _Sides = tuple[bool | None, ...]
 """On which side of each trait a pair is; None: on neither."""
@@ -49,22 +48,6 @@ def repeats(pairs: Iterable[Pair]) -> set[int]:
             found.add(index)
         seen.add(key)
     return found
-
-
-def in_both_orders(judgments: Sequence[JudgmentNode]) -> list[tuple[int, ...]]:
-    """Indices two by two: judgments by one guideline, the first in order AB and the second in BA, or of A and of B.
-
-    The n-th of one order goes with the n-th of the other; those that are left over are in no pair, and two that repeat
-    the texts of an earlier pair make none.
-    """
-    found: dict[str, dict[Order, list[int]]] = {}
-    for index, judgment in enumerate(judgments):
-        orders = ORDERS if judgment.order in ORDERS else RESPONSES
-        name = f"{judgment.id.rpartition('/')[0]}/{orders[0]}"
-        found.setdefault(name, {order: [] for order in orders})[judgment.order].append(index)
-    pairs = [(name, pair) for name, sides in found.items() for pair in zip(*sides.values(), strict=False)]
-    said = {(name, *(judgments[i].text.strip() for i in pair)): pair for name, pair in reversed(pairs)}
-    return sorted(said.values())
 
 
 def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:

@@ -14,7 +14,6 @@ from judgetrain.judges.config import TREE_READS, TreeConfig
 from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
-from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.encode import revision_prompt
 
@@ -147,9 +146,6 @@ def _check_label(settings: LabelSettings) -> None:
     labels = settings.label
     if {"verdict", "place"} <= {*labels.balance}:  # a place is evened out among pairs of the same verdicts
         raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
-    if labels.orders_together and labels.max_sft_per_tree % len(ORDERS):
-        told = "label.orders_together=true takes judgments two by two; give an even number"
-        raise ConfigError(f"label.max_sft_per_tree={labels.max_sft_per_tree}: {told}")
     if labels.rule == "paper" and "judgment" in labels.levels and settings.judgments == 1:
         raise ConfigError(f"label.rule=paper: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
     if labels.corrections.path:

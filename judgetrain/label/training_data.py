@@ -18,9 +18,8 @@ from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
 from judgetrain.label.paper_pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards
-from judgetrain.label.selection import in_both_orders, leanings
+from judgetrain.label.selection import leanings
 from judgetrain.label.worth import Worth
-from judgetrain.schema import ORDERS
 
 
 class TrainingData:
@@ -103,11 +102,8 @@ class TrainingData:
         kept = [branch for branch in tree.judgments() if self._pruning_reason(branches[branch[2].id], label) == "kept"]
         if not kept:
             return []
-        paired = config.orders_together and not comparison.alone
-        groups = in_both_orders([j for _, _, j in kept]) if paired else [(i,) for i in range(len(kept))]
-        limit = config.max_sft_per_tree // (len(ORDERS) if paired else 1)
-        drawn = rng.sample(groups, min(len(groups), limit))
-        chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
+        drawn = rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree))
+        chosen = [kept[i] for i in sorted(drawn)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values() if c.wrote(g)]

@@ -53,8 +53,8 @@ class TrainConfig(TrainerConfig):
 
     min_steps: int = key(
         0,
-        "of little data so many passes more are taken that there are at least so many optimizer steps (those of "
-        "verdict_token_warmup come on top); a positive max_steps overrides it",
+        "of little data so many passes more are taken that there are at least so many optimizer steps; a positive "
+        "max_steps overrides it",
         low=0,
         active_if=lambda c: c.min_steps,
     )
@@ -70,22 +70,6 @@ class TrainConfig(TrainerConfig):
         "torch.compile for the repeated blocks; compiling takes a minute or more. Results differ in the last digits, "
         "after a resume too. Without a C++ compiler it is left out, which is said",
         in_fingerprint=False,
-    )
-
-
-@dataclass
-class InitialConfig(TrainConfig):
-    """Stage initial."""
-
-    verdict_token_warmup: float = key(
-        0.0,
-        "passes over the judgments given in both orders, before all else and shortened to the token at which the two "
-        "part, which alone is learned (ties do not part and have none): for a teacher that says who is better before "
-        "it says anything that differs between the orders, as teacher.engine.type=given. Judgments by one "
-        "guideline in both orders then stand in one batch, so that no step prefers a place. Has a "
-        "learning rate schedule of its own, after which that of the rest begins",
-        low=0.0,
-        active_if=lambda c: c.verdict_token_warmup,
     )
 
 
@@ -111,7 +95,7 @@ class TrainStages:
     """The three training stages of the paper, and how several processes share them."""
 
     base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
-    initial: InitialConfig = key(InitialConfig, "stage initial")
+    initial: TrainConfig = key(TrainConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
     # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.

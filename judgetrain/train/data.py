@@ -1,4 +1,4 @@
-"""Training rows as TRL data sets: rendered as engines render prompts, each with an end, and length-checked.
+"""Training rows as TRL data sets: rendered as engines render prompts, each with an end, length-checked and in order.
 
 They are tokenised row by row into a table on disk that every process of the training maps into its memory: what is
 held of a row is its length.
@@ -7,6 +7,8 @@ held of a row is its length.
 from __future__ import annotations
 
 import itertools
+import math
+import random
 import shutil
 import unicodedata
 from array import array
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
 from judgetrain.errors import TrainingError
 
@@ -35,6 +38,8 @@ READ_BACK = 8
 """Rows whose answers are read back as a judge's replies are, before any is trained on."""
 WAITING = 100
 """Rows held until they are written to a table."""
+BUCKET = 16
+"""Batches whose examples are sorted by length together, so that little of a batch is padding."""
 _SIDES = ("completion", "chosen", "rejected")
 _SUPERVISED = {"input_ids": "int32", "completion_mask": "int8"}
 _PREFERENCE = {"prompt_ids": "int32", "chosen_ids": "int32", "rejected_ids": "int32"}
@@ -52,8 +57,6 @@ class Examples:
     dropped: Mapping[str, int]
     """How many rows were left out: ``too_long``, and ``all_masked``, of whose completions the chat template renders
     nothing, so that they would carry no loss."""
-    judgments: list[str] = field(default_factory=list)
-    """By row: the node of a supervised judgment; empty of any other row."""
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
 
@@ -180,7 +183,7 @@ def fitting(
     if not len(rows):
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
-    lengths, judgments, left = array("i"), [], Counter[str]()
+    lengths, left = array("i"), Counter[str]()
 
     def kept() -> Iterator[Row]:
         for row in rows:
@@ -195,7 +198,6 @@ def fitting(
                     for side in clean.keys() & set(_SIDES):
                         renderer.check(clean[side][-1]["content"], tokens[side])
                 lengths.append(tokens_read)
-                judgments.append(row["nodes"][0] if row.get("level") == "judgment" and "completion" in row else "")
                 yield columns
 
     data = table(kept(), place)
@@ -208,7 +210,7 @@ def fitting(
             "label is masked: give the model a chat_template.jinja that does"
         )
     dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
-    return Examples(data=data, lengths=lengths, dropped=dropped, judgments=judgments, remarks=remarks)
+    return Examples(data=data, lengths=lengths, dropped=dropped, remarks=remarks)
 
 
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:
@@ -266,6 +268,34 @@ def _columns(tokens: Tokens) -> Row:
         return {**ids, PAIR: digest(ids)}
     prompt, completion = ids["prompt_ids"], ids["completion_ids"]
     return {"input_ids": prompt + completion, "completion_mask": [0] * len(prompt) + [1] * len(completion)}
+
+
+def order(lengths: Sequence[int], batch: int, epochs: float, seed: int) -> list[int]:
+    """Indices of the examples in training order, all epochs in a row, the same for any number of processes.
+
+    Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
+    batches shuffled again. A fraction of an epoch takes that share of its batches.
+    """
+    result: list[int] = []
+    for epoch in range(math.ceil(epochs)):
+        rng = random.Random(derive_seed(seed, "order", epoch))
+        indices = list(range(len(lengths)))
+        rng.shuffle(indices)
+        batches: list[list[int]] = []
+        for start in range(0, len(indices), batch * BUCKET):
+            block = sorted(indices[start : start + batch * BUCKET], key=lengths.__getitem__)
+            batches += [block[i : i + batch] for i in range(0, len(block), batch)]
+        # The one short batch stays last: a short batch in the middle would shift all later ones.
+        full = [b for b in batches if len(b) == batch]
+        rng.shuffle(full)
+        ordered = [i for b in full for i in b] + [i for b in batches if len(b) < batch for i in b]
+        result += ordered[: max(1, round(len(ordered) * min(1.0, epochs - epoch)))]
+    return result
+
+
+def filled(indices: Sequence[int], size: int) -> list[int]:
+    """The indices, and as many of the first ones again as make their number a multiple of ``size``."""
+    return [*indices, *itertools.islice(itertools.cycle(indices), -len(indices) % size)]
 
 
 class Slices(Sequence[Row]):

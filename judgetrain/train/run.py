@@ -15,10 +15,9 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
-from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
-from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, fitting, with_reference
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
+from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
-from judgetrain.train.order import filled, order, verdict_tokens
 from judgetrain.train.preflight import check_vocabulary, compiled, frozen_experts, memory_explained
 from judgetrain.train.saved import PROBES, check_saved, logprobs, neutral_generation
 
@@ -56,8 +55,6 @@ class RowsJob(Job):
     what: str
     reference: Path | None = None
     """The artifact that holds the pairs' reference log-probabilities."""
-    together: bool = False
-    """Whether judgments by one guideline in both orders stand in one batch."""
 
 
 def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -152,28 +149,19 @@ def complete(
 def _trainer(
     job: RowsJob, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
-    from datasets import concatenate_datasets
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
 
     from judgetrain.train.checkpoints import AtReference
-    from judgetrain.train.trainers import KeptPairs, PhasedTrainer, PreferenceTrainer, SupervisedTrainer
+    from judgetrain.train.trainers import KeptPairs, PreferenceTrainer, SupervisedTrainer
 
     config = job.config
-    paired = examples.judgments if job.together else ()
     batch, epochs = config.per_device_train_batch_size, config.num_train_epochs
     step = batch * config.global_accumulation_steps
-    indices = order(examples.lengths, batch, epochs, out.seed, paired)
+    indices = order(examples.lengths, batch, epochs, out.seed)
     # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
     several = config.global_accumulation_steps > 1 or current().size > 1
     rows = dataset(examples, filled(indices, step) if several else indices)
-    opening = None
-    if isinstance(config, InitialConfig) and config.verdict_token_warmup:
-        own, place = config, checkpoints / TABLES / "opening.arrow"
-        opening = current().decide(lambda: verdict_tokens(examples, own, out.seed, place))
-        out.log(f"{out.stage}: {opening.told(tokenizer)}")
-        out.note("verdict_token_warmup", {"judgments": opening.judgments, "steps": opening.steps})
-        rows = concatenate_datasets([opening.data, rows])
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = [*watchers(out), *([AtReference(config.beta)] if isinstance(config, DpoConfig) else [])]
     if isinstance(config, DpoConfig) and config.keep_best:
@@ -196,8 +184,6 @@ def _trainer(
     with trainer_explained(config, job.key):
         if isinstance(config, DpoConfig):
             trainer: Trainer = PreferenceTrainer(**shared)
-        elif opening:
-            trainer = PhasedTrainer(opening_steps=opening.steps, **shared)
         else:
             trainer = SupervisedTrainer(**shared)
     trainer.remove_callback(PrinterCallback)

@@ -41,7 +41,6 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         train=rows,
         heldout=[],
         what="supervised examples",
-        together=settings.train.verdict_token_warmup > 0,
     )
     train(job, out, finish)
 
@@ -78,7 +77,6 @@ def _continue(
         heldout=heldout,
         what=what,
         reference=inputs.get("reference"),
-        together=isinstance(settings, SftSettings) and settings.together,
     )
     train(job, out, goes_on(source, settings, inputs, out, rows))
 

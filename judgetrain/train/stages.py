@@ -12,8 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import did_you_mean, in_place
-from judgetrain.schema import ORDERS
-from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig, TrainStages
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig, TrainStages
 from judgetrain.train.distributed import check_distributed
 
 
@@ -63,19 +62,16 @@ class InitialSettings(JudgeSettings):
     prompts: str = at("prompts", content=in_place(prompt_path))
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
-    train: InitialConfig = at("train.initial")
+    train: TrainConfig = at("train.initial")
     reads: str = at("tree.reads", in_fingerprint=False)
     reference: bool = at("tree.reference", in_fingerprint=False)
-    both_orders: bool = at("teacher.both_orders", in_fingerprint=False)
-    evaluations: str = at("teacher.evaluations", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftSettings(JudgeSettings):
-    """Stage sft. ``together``: examples were drawn two by two, one in each order, and are trained so, too."""
+    """Stage sft."""
 
     train: TrainConfig = at("train.sft")
-    together: bool = at("label.orders_together", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,24 +125,6 @@ def check_training(key: str, config: TrainerConfig) -> None:
         raise ConfigError(f"{key}.trainer.{known}: is not given here; see {key}.{known}")
     if decided := next((name for name in config.trainer if name in OWN), None):
         raise ConfigError(f"{key}.trainer.{decided}: judgetrain decides it; leave it out")
-    if not isinstance(config, InitialConfig) or not config.verdict_token_warmup:
-        return
-    check_together(key, config, f"{key}.verdict_token_warmup")
-    if config.max_steps > 0:
-        told = f"counts the steps of {key}.verdict_token_warmup too; leave one of them out"
-        raise ConfigError(f"{key}.max_steps={config.max_steps}: {told}, or set {key}.num_train_epochs")
-
-
-def check_together(key: str, config: TrainConfig, why: str) -> None:
-    """Check that a batch has room for judgments in both orders, as the setting ``why`` has them.
-
-    Raises:
-        ConfigError: it has an odd number of places.
-    """
-    if (batch := config.per_device_train_batch_size) % len(ORDERS):
-        raise ConfigError(
-            f"{key}.per_device_train_batch_size={batch}: {why} puts both orders into one batch; give an even number"
-        )
 
 
 def check_shared(key: str, config: TrainConfig, processes: int) -> None:
@@ -183,18 +161,10 @@ def _check_initial(settings: InitialSettings) -> None:
     _check(settings, "initial")
     if settings.reads == "one" and settings.judge.reads == "two":
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
-    first = settings.train.verdict_token_warmup
-    if first and not settings.evaluations and (settings.reads == "one" or not settings.both_orders):
-        told = (
-            "needs judgments in both orders; set teacher.both_orders=true and tree.reads=two or both, or leave it out"
-        )
-        raise ConfigError(f"train.initial.verdict_token_warmup={first:g}: {told}")
 
 
 def _check_sft(settings: SftSettings) -> None:
     _check(settings, "sft")
-    if settings.together:
-        check_together(settings.key(), settings.stages.sft, "label.orders_together")
 
 
 def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:

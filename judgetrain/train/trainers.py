@@ -1,4 +1,4 @@
-"""TRL's trainers as they are used here: DPO's with more in its logs, SFT's in two phases, less work on a CPU."""
+"""TRL's trainers as they are used here: DPO's with more in its logs, less work on a CPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments, get_scheduler
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from trl import DPOTrainer, SFTTrainer
 from trl.trainer import utils
 
@@ -166,35 +164,6 @@ class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
         """An example counts as many times as it has tokens with a label."""
         tokens: list[float] = (inputs["labels"][:, 1:] != -100).sum(dim=1).tolist()
         return tokens
-
-
-class PhasedTrainer(SupervisedTrainer):
-    """An SFT trainer whose first ``opening_steps`` have a schedule of their own.
-
-    Under one schedule the rate would be nearly 0 by the time that a short rest begins, and nothing of it be learned.
-    """
-
-    def __init__(self, *args: Any, opening_steps: int, **kwargs: Any) -> None:
-        self.opening_steps = opening_steps
-        super().__init__(*args, **kwargs)
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """The schedule of ``args.lr_scheduler_type``, with its warm-up, once for either phase."""
-        if self.lr_scheduler is None:  # type: ignore[has-type]
-            chosen, opening = self.optimizer if optimizer is None else optimizer, self.opening_steps
-            first, rest = (
-                get_scheduler(
-                    self.args.lr_scheduler_type,
-                    optimizer=chosen,
-                    num_warmup_steps=self.args.get_warmup_steps(steps),
-                    num_training_steps=steps,
-                    scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
-                ).lr_lambdas[0]
-                for steps in (opening, num_training_steps - opening)
-            )
-            self.lr_scheduler = LambdaLR(chosen, lambda step: first(step) if step < opening else rest(step - opening))
-            self._created_lr_scheduler = True
-        return self.lr_scheduler
 
 
 @contextmanager

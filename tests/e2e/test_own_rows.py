@@ -59,8 +59,7 @@ def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(d
     tokenizer = word_tokenizer()
     tokenizer.save_pretrained(tmp_path / "model")
     tiny_llama(len(tokenizer), max_position_embeddings=2048).save_pretrained(tmp_path / "model")
-    short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "train.initial.verdict_token_warmup=0"]
-    short += ["tree.guidelines=1"]
+    short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "tree.guidelines=1"]
     done = judgetrain(*in_a_minute(data, str(tmp_path / "model")), *short, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr + done.stdout
     said = done.stdout + done.stderr

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,13 +23,12 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label, vote
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.selection import in_both_orders
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
 from tests.builders.judges import noisy_trees
-from tests.builders.label import ANY_EVIDENCE, leaf, tree_of
+from tests.builders.label import ANY_EVIDENCE, tree_of
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
@@ -171,35 +168,6 @@ def test_who_is_pruned_and_why_equals_an_independent_count(rule: str) -> None:
     assert set(reasons) == rules, "every rule has its branches here"
     assert sum(reasons.values()) == len(TREES) * 32
     assert holds["both"] < min(holds["self_consistent"], holds["positionally_consistent"]), "each rule prunes by itself"
-
-
-def test_sft_judgments_are_drawn_in_both_orders_by_the_same_guideline_and_repeats_once() -> None:
-    """Of every drawn judgment its counterpart is drawn; no two draws of a tree say the same by the same guideline."""
-    data = TrainingData(PROMPTER, LabelConfig(orders_together=True, max_sft_per_tree=4, **ANY_EVIDENCE))
-    alone = TrainingData(PROMPTER, LabelConfig(max_sft_per_tree=4, **ANY_EVIDENCE))
-    for tree in TREES:
-        data.add(tree)
-        alone.add(tree)
-    texts = {j.id: j.text for tree in TREES for _, _, j in tree.judgments()}
-
-    def sides(rows: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
-        nodes = [row["nodes"][0].rpartition("/") for row in rows if row["level"] == "judgment"]
-        return Counter((guideline, leaf[:2]) for guideline, _, leaf in nodes)
-
-    together, apart = sides(data.sft), sides(alone.sft)
-    assert all(n == together[guideline, "BA" if order == "AB" else "AB"] for (guideline, order), n in together.items())
-    assert any(n != apart[guideline, "BA" if order == "AB" else "AB"] for (guideline, order), n in apart.items())
-    per_tree = Counter(row["comparison_id"] for row in data.sft if row["level"] == "judgment")
-    assert 4 in {*per_tree.values()} <= {2, 4} and len(per_tree) > 5
-    drawn = [row["nodes"][0] for row in data.sft if row["level"] == "judgment"]
-    assert max(Counter((node.rpartition("/")[0], texts[node]) for node in drawn).values()) <= 2
-
-
-def test_two_pairs_of_orders_that_say_the_same_are_one() -> None:
-    said = "c0/g0/AB0 A|c0/g0/AB1 A |c0/g0/BA0 B|c0/g0/BA1 B|c0/g1/BA0 B|c1/g0/AB0 A|c1/g0/BA1 b|c1/g0/BA0 B"
-    nodes = (each.split(" ", 1) for each in said.split("|"))
-    leaves = [leaf(name, name.split("/")[2][:2], text, 4.0, 2.0, None) for name, text in nodes]
-    assert in_both_orders(leaves) == [(0, 2), (5, 6)]
 
 
 def test_label_stage_end_to_end(tmp_path: Path) -> None:

@@ -126,8 +126,6 @@ class Tiny:
             value.max_steps, value.per_device_train_batch_size = 1, 2
             if isinstance(value, TrainConfig):
                 value.global_accumulation_steps = 1
-            if getattr(value, "verdict_token_warmup", 0):  # which max_steps would not leave room for
-                value.max_steps, value.num_train_epochs, value.verdict_token_warmup = -1, 0.001, 0.001
             value.max_length, value.bf16, value.gradient_checkpointing = 512, False, False
         if dataclasses.is_dataclass(value):
             self._walk(value)

@@ -13,7 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train.arguments import shared_out, training_arguments
-from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.stages import OWN, check_shared, check_trainer, check_training
 from tests.builders.pipeline import check_stage
 
@@ -25,17 +25,8 @@ from tests.builders.pipeline import check_stage
         (TrainConfig(trainer={"packing": True}), r"k\.trainer\.packing: judgetrain decides it; leave it out"),
         (DpoConfig(trainer={"ld_alpha": 0.5}), r"k\.trainer\.ld_alpha: judgetrain decides it"),
         (RlConfig(trainer={"temperature": 0.5}), r"k\.trainer\.temperature: judgetrain decides it"),
-        (
-            InitialConfig(verdict_token_warmup=1.0, per_device_train_batch_size=3),
-            r"k\.per_device_train_batch_size=3: k\.verdict_token_warmup .*even",
-        ),
-        (
-            InitialConfig(verdict_token_warmup=1.0, max_steps=9),
-            r"k\.max_steps=9: counts the steps of k\.verdict_token_warmup",
-        ),
         (DpoConfig(), ""),
         (TrainConfig(per_device_train_batch_size=4, min_steps=5, trainer={"optim": "sgd"}), ""),
-        (InitialConfig(verdict_token_warmup=1.0), ""),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, message: str) -> None:
@@ -107,20 +98,6 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
     config = Config()
     config.train.dpo.keep_best = True
     check_stage("dpo", config)
-    config.label.holdout, config.label.orders_together = 0.0, True
-    config.train.sft.per_device_train_batch_size = 3
-    with pytest.raises(ConfigError, match=r"train\.sft\.per_device_train_batch_size=3: label\.orders_together .*even"):
-        check_stage("sft", config)
+    config.label.holdout = 0.0
     with pytest.raises(ConfigError, match=r"train\.dpo\.keep_best=true: label\.holdout=0"):
         check_stage("dpo", config)
-
-
-@pytest.mark.parametrize(
-    ("reads", "both_orders", "refused"), [("one", True, True), ("two", False, True), ("two", True, False)]
-)
-def test_verdicts_that_are_learned_first_are_of_two_responses(reads: str, both_orders: bool, refused: bool) -> None:
-    config = Config(prompts="compact")
-    config.tree.reads, config.teacher.both_orders, config.train.base.path = reads, both_orders, "world"
-    config.judge.reads, config.train.initial.verdict_token_warmup = reads, 1.0
-    with pytest.raises(ConfigError, match="verdict_token_warmup=1: needs .* orders") if refused else nullcontext():
-        check_stage("initial", config)

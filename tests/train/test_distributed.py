@@ -21,7 +21,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, last_complete
-from judgetrain.train.order import filled
+from judgetrain.train.data import filled
 from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")

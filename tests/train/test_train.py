@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import random
 import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import DataError, TrainingError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
-from judgetrain.train.config import InitialConfig, TrainConfig
-from judgetrain.train.data import fitting, neutral
-from judgetrain.train.order import order, verdict_tokens
+from judgetrain.train.config import TrainConfig
+from judgetrain.train.data import fitting, neutral, order
 from judgetrain.train.run import lasting
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
@@ -69,22 +64,33 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
 
 
 def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two phases; of sft, dpo and rl in one see test_killed.py."""
-
-    def run(name: str) -> StageRun:
-        return run_initial(tmp_path, config(verdict_token_warmup=1.0), verdict_rows(12), name)
-
-    whole = run("whole")
-    # The second checkpoint is written but not marked: it must not be used.
+    """A checkpoint that is written but not marked, or was cut after it was marked, is not gone on from."""
+    settings = config(num_train_epochs=1.5, save_steps=2)
+    whole = run_initial(tmp_path, settings, sft_rows(30), "whole")
     interrupted(monkeypatch, CheckpointMarks, "on_save", 2)
     with pytest.raises(KeyboardInterrupt):
-        run("cut")
-    steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
+        run_initial(tmp_path, settings, sft_rows(30), "unmarked")
+    steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "unmarked" / "checkpoints").glob("checkpoint-*")}
     assert list(steps.values()).count(True) == 1
-    resumed = run("cut")
-    logs = [logged(out) for out in (whole, resumed)]
-    assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]]
-    assert same(weights(whole.directory), weights(resumed.directory))
+    real, saved = CheckpointMarks.on_save, list[int]()
+
+    def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        real(self, args, state, control, **kwargs)
+        saved.append(state.global_step)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointMarks, "on_save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run_initial(tmp_path, settings, sft_rows(30), "cut")
+    weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
+    weight.write_bytes(weight.read_bytes()[:1000])
+    assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
+    for name in ("unmarked", "cut"):
+        resumed = run_initial(tmp_path, settings, sft_rows(30), name)
+        assert [row["step"] for row in logged(whole)] == [row["step"] for row in logged(resumed)]
+        assert same(weights(whole.directory), weights(resumed.directory))
     assert not same(weights(whole.directory), load_model(ModelConfig(path="world")).state_dict())
 
 
@@ -132,112 +138,6 @@ def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     assert len(order(lengths, 8, 0.5, 1)) == 52
 
 
-def test_judgments_in_both_orders_stand_in_one_batch() -> None:
-    rng = random.Random(3)
-    # Twenty guidelines with a judgment in each order, ten with a second one in an order or two, ten other rows.
-    nodes = [f"t{i}/g0/{order}0" for i in range(30) for order in ("AB", "BA")]
-    nodes += [f"t{i}/g0/AB1" for i in range(10)] + [f"t{i}/g0/BA1" for i in range(5)] + [""] * 10
-    rng.shuffle(nodes)
-    number = len(nodes)
-    lengths = [rng.randint(5, 200) for _ in nodes]
-    indices = order(lengths, 4, 2, 1, nodes)
-    assert sorted(indices[:number]) == sorted(indices[number:]) == list(range(number))
-    assert indices[:number] != indices[number:]
-
-    def parted(indices: list[int]) -> int:
-        """Of the 35 pairs those that have not both orders in one batch."""
-        together = 0
-        for batch in (indices[k : k + 4] for k in range(0, len(indices), 4)):
-            sides = Counter((nodes[i].rpartition("/")[0], nodes[i].rpartition("/")[2][:2]) for i in batch if nodes[i])
-            together += sum(min(sides[g, "AB"], sides[g, "BA"]) for g in {g for g, _ in sides})
-        return 35 - together
-
-    assert parted(indices[:number]) == parted(indices[number:]) == 0
-    half = order(lengths, 4, 0.51, 1, nodes)
-    assert len(half) % 4 == 0 and half == indices[: len(half)]
-    assert parted(order(lengths, 4, 2, 1)[:number]) > 10
-
-
-def verdict_rows(number: int, ties: int = 0, better: tuple[str, str] = ("A", "B")) -> list[dict[str, Any]]:
-    """A judgment in either order by each of so many guidelines, the last ``ties`` of which say the same in both."""
-    made = []
-    for i in range(number):
-        for place, shown in enumerate(("AB", "BA")):
-            said = "no one" if i >= number - ties else better[(place + i) % 2]
-            query = [{"role": "user", "content": f"Response {shown[0]} {'the ' * i}cat"}]
-            answer = [{"role": "assistant", "content": f"Comparison : {said} is better . Response A Score : 4"}]
-            nodes = [f"t{i}/g0/{shown}0"]
-            made.append({"prompt": query, "completion": answer, "level": "judgment", "nodes": nodes})
-    return made
-
-
-def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> None:
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    rows = [*verdict_rows(11, ties=2), *sft_rows(5)]
-    rows[0]["prompt"][0]["content"] += " the" * 300  # too long, so that the other order of it stands alone
-    random.Random(1).shuffle(rows)
-    settings = InitialConfig(per_device_train_batch_size=4, global_accumulation_steps=2, verdict_token_warmup=1.5)
-    examples = fitting(rows, tokenizer, 256, "examples")
-    found = verdict_tokens(examples, settings, 3)
-    # 8 decided pairs are 16 judgments; once and half of them again, filled up to steps of 8.
-    assert (found.judgments, found.steps, len(found.data)) == (16, 3, 24)
-    seen = Counter[tuple[str, str]]()
-    for start in range(0, len(found.data), 4):
-        batch = found.data[start : start + 4]
-        texts = [tokenizer.decode(ids) for ids in batch["input_ids"]]
-        for text, ids, mask in zip(texts, batch["input_ids"], batch["completion_mask"], strict=True):
-            assert re.search(r"Comparison ?: ?[AB]$", text)  # ends with the verdict
-            assert mask == [0] * (len(ids) - 1) + [1]
-        # Both orders of two comparisons (known by how many words they have), with one verdict each.
-        known = [(text.count("the"), re.findall(r"Response ([AB])", text)[0], text[-1]) for text in texts]
-        pairs = Counter(words for words, _, _ in known)
-        assert set(pairs.values()) == {2}
-        assert {(words, shown) for words, shown, _ in known} == {(words, side) for words in pairs for side in "AB"}
-        assert all(len({said for w, _, said in known if w == words}) == 2 for words in pairs)
-        seen.update((str(words), shown) for words, shown, _ in known)
-    assert len(seen) == 16 and set(seen.values()) == {1, 2}
-    assert found.told(tokenizer).startswith("before all else the verdicts of 16 judgments, 3 steps")
-    assert re.search(r": ' ?B' \(8\), ' ?A' \(8\)$", found.told(tokenizer))
-    again, other = verdict_tokens(examples, settings, 3), verdict_tokens(examples, settings, 4)
-    assert found.data.to_list() == again.data.to_list() != other.data.to_list()
-    with pytest.raises(TrainingError, match=r"train\.initial\.verdict_token_warmup=1\.5: no judgment differs"):
-        verdict_tokens(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
-
-
-def test_what_is_no_verdict_is_said() -> None:
-    tokenizer, words = load_tokenizer(ModelConfig(path="world")), verdict_rows(6, better=("query", "response"))
-    rows = verdict_rows(6) + [{**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in words]
-    found = verdict_tokens(fitting(rows, tokenizer, 256, "examples"), InitialConfig(verdict_token_warmup=1.0), 0)
-    assert "these are hardly verdicts" in found.told(tokenizer)
-
-
-def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgetrain.train import trainers
-
-    masks: list[list[int]] = []
-
-    class Watched(trainers.PhasedTrainer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            masks[:] = kwargs["train_dataset"]["completion_mask"]
-            super().__init__(*args, **kwargs)
-
-    monkeypatch.setattr(trainers, "PhasedTrainer", Watched)
-    rows = [*verdict_rows(12), *sft_rows(12)]
-    out = run_initial(tmp_path, config(verdict_token_warmup=2.0, trainer={"adam_beta2": 0.95}), rows)
-    assert [sum(mask) for mask in masks[:48]] == [1] * 48
-    assert len(masks) == 48 + 36 and min(sum(mask) for mask in masks[48:]) > 1
-    assert out.notes["training"]["steps"] == len(masks) // 4
-    assert out.notes["verdict_token_warmup"] == {"judgments": 24, "steps": 12}
-    steady = config(verdict_token_warmup=2.0, trainer={"warmup_steps": 0})
-    slower = run_initial(tmp_path, steady, rows, "slower")
-    assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
-    logs = [json.loads(line) for line in (slower.directory / "train_log.jsonl").read_text().splitlines()]
-    rates = {row["step"]: row["learning_rate"] for row in logs if "learning_rate" in row}
-    for start, steps in ((0, 12), (12, 9)):  # twelve steps of verdicts, and nine of all that there is
-        expected = [rates[1] * (1 + math.cos(math.pi * i / steps)) / 2 for i in range(steps)]
-        assert [rates[start + i + 1] for i in range(steps)] == pytest.approx(expected, rel=1e-6)
-
-
 def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
     settings = TrainConfig(per_device_train_batch_size=4, global_accumulation_steps=2, min_steps=30)
     assert lasting(settings, 60).num_train_epochs == 4  # 7.5 steps a pass
@@ -253,27 +153,6 @@ def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
     assert last_complete(tmp_path / "none") is None
-
-
-def test_a_checkpoint_that_was_cut_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(num_train_epochs=1.5, save_steps=2)
-    whole = run_initial(tmp_path, settings, sft_rows(30), "whole")
-    real, saved = CheckpointMarks.on_save, list[int]()
-
-    def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        real(self, args, state, control, **kwargs)
-        saved.append(state.global_step)
-        if len(saved) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(CheckpointMarks, "on_save", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run_initial(tmp_path, settings, sft_rows(30), "cut")
-    monkeypatch.setattr(CheckpointMarks, "on_save", real)
-    weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
-    weight.write_bytes(weight.read_bytes()[:1000])
-    assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
-    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(30), "cut").directory))
 
 
 def test_a_models_files_have_the_permissions_of_all_others(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.train.arguments import arguments_of, kept_best, peft_config, trainer_explained
+from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
-from judgetrain.train.order import filled
 from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.saved import PROBES
 from judgetrain.train.stage import goes_on
