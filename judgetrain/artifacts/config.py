@@ -9,7 +9,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.keys import key
 
-EXECUTORS = {"local": "judgetrain.artifacts.executor:Executor"} | {
+EXECUTORS = {"local": "judgetrain.artifacts.local_executor:LocalExecutor"} | {
     name: code for room in rooms.rooms() for name, code in room.executors.items()
 }
 """What the types of executor make, as ``module:Class``."""
@@ -47,11 +47,14 @@ class ExecutorConfig:
 
     type: str = key(
         "local",
-        "local: in this process; ray: by workers on the Ray cluster of RAY_ADDRESS (else on this machine), each with a "
+        "local: on this machine; ray: by workers on the Ray cluster of RAY_ADDRESS (else on this machine), each with a "
         "model of its own",
         choices=tuple(EXECUTORS),
         in_fingerprint=False,
     )
     workers: int | None = key(
-        None, "ray: workers; None takes as many as the cluster has room for", low=1, in_fingerprint=False
+        None,
+        "processes with a model each; None: local: this one; ray: as many as the cluster has room for",
+        low=1,
+        in_fingerprint=False,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from judgetrain.errors import UnansweredError
 
 R = TypeVar("R")
 """What a shard gives."""
+CHECK_PARENT = 0.2
+"""Seconds between a worker's looks at whether the process that started it is still there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,17 @@ def free_held() -> None:
     """Close all that this process has loaded for shards."""
     for close in _HELD:
         close()
+
+
+def end_with(parent: int) -> None:
+    """Have this process die with its parent, also when that is killed: no orphan holds a model or writes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(CHECK_PARENT)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Executor:

@@ -13,8 +13,6 @@ import re
 import signal
 import sys
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
-from judgetrain.artifacts.executor import make_executor
+from judgetrain.artifacts.executor import end_with, make_executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -34,8 +32,6 @@ T = TypeVar("T")
 
 GONE = r"Connection (closed|reset) by peer|Broken pipe|Connection refused"
 """How gloo says that a process is gone."""
-CHECK_PARENT = 0.2
-"""Seconds between a worker's looks at whether the process that started it is still there."""
 ENDED = "another process of this run ended"
 
 
@@ -141,7 +137,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
 
 def work(config: Config, stage: str, make: Callable[[Config, str], None], parent: int) -> None:
     """One worker: join the others, then lead the stage or help with it."""
-    _end_with(parent)
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     quiet_libraries(sys.stdout.isatty())
     one_of_several(config, lambda config: make(config, stage))
@@ -154,17 +150,6 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _end_with(parent: int) -> None:
-    """Have this process die with its parent, also when that is killed: no orphan writes to the directory."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(CHECK_PARENT)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _failure(error: Any, stage: str) -> Exception:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executor import Executor
+from judgetrain.artifacts.executor import Executor, make_executor
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.errors import UnansweredError
+from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.watched import Elsewhere
 
 ROWS = range(40)
@@ -116,3 +120,59 @@ def test_rows_at_gives_what_all_rows_have_at_that_place(tmp_path: Path) -> None:
     for start in range(25):
         for count in (0, 1, 5, 11, 40):
             assert rows_at(out.directory, "rows", start, count) == every[start : start + count]
+
+
+@pytest.fixture
+def two() -> Iterator[Executor]:
+    executor = make_executor(ExecutorConfig(workers=2))
+    yield executor
+    executor.close()
+
+
+def test_two_processes_give_the_same_artifact_with_a_model_each(tmp_path: Path, two: Executor) -> None:
+    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", two)
+    fill(here, tmp_path / "log")
+    fill(there, tmp_path / "two", pause=0.05)
+    assert kept(there) == kept(here)
+    loaded = [int(pid) for pid in (tmp_path / "two").read_text().split()]
+    assert len({*loaded}) == len(loaded) == 2 and os.getpid() not in loaded
+    two.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in loaded)
+
+
+def test_a_killed_process_is_told_and_its_shard_is_made_by_the_next_run(tmp_path: Path, two: Executor) -> None:
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index == 5 and not (tmp_path / "dead").exists():
+            (tmp_path / "dead").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    out = stage(tmp_path, two)
+    with pytest.raises(EngineError, match="executor.workers=2: a worker was killed"):
+        out.sharded("rows", ROWS, SIZE, process, spread=True)
+    done = len(markers_of(out.directory, "rows"))
+    assert 0 < done < 10
+    out.sharded("rows", ROWS, SIZE, process, spread=True)
+    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
+
+
+def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys; from judgetrain.artifacts.config import ExecutorConfig\n"
+        "from judgetrain.artifacts.executor import make_executor; from tests.artifacts.test_executors import *\n"
+        "path, two = pathlib.Path(sys.argv[1]), make_executor(ExecutorConfig(workers=2))\n"
+        "fill(stage(path, two), path / 'log', 60)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    until(lambda: (tmp_path / "log").exists() and len((tmp_path / "log").read_text().split()) == 2)
+    run.kill()
+    run.wait()
+    pids = (tmp_path / "log").read_text().split()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
