@@ -159,6 +159,11 @@ def _check_kind(config: ModelConfig, path: str, last: int) -> None:
             )
     elif "AutoModelForCausalLM" not in own:
         raise EngineError(f"a model of type {found.model_type!r} is no causal language model")
+    if found.model_type == "bloom" or getattr(found, "alibi", False):
+        raise EngineError(
+            f"a model of type {found.model_type!r} with ALiBi makes positions of the mask of whole texts: it cannot "
+            "be decoded here; take another base"
+        )
     if last >= (rows := getattr(found.get_text_config(), "vocab_size", None) or last + 1):
         raise EngineError(
             f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}: take the tokenizer that "

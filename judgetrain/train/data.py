@@ -23,6 +23,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
 from judgetrain.errors import TrainingError
+from judgetrain.judges.prompting.parsing import read_by_frames
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,7 +36,7 @@ PAIR = "pair"
 """The column of a pair's :func:`digest`."""
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 READ_BACK = 8
-"""Rows whose answers are read back as a judge's replies are, before any is trained on."""
+"""Rows of a level whose answers are read back as a judge's replies are, before any is trained on."""
 WAITING = 100
 """Rows held until they are written to a table."""
 BUCKET = 16
@@ -73,11 +74,13 @@ class Renderer:
     answer without any: a judge is taught answers, not thoughts.
 
     ``ends``: the token ids on which generation stops. An answer after which the template writes none of them gets the
-    tokenizer's end token, as a judge that never saw it would write to its token limit.
+    tokenizer's end token, as a judge that never saw it would write to its token limit. ``frames``: of the prompt set by
+    which the judge's replies will be read.
     """
 
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
+    frames: Mapping[str, str] | None = None
     remarks: dict[str, None] = field(default_factory=dict)
     """What training does beyond the template, in sentences for the log."""
 
@@ -116,8 +119,9 @@ class Renderer:
             after += (self._end(),)
         return array("i", before), array("i", after)
 
-    def check(self, answer: str, tokens: Sequence[int]) -> None:
-        """Check that generation which wrote these tokens would return the answer, up to blanks and letter case.
+    def check(self, answer: str, tokens: Sequence[int], level: str = "") -> None:
+        """Check that generation which wrote these tokens would return the answer, up to blanks and letter case, and
+        that a judge's frames read of that what they read of the answer.
 
         Raises:
             TrainingError: the chat template cuts or ends it early, or the tokenizer does not give it back.
@@ -129,6 +133,15 @@ class Renderer:
             raise TrainingError(
                 f"of the answer {answer[:60]!r} generation would return {reply[:60]!r}: the chat template cuts answers "
                 "or writes an end token before theirs; give the model a chat_template.jinja that does not"
+            )
+        if not (self.frames and level):
+            return
+        own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
+        if back != own:
+            raise TrainingError(
+                f"of the {level} {answer[:60]!r} generation would return {reply[:60]!r}, in which the prompt set reads "
+                f"{back}, not {own}: the chat template or the tokenizer changes lines or adds to answers; "
+                "give the model a chat_template.jinja that does not, or take another base"
             )
 
     def _end(self) -> int:
@@ -166,6 +179,7 @@ def fitting(
     what: str,
     ends: Collection[int] | None = None,
     place: Path | None = None,
+    frames: Mapping[str, str] | None = None,
 ) -> Examples:
     """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
@@ -176,14 +190,15 @@ def fitting(
         what: the rows are, for errors.
         ends: the token ids on which generation stops; by default the tokenizer's end token.
         place: the file of the table, which is mapped into memory; None: the table is held in memory.
+        frames: of the judge's prompt set, by which the first answers of each level are read back.
 
     Raises:
         TrainingError: there are no rows, none fits, the chat template renders none's completion, or no answer can end.
     """
     if not len(rows):
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
-    renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
-    lengths, left = array("i"), Counter[str]()
+    renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends, frames)
+    lengths, left, read_back = array("i"), Counter[str](), Counter[str]()
 
     def kept() -> Iterator[Row]:
         for row in rows:
@@ -194,9 +209,10 @@ def fitting(
             elif (tokens_read := length(columns := _columns(tokens))) > max_length:
                 left["too_long"] += 1
             else:
-                if len(lengths) < READ_BACK:
+                read_back[level := row.get("level", "")] += 1
+                if read_back[level] <= READ_BACK:
                     for side in clean.keys() & set(_SIDES):
-                        renderer.check(clean[side][-1]["content"], tokens[side])
+                        renderer.check(clean[side][-1]["content"], tokens[side], level)
                 lengths.append(tokens_read)
                 yield columns
 

@@ -56,6 +56,14 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         )
 
 
+def without_dropout(model: nn.Module) -> None:
+    """Switch off dropout that layers do by a number of their own (``attention_dropout``): TRL finds modules alone."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name.endswith(("dropout", "pdrop")) and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 def compiled(model: nn.Module) -> str:
     """Have every block of the model's stacks of like blocks compiled at its first call; a sentence for the log.
 

@@ -18,7 +18,7 @@ from judgetrain.train.arguments import mixed_precision, peft_config, trainer_exp
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
-from judgetrain.train.preflight import check_vocabulary, compiled, frozen_experts, memory_explained
+from judgetrain.train.preflight import check_vocabulary, compiled, frozen_experts, memory_explained, without_dropout
 from judgetrain.train.saved import PROBES, check_saved, logprobs, neutral_generation
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class RowsJob(Job):
     train: Collection[Row]
     heldout: Collection[Row]
     what: str
+    frames: Mapping[str, str] | None = None
+    """Of the prompt set, by which answers are read back before they are trained on."""
     reference: Path | None = None
     """The artifact that holds the pairs' reference log-probabilities."""
 
@@ -73,7 +75,7 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
 
     def tokenised() -> Examples:
         ends, place = end_token_ids(job.start, tokenizer), emptied(tables) / "train.arrow"
-        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, place)
+        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, place, job.frames)
         return with_reference(found, job.reference, "train") if job.reference else found
 
     examples = current().decide(tokenised)
@@ -204,6 +206,8 @@ def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     model = load_model(trainable(job.start, job.config.bf16, job.config.lora.enabled))
     check_vocabulary(model, tokenizer, job.start.path)
     model.train()
+    if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
+        without_dropout(model)  # what is learned from is compared with what the same model says without any
     return model
 
 

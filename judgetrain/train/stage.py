@@ -41,6 +41,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         train=rows,
         heldout=[],
         what="supervised examples",
+        frames=load_prompt_set(settings.prompts).frames,
     )
     train(job, out, finish)
 
@@ -76,6 +77,7 @@ def _continue(
         train=rows,
         heldout=heldout,
         what=what,
+        frames=load_prompt_set(source / PROMPTS).frames,
         reference=inputs.get("reference"),
     )
     train(job, out, goes_on(source, settings, inputs, out, rows))

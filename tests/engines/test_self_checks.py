@@ -15,6 +15,8 @@ from transformers import (
     AutoTokenizer,
     BloomConfig,
     BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     MambaConfig,
     MambaForCausalLM,
 )
@@ -81,11 +83,20 @@ def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatc
     with pytest.raises(EngineError, match="the mamba model says step by step"):
         engine_at(tmp_path)
     bloom = BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_layer=1, n_head=4)
-    BloomForCausalLM(bloom).save_pretrained(tmp_path)  # which makes its positions of a mask of its own shape
-    with pytest.raises(
-        EngineError, match=r"the bloom model fails step by step \(ValueError: .* cannot be decoded here"
-    ):
-        engine_at(tmp_path)
+    falcon = FalconConfig(**size | {"num_attention_heads": 4, "alibi": True})
+    for model in (BloomForCausalLM(bloom), FalconForCausalLM(falcon)):  # positions of a mask of their own shape
+        model.save_pretrained(tmp_path)
+        kind = model.config.model_type
+        with pytest.raises(ConfigError, match=f"type '{kind}' with ALiBi"):
+            check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
+        with pytest.raises(
+            EngineError, match=rf"the {kind} model fails step by step \(ValueError: .* cannot be decoded here"
+        ):
+            engine_at(tmp_path)
+    falcon.alibi = False
+    FalconForCausalLM(falcon).save_pretrained(tmp_path)
+    check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
+    assert engine_at(tmp_path).max_context == 2048
     whole = row_cache.RowLayer.update
 
     def swallowed(self, keys, values, *args, **kwargs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -25,8 +26,9 @@ from judgetrain.extras.rl.run import branch_arguments
 from judgetrain.judges.config import StepsConfig
 from judgetrain.train import run, saved, stage
 from judgetrain.train.checkpoints import AtReference
-from judgetrain.train.config import AdapterConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
+from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
 from tests.builders.train import (
     artifact,
@@ -130,6 +132,18 @@ def test_dpo_starts_at_its_reference_or_not_at_all(initial: StageRun, tmp_path: 
     assert logged(made)[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
     with pytest.raises(TrainingError, match=r"nats a token from its reference .* \(DPO's is ln 2 = 0\.6931 there"):
         run_dpo(tmp_path / "b", settings, initial.directory, data=pairs, heldout=[], reference=wrong.directory)
+
+
+@pytest.mark.parametrize("settings", [DpoConfig(), RlConfig(), TrainConfig()], ids=["dpo", "rl", "sft"])
+def test_dropout_within_layers_is_for_supervised_training_alone(tmp_path: Path, settings: Any) -> None:
+    """TRL switches modules off; attention's dropout is a number that every layer has."""
+    shutil.copytree(WORLD_BASE, tmp_path / "m")
+    file = tmp_path / "m" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"attention_dropout": 0.3}))
+    start = ModelConfig(path=str(tmp_path / "m"))
+    model, ids = policy_of(Job(start=start, config=settings, key="k"), load_tokenizer(start)), torch.arange(3, 40)[None]
+    assert model.training and model.config.attention_dropout == 0.3, "as it is saved again"
+    assert torch.equal(model(ids).logits, model(ids).logits) == (type(settings) is not TrainConfig)
 
 
 @pytest.mark.parametrize(("step", "kl", "refused"), [(1, 0.4, True), (1, 1e-5, False), (2, 0.4, False)])

@@ -14,6 +14,7 @@ from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import end_token_ids, load_tokenizer
 from judgetrain.engines.prompting import answer_of
 from judgetrain.errors import TrainingError
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.train import config, run_initial, sft_rows, templated
@@ -97,6 +98,38 @@ def test_without_any_end_token_nothing_is_trained() -> None:
     tokenizer.eos_token = None
     with pytest.raises(TrainingError, match=r"writes no end token .* tokenizer has none: .*chat_template\.jinja"):
         fitting([ROW], tokenizer, 999, "rows")
+
+
+LIST, SCORED = "1. Clarity: easy to read\n2. Accuracy: right", "Score: 4\nAnalysis: It is clear."
+TWO = "Response A Score: 4\nAnalysis of Response A: It is clear.\nResponse B Score: 2\nAnalysis of Response B: No."
+FRAMES = load_prompt_set("multi_step").frames
+WRITES = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|im_start|>{% else %}ANSWER</s>{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "text", "said"),
+    [
+        ("{{ m.content }}", "", "", ""),
+        ("{{ m.content[1:] }}", "judgment", TWO, "esponse A Score: 4.*cuts answers or writes an end token"),
+        ("{{ m.content | replace('\n', '</s>\n', 1) }}", "criteria", LIST, "'1. Clarity: easy to read': the chat"),
+        ("{{ m.content | replace('\n', ' ') }}", "criteria", LIST, "reads 1 criteria, not 2 criteria"),
+        ("{{ m.content | replace('\n', ' ') }}", "judgment", TWO, "reads no_scores, not 4 and 2"),
+        ("Sure. {{ m.content }}", "judgment", SCORED, "reads no_scores, not 4"),
+    ],
+)
+def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: str, text: str, said: str) -> None:
+    tokenizer = marked(WRITES.replace("ANSWER", answer) + "{% endfor %}")
+
+    def read(level: str, text: str) -> int:
+        row = ROW | {"level": level, "completion": [{"role": "assistant", "content": text}], "nodes": ["n"]}
+        return len(fitting([row], tokenizer, 999, "rows", frames=FRAMES))
+
+    if said:
+        with pytest.raises(TrainingError, match=said):
+            read(level, text)
+    else:
+        assert all(read(*row) for row in (("criteria", LIST), ("guideline", "Look."), ("judgment", TWO)))
+        assert read("judgment", SCORED)
 
 
 def test_an_end_that_is_put_is_said_and_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

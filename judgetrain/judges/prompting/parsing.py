@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -118,3 +118,15 @@ def parse_judgment(text: str, material: Iterable[str] = (), frame: str = FRAME, 
 def render_criteria(criteria: list[str]) -> str:
     """A numbered list, as a judge is taught to write it; :func:`parse_criteria` reads it back."""
     return "\n".join(f"{i}. {' '.join(criterion.splitlines())}" for i, criterion in enumerate(criteria, start=1))
+
+
+def read_by_frames(level: str, text: str, frames: Mapping[str, str]) -> str:
+    """What is read of a reply at a level (``criteria``, ``guideline``, ``judgment``) by a prompt set's frames."""
+    if level == "criteria":
+        return f"{len(listed_criteria(text))} criteria"
+    if level == "guideline":
+        return "a guideline" if text.strip() else "nothing"
+    found = parse_judgment(text, frame=frames["judgment"])
+    if found.failure:
+        found = parse_judgment(text, frame=frames["score"], responses=1)
+    return found.failure or " and ".join(f"{score:g}" for score in (found.first, found.second) if score is not None)
