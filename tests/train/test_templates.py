@@ -121,7 +121,7 @@ def test_what_generation_would_return_is_read_by_the_frame(answer: str, level: s
     tokenizer = marked(WRITES.replace("ANSWER", answer) + "{% endfor %}")
 
     def read(level: str, text: str) -> int:
-        row = ROW | {"level": level, "completion": [{"role": "assistant", "content": text}], "nodes": ["n"]}
+        row = ROW | {"level": level, "completion": [{"role": "assistant", "content": text}]}
         return len(fitting([row], tokenizer, 999, "rows", frames=FRAMES))
 
     if said:
