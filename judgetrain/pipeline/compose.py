@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
-from judgetrain.data.config import SourceConfig, describe_sources
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, describe_sources
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
@@ -268,6 +268,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     found = vars(run)
     layers = _layers(overrides)
     named = {section_of(key) for layer in layers for key in layer}
+    run.dialogues.decontaminate = [*map(_benchmark, run.dialogues.decontaminate)]
     _complete(run, "", layers)
     config = Config(**{field.name: found[field.name] for field in dataclasses.fields(RunConfig)})
     for name, section in rooms.sections().items():
@@ -276,6 +277,13 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     _check_added(overrides)
     describe_sources(config.dialogues.sources)
     return config
+
+
+def _benchmark(given: Any) -> Any:
+    """What ``${evaluate.benchmarks}`` stands for is plain data where section evaluate is not in the schema."""
+    if dataclasses.is_dataclass(given):
+        return given
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(BenchmarkConfig), given))
 
 
 def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]]) -> Any:

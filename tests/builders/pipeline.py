@@ -21,16 +21,16 @@ from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 
 
-def composed(*overrides: str, hydra: bool = False) -> Any:
-    """What Hydra makes of conf/, a recipe and a command line."""
-    register(ConfigStore.instance())
+def composed(*overrides: str, hydra: bool = False, as_run: bool = False) -> Any:
+    """What Hydra makes of conf/, a recipe and a command line; ``as_run``: with the sections that a run reads alone."""
+    register(ConfigStore.instance(), overrides if as_run else None)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides), return_hydra_config=hydra)
 
 
-def configured(*overrides: str) -> Config:
+def configured(*overrides: str, as_run: bool = False) -> Config:
     """The typed configuration of a command line."""
-    return typed(composed(*overrides), overrides)
+    return typed(composed(*overrides, as_run=as_run), overrides)
 
 
 def marks(config: Config) -> dict[str, str]:

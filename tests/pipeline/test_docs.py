@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hydra.core.plugins import Plugins
 
+from judgetrain.data.config import BenchmarkConfig
 from judgetrain.pipeline import key_names
 from tests.builders.pipeline import configured
 
@@ -96,4 +97,5 @@ def test_commands_are_valid_configurations(page: Path, tmp_path: Path, monkeypat
             continue
         if any(w.startswith("recipe=path/") for w in overrides):
             continue
-        assert configured(*overrides), words
+        config = configured(*overrides, as_run=True)
+        assert all(isinstance(b, BenchmarkConfig) for b in config.dialogues.decontaminate), words
