@@ -268,7 +268,8 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     found = vars(run)
     layers = _layers(overrides)
     named = {section_of(key) for layer in layers for key in layer}
-    run.dialogues.decontaminate = [*map(_benchmark, run.dialogues.decontaminate)]
+    dialogues = found["dialogues"]
+    dialogues.decontaminate = [*map(_benchmark, dialogues.decontaminate)]
     _complete(run, "", layers)
     config = Config(**{field.name: found[field.name] for field in dataclasses.fields(RunConfig)})
     for name, section in rooms.sections().items():
