@@ -330,7 +330,7 @@ class Estimator:
         cost.generated += half
         cost.at_most += longest
         text = _TEXTS[request.step] if request.step in _TEXTS else "word " * (4 * half // 5)
-        if request.step == "criteria":
+        if request.step in ("criteria", "rubric"):
             text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
             text = cut_at_stop(text, request.sampling.stop) or text
         return Completion(text=text, prompt_tokens=prompt, generated_tokens=half, finish_reason="stop")

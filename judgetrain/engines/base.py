@@ -22,6 +22,8 @@ Step = Literal[
     "single_token",
     "pointwise",
     "preference",
+    "rubric",
+    "pair",
 ]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20

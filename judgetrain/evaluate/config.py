@@ -28,9 +28,9 @@ class StoredConfig:
     labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
-def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:
-    """Whether a method of a kind is evaluated: how it is asked counts only then."""
-    return lambda config: any(m.kind == kind for m in map(Method.parse, config.methods))
+def _has_kind(*kinds: str) -> Callable[[EvaluateConfig], bool]:
+    """Whether a method of one of these kinds is evaluated: how it is asked counts only then."""
+    return lambda config: any(m.kind in kinds for m in map(Method.parse, config.methods))
 
 
 @dataclass
@@ -42,7 +42,9 @@ class EvaluateConfig(LimitsConfig):
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
         "directory asked once (pairwise:base, single_token:base, pointwise:teacher, pairwise:DIR), a model asked by a "
-        "sentence, or by `criteria`, the mean of 8 judgments (prompted:base), a judge asked in another way "
+        "sentence, or by `criteria`, the mean of 8 judgments (prompted:base), a model "
+        "with a rubric drawn from 70 labelled training pairs or the nearest of them as examples (rubric:70, "
+        "fewshot:70:teacher), a judge asked in another way "
         "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
         "to the benchmark's own labels), and stored:NAME",
@@ -67,7 +69,9 @@ class EvaluateConfig(LimitsConfig):
         in_fingerprint=False,
     )
     pairwise: OnceConfig = key(
-        OnceConfig, "methods pairwise:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("pairwise")
+        OnceConfig,
+        "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]], in both orders",
+        active_if=_has_kind("pairwise", "fewshot"),
     )
     pointwise: OnceConfig = key(
         OnceConfig("pointwise"),

@@ -85,7 +85,9 @@ def _write(
             for found, seconds in results[benchmark.name]:
                 row = metric_row(part, part_of(part, found), seconds, settings.bootstrap, seed)
                 overlap = seen.get((row.method, benchmark.name))
-                own.append(replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap))
+                learned = evaluation.learned.get(row.method)
+                row = replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap, learned=learned)
+                own.append(row)
                 predicted += prediction_rows(part, part_of(part, found))
         told = Predicted(settings=evaluation.settings, dev=dev, test=test, results=predictions, chosen=best)
         columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.config import ClusterConfig
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 
 
 def grown_by(method: Method) -> Method:
-    """The branching judge that ``prompted:MODEL`` is asked as; any other method is itself."""
-    return Method.parse(f"{method.target}+sampled+one") if method.kind == "prompted" else method
+    """The judge that a method without training is asked as (``prompted:MODEL``, ``rubric:N``, ``fewshot:N``); any other
+    method is itself."""
+    forms = {"prompted": f"{method.target}+sampled+one", "rubric": f"{method.target}+one"}
+    form = forms.get(method.kind, f"pairwise:{method.target}" if method.kind == "fewshot" else "")
+    return Method.parse(form) if form else method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,9 @@ class EvaluateSettings(ModelSettings):
 
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
+    cluster: ClusterConfig | None = at(
+        "cluster", only=("encoder",), active_if=lambda s: any(m.kind == "fewshot" for m in s.evaluated)
+    )
 
     own_criteria: ClassVar[bool] = True
 
@@ -43,7 +50,7 @@ class EvaluateSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The methods, and the judges that those of kind ``prompted`` are asked as."""
+        """The methods, and the judges that those without training are asked as."""
         return list(dict.fromkeys(each for method in self.evaluated for each in (method, grown_by(method))))
 
     @property
@@ -141,6 +148,7 @@ EVALUATE = Stage(
     artifact="evaluation",
     format=4,
     settings=EvaluateSettings,
+    inputs=lambda found: [*(["responses"] if any(m.labels for m in found.evaluated) else []), *found.judges],
     code="judgetrain.evaluate.stage:run",
     check=_check_evaluate,
     check_here=_check_evaluate_here,

@@ -42,6 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 ASKED_ONCE = ("pairwise", "single_token", "pointwise")
 """The kinds of methods that ask a model once, by a prompt of their own."""
+LEARNED = ("rubric", "fewshot")
+"""The kinds of methods that learn from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
+_LEARNED = re.compile(rf"({'|'.join(LEARNED)}):(\d+)(?::(.+))?")
 _PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
@@ -73,6 +76,7 @@ class Method:
         text: as the configuration has it.
         most: a branching judge's largest number of branches, after ``@`` as in ``dpo+sampled@3``; None: the
             configuration's.
+        labels: labelled pairs that a method of :data:`LEARNED` learns from.
     """
 
     kind: str
@@ -80,6 +84,7 @@ class Method:
     options: tuple[str, ...] = ()
     text: str = ""
     most: int | None = None
+    labels: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Method:
@@ -87,6 +92,8 @@ class Method:
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
+        if found := _LEARNED.fullmatch(text):
+            return cls(found[1], found[3] or "base", (), text, labels=int(found[2]))
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _PREFIXES or not _is_path(text)):
             return cls(found[1], found[2], (), text)
         ending = _OPTIONS.search(text)

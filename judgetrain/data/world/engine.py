@@ -9,6 +9,7 @@ the time in favour of the response that it sees first.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,23 @@ class Annotator:
         weights = {name: DECOY_WEIGHT if name == kind.decoy else 1.0 for name in self.language.plausible(kind.name)}
         names = sorted(weights, key=lambda name: -(rng.random() ** (1.0 / weights[name])))
         lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
+        return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
+
+    def rubric(self, pairs: Sequence[tuple[str, str]], known: Sequence[str], count: int) -> str:
+        """The properties that the better responses of pairs (better, worse) show most often more strongly.
+
+        A property of the ``known`` list loses its place only to one that speaks for more of the pairs.
+        """
+        votes = dict.fromkeys(self.language.properties, 0.0)
+        for name in (criterion_name(line.partition(". ")[2]) for line in known):
+            if name in votes:
+                votes[name] += len(pairs) / 3
+        for better, worse in pairs:
+            for name in votes:
+                above = self.language.grade(better, name) - self.language.grade(worse, name)
+                votes[name] += (above > 0) - (above < 0)
+        names = [name for name in sorted(votes, key=lambda name: -votes[name]) if votes[name] > 0]
+        lines = (self.language.properties[name].criteria[0] for name in names[:count])
         return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
 
     def guideline(self, criterion: str, rng: random.Random) -> str:
@@ -166,8 +184,8 @@ class Referee:
 class WorldEngine:
     """Answers with the world's own rules; no model. Token counts are words.
 
-    Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline``, ``judgment`` and ``score``
-    are the annotator's, which errs in ``config.error_rate`` of its judgments; ``pairwise``, ``pointwise``,
+    Step ``response`` writes a response with ``config.skill``; ``criteria``, ``rubric``, ``guideline``, ``judgment`` and
+    ``score`` are the annotator's, which errs in ``config.error_rate`` of its judgments; ``pairwise``, ``pointwise``,
     ``preference`` and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
@@ -204,6 +222,8 @@ class WorldEngine:
                 return write_response(self._language, slot["query"], self._skill, rng, self._rambling)
             case "criteria":
                 return annotator.criteria(slot["query"], int(slot["count"]), rng)
+            case "rubric":
+                return annotator.rubric(json.loads(slot["shown"]), slot["criteria"].splitlines(), int(slot["count"]))
             case "guideline":
                 return annotator.guideline(slot["criterion"], rng)
             case "judgment":

@@ -181,7 +181,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     return field(default=None, metadata={"metric": Metric(compute, names, column)})
 
 
-_OPTIONAL = ("asked", "plan", "overlap", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "overlap", "learned", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -233,6 +233,18 @@ def _parse_failures(failures: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a method without training learned from: ``labels`` labelled pairs, and what it took, once, before the first
+    verdict."""
+
+    labels: int
+    calls: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricRow:
     """A method with a number of branches (0: it has none) on a benchmark, over its ``n`` comparisons with a label.
 
@@ -244,8 +256,9 @@ class MetricRow:
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
-    trained on, None for what is no trained judge. ``extras``: the columns of extras by their names
-    (:mod:`judgetrain.evaluate.hooks`). ``chosen``: this number of branches was chosen on a development split;
+    trained on, None for what is no trained judge. ``learned``: what a method without training
+    learned from. ``extras``: the columns of extras by their names (:mod:`judgetrain.evaluate.hooks`).
+    ``chosen``: this number of branches was chosen on a development split;
     ``run``: in a merged report, its run.
     ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
     A metric is None where it is not defined.
@@ -340,6 +353,7 @@ class MetricRow:
     asked: str | None = None
     plan: str | None = None
     overlap: Overlap | None = None
+    learned: Learned | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     chosen: bool | None = None
     run: str | None = None
@@ -348,6 +362,11 @@ class MetricRow:
     def key(self) -> MethodKey:
         """The method with its number of branches."""
         return MethodKey(self.method, self.branches)
+
+    @property
+    def labels(self) -> int | None:
+        """The labelled pairs that a method without training learned from."""
+        return self.learned.labels if self.learned else None
 
     @property
     def unreadable(self) -> float | None:
@@ -387,7 +406,8 @@ class MetricRow:
 METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(MetricRow) if "metric" in f.metadata}
 """Every metric by its name in ``metrics.json``."""
 _COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {
-    "parsed": Column(COST, "parsed %")
+    "parsed": Column(COST, "parsed %"),
+    "labels": Column(COST, "labels used", "integer", sparse=True),
 }
 COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 """The columns of the report by the attribute of a row that they show."""

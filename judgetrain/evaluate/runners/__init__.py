@@ -8,6 +8,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner, PromptedByCriterion
+from judgetrain.evaluate.runners.learned import FewshotRunner, RubricRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.runners.stored import StoredRunner
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -41,6 +42,8 @@ RUNNERS: dict[str, Runner] = {
     "single_token": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
     "prompted": PromptedByCriterion(),
+    "rubric": RubricRunner(),
+    "fewshot": FewshotRunner(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),

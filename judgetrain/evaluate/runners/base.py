@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt, derive_
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
 from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
@@ -49,6 +50,7 @@ class Evaluation:
         inputs: directories of this run's judges, by stage.
         out: where shards are written.
         budget: what external models may be sent.
+        learned: what methods learned from without training, by their names, once they have run.
     """
 
     settings: EvaluateSettings
@@ -57,6 +59,7 @@ class Evaluation:
     inputs: Mapping[str, Path]
     out: StageRun
     budget: Budget | None = None
+    learned: dict[str, Learned] = field(default_factory=dict)
 
     @cached_property
     def models(self) -> Models:

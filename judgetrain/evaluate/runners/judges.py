@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,9 +12,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
-from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.base import Evaluation, Process, Result
 from judgetrain.evaluate.stages import EvaluateSettings, grown_by
 from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.kinds.prompted import prediction_of
 from judgetrain.judges.method import TARGETS, Method
@@ -24,6 +25,8 @@ from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
+
+Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
 
 
 class BranchingRunner:
@@ -159,31 +162,39 @@ class AskedOnceRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""
-        models, once = evaluation.models, getattr(evaluation.settings, method.kind)
+        return self.asked(method, method, evaluation, replied, {})
+
+    def asked(
+        self, method: Method, by: Method, evaluation: Evaluation, process: Process, more: Mapping[str, Any]
+    ) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """The results of a method that is asked as another, ``by``; ``more``: what replies depend on besides."""
+        models, once = evaluation.models, getattr(evaluation.settings, by.kind)
         depends = {
-            "kind": method.kind,
+            "kind": by.kind,
             "name": None if method.is_directory else method.text,
-            "judge": models.identity(method, evaluation.hashes),
+            "judge": models.identity(by, evaluation.hashes),
             "shard_size": evaluation.shard_size,
             "asked": once,
-            "engine": models.own_engine(method),
+            "engine": models.own_engine(by),
+            **more,
         }
-        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(method)}
-        found = evaluation.kept("replies", method.name, lambda: models.judge(method), _replied, **how)
+        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(by)}
+        found = evaluation.kept("replies", method.name, lambda: models.judge(by), process, **how)
         for benchmark, rows, seconds in found:
             replies = [[Reply(**r) for r in row["replies"]] for row in rows]
             if told := errors_told(r for each in replies for r in each):
                 evaluation.out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
             predictions = [
-                prediction_of(method.kind, method.name, c, each, once.sampling)
+                prediction_of(by.kind, method.name, c, each, once.sampling)
                 for c, each in zip(benchmark.comparisons, replies, strict=True)
             ]
-            verdicts = 1 if method.kind == "pointwise" else 2  # seconds are of a verdict in one order
+            verdicts = 1 if by.kind == "pointwise" else 2  # seconds are of a verdict in one order
             yield benchmark, [(predictions, round(seconds / len(replies) / verdicts, 6))]
 
 
-def _replied(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
-    asked = judge.ask(items, seed)
+def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near | None = None) -> ShardResult:
+    """The replies on comparisons as a finished shard; ``near`` finds the examples that each is asked after."""
+    asked = judge.ask(items, seed, examples=near(items)) if near else judge.ask(items, seed)
     rows = [
         {"comparison_id": c.id, "replies": [reply.to_row() for reply in replies]}
         for c, replies in zip(items, asked, strict=True)
@@ -219,27 +230,37 @@ class PromptedByCriterion:
         check_model(settings, grown_by(method), "evaluate.methods")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """The larger mean of expected scores wins."""
-        models, asked, settings = evaluation.models, grown_by(method), evaluation.settings
+        """By the criteria of the configuration, or by one sentence."""
+        settings, options = evaluation.settings, evaluation.models.options(grown_by(method))
         rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
-        options = replace(models.options(asked), rubric=rubric, aggregation="mean", fitted=None, early_stop=False)
+        options = replace(options, aggregation="mean", fitted=None, early_stop=False)
+        return self.judged(method, evaluation, rubric, options, SHAPE)
+
+    def judged(
+        self, method: Method, evaluation: Evaluation, rubric: Rubric, options: JudgeOptions, shape: Shape
+    ) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Judge every benchmark by a rubric; the larger mean of scores wins."""
+        models, by = evaluation.models, grown_by(method)
 
         def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
             shown = [replace(c, rubric=rubric) for c in items]
-            return shard_of(grow(shown, judge.engine, judge.prompts, SHAPE, options.steps, seed))
+            return shard_of(grow(shown, judge.engine, judge.prompts, shape, options.steps, seed))
 
-        depends = {
+        depends = self.depends(method, evaluation, options) | {"rubric": rubric.to_row()}
+        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(by)}
+        for benchmark, rows, seconds in evaluation.kept("trees", method.name, lambda: models.judge(by), process, **how):
+            trees = [_trees(row, comparison)[0] for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
+            found = [replace(predict(tree, 1, options, method.name), branches=0) for tree in trees]
+            yield benchmark, [(found, round(seconds / len(rows), 6))]
+
+    def depends(self, method: Method, evaluation: Evaluation, options: JudgeOptions) -> dict[str, Any]:
+        """What judgments depend on besides the rubric."""
+        models, by = evaluation.models, grown_by(method)
+        return {
             "method": method.kind,
-            "judge": models.identity(asked, evaluation.hashes),
+            "judge": models.identity(by, evaluation.hashes),
             "shard_size": evaluation.shard_size,
             "asking": options.steps,
-            "rubric": rubric.to_row(),
-            "engine": models.own_engine(asked),
-            "prompts": evaluation.hashes.of(prompt_path(settings.prompts or "")),
+            "engine": models.own_engine(by),
+            "prompts": evaluation.hashes.of(prompt_path(evaluation.settings.prompts or "")),
         }
-        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(asked)}
-        for benchmark, rows, seconds in evaluation.kept(
-            "trees", method.name, lambda: models.judge(asked), process, **how
-        ):
-            found = [predict(EvaluationTree.from_row(row), 1, options, method.name) for row in rows]
-            yield benchmark, [([replace(p, branches=0) for p in found], round(seconds / len(rows), 6))]

@@ -4,7 +4,8 @@ response (branching paper, section 5.1)."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -55,13 +56,28 @@ class PromptedJudge(Judge):
         return [prediction_of(*how, c, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
 
     def ask(
-        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
+        self,
+        comparisons: Sequence[Comparison],
+        seed: int,
+        numbers: Sequence[int] | None = None,
+        examples: Sequence[Sequence[Comparison]] = (),
     ) -> list[list[Reply]]:
         """The replies that each comparison's prediction is made of: one in each order, or one for each response.
 
-        ``numbers`` decide the comparisons' random numbers; None: those of their places in the call.
+        ``numbers`` decide the comparisons' random numbers; None: those of their places in the call. ``examples``:
+        labelled pairs that each comparison's questions are asked after.
         """
-        return self._ask(list(map(self.questions, comparisons)), seed, numbers)
+        groups = list(map(self.questions, comparisons))
+        if examples:
+            turns = [tuple(turn for i, c in enumerate(each) for turn in self._example(c, i)) for each in examples]
+            groups = [[replace(q, examples=t) for q in group] for group, t in zip(groups, turns, strict=True)]
+        return self._ask(groups, seed, numbers)
+
+    def _example(self, comparison: Comparison, number: int) -> list[Mapping[str, str]]:
+        """A labelled pair as a question and its answer; right answers are A and B in turn."""
+        shown = comparison if comparison.label == "AB"[number % 2] else comparison.swapped()
+        question = self.prompts.render(cast(Step, self.dialect), self.questions(shown)[0].slots)[-1]
+        return [question, {"role": "assistant", "content": f"[[{shown.label}]]"}]
 
     def questions(self, comparison: Comparison) -> list[Question]:
         """What is asked about a comparison."""

@@ -31,6 +31,8 @@ SLOTS: dict[Step, frozenset[str]] = {
     "pointwise": _DIALOGUE | {"response", "lowest", "highest"},
     "preference": _BOTH | {"criterion", "guideline", "judgment_x", "judgment_y"},
     "correction": _DIALOGUE | {"response", "judgment"},
+    "rubric": frozenset({"pairs", "criteria", "count"}),
+    "pair": _BOTH,
 }
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
 of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
@@ -38,7 +40,7 @@ MAY = frozenset({"context_block", "reference_block"})
 """What it may contain besides: the earlier turns, and the set's ``reference`` fragment, or nothing where there is no
 reference to show."""
 
-Dialect = Literal["branching", "pairwise", "single_token", "pointwise", "preference", "correction"]
+Dialect = Literal["branching", "pairwise", "single_token", "pointwise", "preference", "correction", "rubric"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
     "branching": ("criteria", "guideline", "judgment"),
     "pairwise": ("pairwise",),
@@ -46,6 +48,7 @@ DIALECTS: dict[Dialect, tuple[Step, ...]] = {
     "pointwise": ("pointwise",),
     "preference": ("preference",),
     "correction": ("correction",),
+    "rubric": ("rubric", "pair"),
 }
 """The ways of asking (branching paper, tables 7 to 10) and the steps that a set needs for each."""
 

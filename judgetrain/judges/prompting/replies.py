@@ -54,6 +54,8 @@ class Question:
     shown: str
     slots: Mapping[str, str]
     translate: Callable[[Any], str | float] = lambda answer: answer
+    examples: tuple[Mapping[str, str], ...] = ()
+    """Turns before the question: other questions, each with its right answer."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Asker:
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
             requests = [
                 Request(
-                    messages=self.prompts.render(step, q.slots),
+                    messages=self._messages(step, q),
                     sampling=limits,
                     step=step,
                     slots=q.slots,
@@ -112,6 +114,10 @@ class Asker:
             waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
         each = iter(replies)
         return [[reply for _ in group for reply in next(each)] for group in groups]
+
+    def _messages(self, step: Step, question: Question) -> tuple[Mapping[str, str], ...]:
+        *system, asked = self.prompts.render(step, question.slots)
+        return (*system, *question.examples, asked)
 
 
 def _reply(question: Question, completion: Completion, read: Read, weighed: bool) -> Reply:

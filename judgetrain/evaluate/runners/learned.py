@@ -1,0 +1,250 @@
+"""What labelled pairs give without training: a rubric drawn from them (``rubric:N``), or examples in the prompt
+(``fewshot:N``)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from judgetrain.artifacts.shards import markers_of, read_rows
+from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.clustering import Encoder
+from judgetrain.data.config import ClusterConfig
+from judgetrain.data.duplicates import BenchmarkQueries, asked
+from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.rows import Learned
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.judges import AskedOnceRunner, PromptedByCriterion, replied
+from judgetrain.evaluate.stages import EvaluateSettings, grown_by
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.checks import check_model
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.prompting.prompts import PromptSet, has_step, load_prompt_set, prompt_file, slots_of
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.schema import shard_of
+from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.schema import RESPONSES, Comparison
+
+FEWEST = 6
+"""Pairs of which a third can be held out, and the rest learned from."""
+CRITERIA = 4
+"""Of a rubric: each costs a judgment of every response."""
+ROUNDS = 4
+"""Rubrics asked for at most."""
+SHOWN = 60_000
+"""Characters of pairs in one prompt, some 15,000 tokens."""
+SHOTS = 4
+"""Examples before a question."""
+ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
+"""One judgment of each response by each criterion."""
+
+
+def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
+    """So many training comparisons with a label of A or B, drawn at random, as a method learns from.
+
+    None has a query of a benchmark, nor nearly one. A dry run, for which no stage upstream is made, takes the
+    benchmarks' own, which cost as much.
+
+    Raises:
+        ConfigError: there are not so many.
+    """
+    seed, directory = evaluation.settings.seed, evaluation.inputs.get("responses")
+    tested = [c for b in evaluation.benchmarks for c in b.comparisons]
+    if directory is None:
+        return (tested * method.labels)[: method.labels]
+    rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
+    known = sorted((c for c in rows if c.label in ("A", "B") and not c.alone), key=lambda c: derive_seed(seed, c.id))
+    queries, found = BenchmarkQueries([("", text) for c in tested for text in asked(c.dialogue)]), list[Comparison]()
+    for comparison in known:
+        if len(found) < method.labels and not any(queries.matches(comparison.dialogue)):
+            found.append(comparison)
+    if len(found) < method.labels:
+        raise ConfigError(
+            f"evaluate.methods: {method.text!r}: of {len(rows)} training comparisons {len(known)} are labelled A or B, "
+            f"and {len(found)} of these have no query of a benchmark: ask for fewer, or give labelled rows in "
+            "dialogues.sources"
+        )
+    return found
+
+
+def check_learned(method: Method, settings: EvaluateSettings, fewest: int) -> None:
+    """The model, and that there are pairs enough.
+
+    Raises:
+        ConfigError: names the method and what is allowed.
+    """
+    if method.labels < fewest:
+        form = f"{method.kind}:N or {method.kind}:N:MODEL"
+        raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")
+    check_model(settings, grown_by(method), "evaluate.methods")
+
+
+class RubricRunner(PromptedByCriterion):
+    """A rubric drawn from labelled pairs, then applied to one response at a time by the same model.
+
+    The model is shown pairs and names criteria. It judges all pairs by these, and is shown those that they got wrong,
+    until the agreement on a third of the pairs, which it is never shown, stops rising. The rounds are kept as the shard
+    ``rubric-METHOD``, the judgments as ``trees-BENCHMARK-METHOD``.
+    """
+
+    forms = "rubric:N, rubric:N:MODEL"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """The model, the number of pairs, and the prompt set."""
+        check_learned(method, settings, FEWEST)
+        rubric_prompts(settings)
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Draw the rubric, then judge by it."""
+        models, by = evaluation.models, grown_by(method)
+        pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
+        options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
+        options = replace(options, steps=replace(options.steps, write_guidelines=False))
+        shards = f"rubric-{method.file_name}"
+        depends = self.depends(method, evaluation, options) | {
+            "labels": [c.label for c in pairs],
+            "drawn by": prompts.source,
+        }
+        with loaded_once(lambda: models.judge(by)) as judge:
+
+            def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
+                return drawn(judge(), items, prompts, options, seed)
+
+            evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
+        rounds = list(read_rows(evaluation.out.directory, shards))
+        (marker,) = markers_of(evaluation.out.directory, shards)
+        spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
+        told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
+        evaluation.learned[method.name] = Learned(labels=len(pairs), **told)
+        best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
+        if best is None:
+            evaluation.out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
+            yield from self.nothing(method, evaluation)
+            return
+        heard = "; ".join(best["criteria"])
+        evaluation.out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
+        rubric = Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
+        yield from self.judged(method, evaluation, rubric, options, ONCE)
+
+    def nothing(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """No verdicts, and why."""
+        for benchmark in evaluation.benchmarks:
+            said: dict[str, Any] = {"failures": {"rubric:none": 1}}
+            yield benchmark, [([Prediction.of(c, method.name, **said) for c in benchmark.comparisons], 0.0)]
+
+
+def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
+    """The run's own prompt set where it has the steps, else the packaged one."""
+    own = prompt_file(settings.prompts or "")
+    return load_prompt_set(own if has_step(own, "rubric") else "rubric", "rubric")
+
+
+def drawn(judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: JudgeOptions, seed: int) -> ShardResult:
+    """The rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs."""
+    held = set([*dict.fromkeys(c.dialogue.query for c in pairs)][::3])
+    shown, rounds, spent = [c for c in pairs if c.dialogue.query not in held], list[dict[str, Any]](), list[Any]()
+    failures, calls = Counter[str](), 0
+    while len(rounds) < ROUNDS and shown:
+        best = rounds[-1]["criteria"] if rounds else []
+        told, completions = named(judge.engine, shown, best, prompts, options, derive_seed(seed, len(rounds)))
+        spent, calls = [*spent, *completions], calls + len(completions)
+        if not told:
+            reason = completions[-1].finish_reason if completions else "none"
+            failures[f"rubric:{reason if reason in UNANSWERED else 'none'}"] += 1
+            break
+        rubric = Rubric(tuple(Criterion(text=text) for text in told))
+        given = [replace(c, rubric=rubric) for c in pairs]
+        trees = grow(given, judge.engine, judge.prompts, ONCE, options.steps, derive_seed(seed, "judged", len(rounds)))
+        shard = shard_of(trees)
+        failures.update(shard.dropped)
+        spent, calls = [*spent, shard], calls + 2 * len(told) * len(pairs)
+        right = [predict(tree, 1, options, "").verdict == c.label for tree, c in zip(trees, pairs, strict=True)]
+        agreed = [r for r, c in zip(right, pairs, strict=True) if c.dialogue.query in held]
+        rounds.append({"criteria": told, "agreement": round(sum(agreed) / len(agreed), 6)})
+        if len(rounds) > 1 and rounds[-1]["agreement"] <= rounds[-2]["agreement"]:
+            break
+        shown = [c for r, c in zip(right, pairs, strict=True) if not r and c.dialogue.query not in held]
+    return ShardResult(rounds, len(pairs), failures, **tokens_of(spent), facts={"calls": calls})
+
+
+def named(
+    engine: Any, pairs: Sequence[Comparison], known: Sequence[str], prompts: PromptSet, options: JudgeOptions, seed: int
+) -> tuple[list[str], list[Completion]]:
+    """The criteria that a model names for pairs, and what it took; of pairs as many as fit are shown."""
+    better = [c if c.label == "A" else c.swapped() for c in pairs]
+    texts = [
+        prompts.render("pair", slots_of(c) | {"response_a": c.response_a, "response_b": c.response_b})[-1]["content"]
+        for c in better
+    ]
+    while len(texts) > 1 and sum(map(len, texts)) > SHOWN:
+        texts = texts[:-1]
+    done, limits = list[Completion](), Sampling.of(options.steps.criteria_sampling)
+    while texts:
+        seen = [(c.response_a, c.response_b) for c in better[: len(texts)]]
+        lines = "\n".join(f"{i}. {text}" for i, text in enumerate(known, 1))
+        slots = {"pairs": "\n\n".join(texts), "criteria": lines or "none", "count": str(CRITERIA)}
+        messages = prompts.render("rubric", slots)
+        request = Request(messages=messages, sampling=limits, step="rubric", slots=slots | {"shown": json.dumps(seen)})
+        done += engine.generate([request], seed)
+        if done[-1].finish_reason != "too_long":
+            return parse_criteria(done[-1].text, CRITERIA, slots["pairs"]), done
+        texts = texts[: len(texts) // 2]
+    return [], done
+
+
+@dataclass
+class Nearest:
+    """The labelled pairs whose queries are most like a comparison's, the nearest last; the encoder is loaded once."""
+
+    pairs: Sequence[Comparison]
+    config: ClusterConfig
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.config)
+
+    @cached_property
+    def _known(self) -> Any:
+        return self._encoder([c.dialogue.query for c in self.pairs]).astype(np.float32)
+
+    def __call__(self, items: Sequence[Comparison]) -> list[list[Comparison]]:
+        """Of each item at most :data:`SHOTS` pairs."""
+        close = self._encoder([c.dialogue.query for c in items]).astype(np.float32) @ self._known.T
+        return [[self.pairs[i] for i in np.argsort(row, kind="stable")[-SHOTS:]] for row in close]
+
+
+class FewshotRunner(AskedOnceRunner):
+    """The pairwise judge, asked after the labelled pairs that are most like the comparison."""
+
+    forms = "fewshot:N, fewshot:N:MODEL"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """The model, the number of pairs, and a prompt set whose verdicts are marks, as the examples' are."""
+        check_learned(method, settings, 1)
+        super().check(grown_by(method), settings)
+        assert settings.pairwise is not None
+        if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
+            raise ConfigError(
+                f"evaluate.pairwise.prompts={settings.pairwise.prompts}: has verdicts of a form of its own, and the "
+                f"examples of {method.text!r} end in [[A]] or [[B]]; choose another set"
+            )
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Ask about every benchmark, then read the replies."""
+        pairs, config = labelled_pairs(method, evaluation), evaluation.settings.cluster
+        assert config is not None
+        evaluation.learned[method.name] = Learned(labels=len(pairs))
+        depends = {"pairs": [c.to_row() for c in pairs], "encoder": config}
+        return self.asked(method, grown_by(method), evaluation, partial(replied, near=Nearest(pairs, config)), depends)

@@ -1,0 +1,225 @@
+"""Rubrics drawn from labelled pairs and examples in the prompt: which pairs are seen, by whom, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines import lazy_model
+from judgetrain.engines.base import Request
+from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.estimate import estimated
+from judgetrain.evaluate.runners import learned
+from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
+from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.kinds.prompted import PairwiseJudge
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
+from tests.builders.data import write_lines
+from tests.builders.evaluate import refused, run
+from tests.builders.pipeline import configured
+from tests.builders.scripted import ScriptedEngine
+
+HAVE = {"p": {0, 1, 2, 4}, "q": {0, 3, 5}}
+"""Which of nine pairs have a better response with a p in it, and which with a q."""
+PAIRS = [
+    Comparison.of(f"query {i}", f"answer {i} {''.join(n for n in 'pq' if i in HAVE[n])}", f"other {i}", id=str(i))
+    for i in range(9)
+]
+LABELLED = [replace(c, label="A") for c in PAIRS]
+LISTS = ["1. p: has a p", "1. q: has a q", "1. p: has a p\n2. q: has a q", "1. never: asked for"]
+
+
+def drawn(lists: list[str]) -> tuple[list[dict[str, Any]], ScriptedEngine, Any]:
+    """The rounds by a model that writes these lists in turn, and scores a response by the letter it is asked for."""
+    waiting = iter(lists)
+
+    def answer(request: Request, _: int) -> str:
+        if request.step == "rubric":
+            return next(waiting)
+        letter = request.slots["criterion"][0]
+        return f"Score: {5 if letter in request.slots['response'].split()[-1] else 1}\nAnalysis: so it is."
+
+    engine = ScriptedEngine(answer)
+    options = JudgeOptions.of(JudgeConfig(reads="one", score="parsed", aggregation="mean"), 10)
+    options = replace(options, steps=replace(options.steps, write_guidelines=False))
+    judge = SimpleNamespace(engine=engine, prompts=load_prompt_set("compact"))
+    shard = learned.drawn(judge, LABELLED, load_prompt_set("rubric", "rubric"), options, 1)
+    return shard.rows, engine, shard
+
+
+def test_a_rubric_is_refined_by_what_it_got_wrong_until_the_held_out_pairs_stop_rising() -> None:
+    """Pairs 0, 3 and 6 are held out: p is right about one of them, q about two, both together about two."""
+    rounds, engine, shard = drawn(LISTS)
+    assert [(r["criteria"], r["agreement"]) for r in rounds] == [
+        (["p: has a p"], pytest.approx(1 / 3, abs=1e-6)),
+        (["q: has a q"], pytest.approx(2 / 3, abs=1e-6)),
+        (["p: has a p", "q: has a q"], pytest.approx(2 / 3, abs=1e-6)),
+    ]
+    asked = [r for r in engine.requests if r.step == "rubric"]
+    shown = [{i for i in range(9) if f"answer {i} " in r.messages[-1]["content"]} for r in asked]
+    assert shown == [{1, 2, 4, 5, 7, 8}, {5, 7, 8}, {1, 2, 4, 7, 8}]
+    assert [r.slots["criteria"] for r in asked] == ["none", "1. p: has a p", "1. q: has a q"]
+    text = asked[0].messages[-1]["content"]
+    assert text.index("[Better answer begins]\nanswer 1 p") < text.index("[Worse answer begins]\nother 1")
+    assert shard.facts == {"calls": 3 + 2 * 9 * (1 + 1 + 2)} and len(engine.requests) == shard.facts["calls"]
+    written = sum(len(text.split()) for text in LISTS[:3]) + 2 * 9 * 4 * 6  # six words a judgment
+    assert shard.generated_tokens == written
+
+
+@pytest.mark.parametrize(
+    ("lists", "rounds", "reason"),
+    [(["I cannot."], 0, "rubric:none"), (["!error"], 0, "rubric:error"), (["1. p: has a p", "hm"], 1, "rubric:none")],
+)
+def test_a_list_that_cannot_be_read_ends_the_drawing_and_is_counted(lists: list[str], rounds: int, reason: str) -> None:
+    found, _, shard = drawn(lists)
+    assert (len(found), shard.dropped) == (rounds, {reason: 1})
+
+
+def test_so_many_pairs_are_shown_as_fit() -> None:
+    """A prompt that is too long is asked again with half of the pairs."""
+    _, engine, _ = drawn(["!too_long", "!too_long", "hm"])
+    assert [r.messages[-1]["content"].count("[Query]") for r in engine.requests] == [6, 3, 1]
+
+
+def test_examples_are_turns_before_the_question_with_a_and_b_right_in_turn() -> None:
+    engine = ScriptedEngine(lambda request, _: "[[A]]")
+    judge = PairwiseJudge(engine, load_prompt_set("pairwise", "pairwise"))
+    judge.ask([PAIRS[0]], 1, examples=[[LABELLED[4], LABELLED[5], LABELLED[7].swapped()]])
+    for request, first in zip(engine.requests, ("answer 0 pq", "other 0"), strict=True):
+        roles, texts = zip(*((m["role"], m["content"]) for m in request.messages), strict=True)
+        assert roles == ("system", *("user", "assistant") * 3, "user")
+        assert texts[2::2] == ("[[A]]", "[[B]]", "[[A]]")
+        shown = [text.partition("[Answer of assistant A begins]\n")[2].partition("\n")[0] for text in texts[1::2]]
+        assert shown == ["answer 4 p", "other 5", "answer 7 ", first]
+
+
+class Letters:
+    """An encoder: how often a text has each digit."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.config = config
+
+    def __call__(self, texts: list[str]) -> Any:
+        return np.array([[text.count(digit) / len(text) for digit in "0123456789"] for text in texts], np.float16)
+
+
+def test_the_nearest_pairs_stand_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "Encoder", Letters)
+    near = learned.Nearest(LABELLED[1:6], ClusterConfig())
+    (found,) = near([Comparison.of("4 4 4 4 3 3 3 2 2 5", "a", "b")])
+    assert [c.id for c in found] == ["5", "2", "3", "4"]
+
+
+@pytest.fixture
+def responses(tmp_path: Path) -> Path:
+    """Training comparisons of the world: nine with a winner, and those that must not be learned from."""
+    found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=40), 2) if c.label != "tie"][:9]
+    (tested,) = eval_comparisons(WorldConfig(eval_comparisons=12), 1)[:1]
+    rest = [replace(found[0], id="tie", label="tie"), replace(found[1], id="none", label=None)]
+    rows = [replace(c, id=f"train:{i}") for i, c in enumerate(found)] + rest + [replace(tested, id="seen", label="A")]
+    directory = tmp_path / "artifacts" / "responses" / "r1"
+    directory.mkdir(parents=True)
+    write_lines(directory / "comparisons.jsonl", [c.to_row() for c in rows])
+    return directory
+
+
+def settings(*methods: str) -> Any:
+    return configured(
+        "recipe=debug",
+        f"evaluate.methods=[{','.join(methods)}]",
+        "evaluate.external={type: world, error_rate: 0}",
+        "dialogues.world.eval_comparisons=12",
+        "robustness.sample=0",
+        "judge.tie=0",
+        "seed=1",
+    )
+
+
+def test_what_was_learned_from_and_spent_stands_in_the_rows(
+    responses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agreement is recounted from the scores that were written; another evaluation asks nobody."""
+    monkeypatch.setattr(learned, "Encoder", Letters)
+    config, inputs = settings("rubric:9:external", "fewshot:9:external"), {"responses": responses}
+    assert EVALUATE.inputs(EvaluateSettings.of(config)) == ["responses"]
+    out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
+    rubric, fewshot = json.loads(out.path("metrics.json").read_text())
+    rounds = [json.loads(line) for line in out.path("rubric-rubric.9.external-00000-of-00001.jsonl").open()]
+    best = max(rounds, key=lambda r: r["agreement"])["criteria"]
+    right = []
+    for line in out.path("trees-world-rubric.9.external-00000-of-00001.jsonl").open():
+        tree = json.loads(line)
+        assert [c["text"] for c in tree["criteria"]] == best
+        judged = [j for c in tree["criteria"] for g in c["guidelines"] for j in g["judgments"]]
+        a, b = (sum(j[f"score_{side.lower()}"] for j in judged if j["order"] == side) for side in "AB")
+        right.append(("tie" if a == b else "A" if a > b else "B") == tree["comparison"]["label"])
+    assert rubric["agreement"] == pytest.approx(sum(right) / 12, abs=1e-6)
+    assert rubric["calls"] == 2 * len(best)
+    calls = len(rounds) + sum(2 * 9 * len(r["criteria"]) for r in rounds)
+    assert {k: rubric["learned"][k] for k in ("labels", "calls")} == {"labels": 9, "calls": calls}
+    assert rubric["learned"]["prompt_tokens"] > 100 and rubric["learned"]["seconds"] > 0
+    assert fewshot["learned"]["labels"] == 9 and fewshot["agreement"] == 1, "the world's referee never errs here"
+    assert "| labels used |" in out.path("report.md").read_text()
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: pytest.fail("nobody is asked"))
+    again = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
+    assert json.loads(again.path("metrics.json").read_text()) == [rubric, fewshot]
+    with pytest.raises(ConfigError, match="of 12 training comparisons 10 are labelled A or B, and 9 of these"):
+        run("evaluate", settings("rubric:10:external"), inputs, tmp_path / "artifacts" / "evaluate" / "e3")
+
+
+def test_a_model_that_names_no_criteria_has_no_verdicts(
+    responses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(lambda *_: "I cannot."))
+    out = run("evaluate", settings("rubric:9:external"), {"responses": responses}, tmp_path / "out")
+    (row,) = json.loads(out.path("metrics.json").read_text())
+    assert (row["agreement"], row["unreadable_verdicts"], row["failures"]) == (0, 24, {"rubric:none": 12})
+    assert "the model named no criteria" in capsys.readouterr().out
+
+
+def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
+    """Two rounds, since what a dry run writes is never right, and four criteria in each, as in the verdicts."""
+    config = settings("rubric:8:external")
+    config.evaluate.external = OpenAIEngineConfig(model="m")
+    ((name, costs),) = estimated(EvaluateSettings.of(config))
+    made = {step: cost.calls for step, cost in costs.items()}
+    assert (name, made) == ("rubric:8:external (m)", {"rubric": 2, "score": 2 * 2 * 4 * 8 + 2 * 4 * 12})
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("rubric:5", "expected rubric:N or rubric:N:MODEL, N at least 6"),
+        ("rubric:many", "expected rubric:N"),
+        ("fewshot:0", "N at least 1"),
+        ("fewshot:9:nobody", "allowed are base, teacher, external"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(method: str, told: str) -> None:
+    assert told in refused(settings(method), "evaluate")
+
+
+def test_examples_need_verdicts_that_are_marks() -> None:
+    config = settings("fewshot:9:external")
+    config.evaluate.pairwise.prompts = "auto_j"
+    assert "the examples of 'fewshot:9:external' end in [[A]] or [[B]]" in refused(config, "evaluate")
+
+
+def test_a_method_names_its_model_and_its_labels() -> None:
+    found = [Method.parse(text) for text in ("rubric:70", "rubric:70:teacher", "fewshot:8:external")]
+    assert [(m.kind, m.target, m.labels, m.name, m.file_name) for m in found] == [
+        ("rubric", "base", 70, "rubric:70", "rubric.70"),
+        ("rubric", "teacher", 70, "rubric:70:teacher", "rubric.70.teacher"),
+        ("fewshot", "external", 8, "fewshot:8:external", "fewshot.8.external"),
+    ]
