@@ -134,7 +134,7 @@ def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refuse
     fields = set(MetricRow.__dataclass_fields__)
     assert fields - set(METRICS) == {
         *("method", "benchmark", "split", "branches", "n"),
-        *("asked", "plan", "overlap", "extras", "chosen", "run"),
+        *("asked", "plan", "overlap", "learned", "extras", "chosen", "run"),
     }
 
 
