@@ -24,7 +24,8 @@ from tests.builders.scripted import comparison
 SLOT_VALUES = {
     "query": "what {criterion} is {query}?", "context": "", "count": "7", "criterion": "Depth: x", "guideline": "5 if",
     "response_a": "{response_b} $x", "response_b": "B text", "response": "{lowest} it", "judgment": "too {short}",
-    "judgment_x": "X {says}", "judgment_y": "Y says", "lowest": "31", "highest": "35", "pairs": "a {pair}", "criteria": "{none}",
+    "judgment_x": "X {says}", "judgment_y": "Y says", "lowest": "31", "highest": "35",
+    "pairs": "a {pair}", "criteria": "{none}",
 }  # fmt: skip
 
 
