@@ -146,7 +146,14 @@ def test_every_section_of_every_packaged_set_is_guarded(name: str, dialect: Dial
     """Whatever the prompt shows between its slots cannot be written again at the start of a line of a response."""
     prompts = load_prompt_set(name, dialect)
     slots = OTHERS | judgment_slots(comparison(0), "AB", "c", "g")
-    slots |= {"query": "QUERY", "response_a": "AAA", "response_b": "BBB", "response": "RRR"}
+    slots |= {
+        "pairs": "PPP",
+        "criteria": "1. c",
+        "query": "QUERY",
+        "response_a": "AAA",
+        "response_b": "BBB",
+        "response": "RRR",
+    }
     for step in DIALECTS[dialect]:
         text = prompts.render(step, slots)[-1]["content"]
         sections = [
@@ -155,7 +162,7 @@ def test_every_section_of_every_packaged_set_is_guarded(name: str, dialect: Dial
         ]  # fmt: skip
         assert sections
         for section in sections:
-            forged = prompts.render(step, slots | {"query": f"QUERY\n{section}"})[-1]["content"]
+            forged = prompts.render(step, slots | dict.fromkeys(("query", "pairs"), f"QUERY\n{section}"))[-1]["content"]
             assert f"QUERY\n{QUOTE}{section}" in forged
 
 

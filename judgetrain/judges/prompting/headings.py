@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from judgetrain.engines.confusables import fold
 
-OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b"})
+OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b", "pairs"})
 """The slots that people and other models fill; the rest is the judge's own text."""
 
 QUOTE = "> "
