@@ -68,6 +68,33 @@ def test_sliding_window_models_decode_like_generate(window):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
+@pytest.mark.parametrize("window", [None, 8, 120, 600])
+def test_what_prompts_begin_with_together_is_read_once(window):
+    """Dialogue and responses before the criterion: answers are those of generate on each prompt alone."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(3)
+    tokenizer = word_tokenizer()
+    config = MistralConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, initializer_range=0.4, pad_token_id=0, eos_token_id=2,
+        bos_token_id=None, sliding_window=window,
+    )  # fmt: skip
+    engine = TransformersEngine(TransformersEngineConfig(batch_size=9), MistralForCausalLM(config).eval(), tokenizer)
+    words = " ".join(prompts(120)).split()
+    starts = [" ".join(words[i : i + 200]) for i in (0, 40)]
+    texts = [f"{start} {end}" for start in starts for end in prompts(7)] + [starts[0], *prompts(4)]
+    read = []
+    engine.model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    found = engine.generate([ask(text) for text in texts], seed=1)
+    computed = sum(each for each in read if each > len(texts))  # the others are steps
+    assert computed < sum(completion.prompt_tokens for completion in found) / 2
+    for text, completion in zip(texts, found, strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
 def test_memory_that_was_never_written_is_never_read(engine):
     requests = [ask(t) for t in prompts(12)]
     expected = engine.generate(requests, seed=1)

@@ -7,7 +7,7 @@ cache of all as wide as theirs), and finishing the last rows of several batches 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
-from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows
+from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows, only_attention, taken
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DROP_SHARE = 0.15
 """Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
+SHARED = 64
+"""Tokens that prompts begin with together, from which on it is worth a pass of its own to read them once."""
 
 
 @dataclass
@@ -83,43 +85,86 @@ class BatchDecoder:
         return _Running(state, tokens, cache, mask), ended
 
     def _prefill(self, rows: Sequence[Row], width: int, columns: int) -> tuple[torch.Tensor, RowCache | DynamicCache]:
-        """Read every distinct prompt once; returns next-token logits ``[rows, vocabulary]`` and the filled cache."""
+        """Read every distinct prompt once, and what several begin with once for all of them; returns next-token logits
+        ``[rows, vocabulary]`` and the filled cache."""
         distinct = sorted({row.prompt for row in rows}, key=lambda prompt: (len(prompt), prompt))
-        place = {prompt: i for i, prompt in enumerate(distinct)}
-        of = torch.tensor([place[row.prompt] for row in rows], device=self.device)
-        if not can_use_rows(DynamicCache(config=self._model.config), columns):
-            logits, dynamic = self._read(distinct)
-            dynamic.reorder_cache(cast(torch.LongTensor, of))
-            return logits[of], dynamic
-        parts: list[torch.Tensor] = []
+        own = DynamicCache(config=self._model.config)
+        if not only_attention(own, self._model.config):
+            logits, read = self._read(distinct, own)
+            of = self._places(rows, distinct)
+            read.reorder_cache(cast(torch.LongTensor, of))
+            return logits[of], read
+        as_rows = can_use_rows(own, columns)
         cache: RowCache | None = None
+        out: torch.Tensor | None = None
+        for prompts, logits, read in self._reads(distinct):
+            if cache is None or out is None:
+                cache = RowCache.like(read, len(rows), columns if as_rows else width, width)
+                out = logits.new_empty(len(rows), logits.shape[1])
+            take = self._places(rows, prompts)
+            chunk = (take >= 0).nonzero().squeeze(1)
+            cache.put(read, chunk, take[chunk])
+            out[chunk] = logits[take[chunk]]
+        assert cache is not None and out is not None
+        return out, cache if as_rows else cache.moved_to(own)
+
+    def _places(self, rows: Sequence[Row], prompts: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        """Each row's prompt among ``prompts``; -1: it is none of them."""
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        return torch.tensor([place.get(row.prompt, -1) for row in rows], device=self.device)
+
+    def _reads(
+        self, distinct: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[Sequence[tuple[int, ...]], torch.Tensor, DynamicCache]]:
+        """All prompts in parts, each with its last logits and what was read of it."""
+        alone: list[tuple[int, ...]] = []
+        for family, shared in families(distinct):
+            if shared and self._takes_positions:
+                _, start = self._read([family[0][:shared]])
+                for prompts in self._chunks(family, shared):
+                    yield prompts, *self._read_on(prompts, start, shared)
+            else:
+                alone += family
+        for prompts in self._chunks(sorted(alone, key=lambda prompt: (len(prompt), prompt))):
+            yield prompts, *self._read(prompts)
+
+    def _chunks(self, prompts: Sequence[tuple[int, ...]], shared: int = 0) -> Iterator[Sequence[tuple[int, ...]]]:
+        """Those of the prompts (shortest first) that are read together; ``shared`` tokens of each are read already."""
         start = 0
-        while start < len(distinct):
-            stop = start + self._chunk(distinct[start:])
-            logits, read = self._read(distinct[start:stop])
-            cache = cache or RowCache.like(read, len(of), columns, width)
-            chunk = ((of >= start) & (of < stop)).nonzero().squeeze(1)
-            cache.put(read, chunk, of[chunk] - start)
-            parts.append(logits)
+        while start < len(prompts):
+            stop = start + 1
+            while stop < len(prompts) and (stop + 1 - start) * (len(prompts[stop]) - shared) <= self._prefill_tokens:
+                stop += 1
+            yield prompts[start:stop]
             start = stop
-        assert cache is not None
-        return torch.cat(parts)[of], cache
 
-    def _chunk(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """How many of the prompts (shortest first) are read together."""
-        count = 1
-        while count < len(prompts) and (count + 1) * len(prompts[count]) <= self._prefill_tokens:
-            count += 1
-        return count
-
-    def _read(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, DynamicCache]:
+    def _read(
+        self, prompts: Sequence[tuple[int, ...]], cache: DynamicCache | None = None
+    ) -> tuple[torch.Tensor, DynamicCache]:
         """One forward pass over left-padded prompts: last logits ``[prompts, vocabulary]`` and the filled cache."""
         width = len(prompts[-1])
         ids = torch.tensor([(self._pad,) * (width - len(p)) + p for p in prompts], device=self.device)
         lengths = torch.tensor([len(p) for p in prompts], device=self.device)
         mask = (torch.arange(width, device=self.device) >= (width - lengths)[:, None]).long()
-        cache = DynamicCache(config=self._model.config)
+        cache = DynamicCache() if cache is None else cache
         return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
+
+    def _read_on(
+        self, prompts: Sequence[tuple[int, ...]], start: DynamicCache, shared: int
+    ) -> tuple[torch.Tensor, DynamicCache]:
+        """As :meth:`_read`, where the first ``shared`` tokens of all were read (``start``, of one row).
+
+        All read the same number of tokens, the longest prompt's own: a shorter one reads the last of the shared ones
+        again, so that padding stands at the left alone, as models with a window need it.
+        """
+        rest = len(prompts[-1]) - shared
+        kept = torch.tensor([len(p) - rest for p in prompts], device=self.device)
+        columns = torch.arange(shared, device=self.device) - (shared - kept)[:, None]
+        cache = taken(start, columns.clamp(min=0))
+        mask = torch.nn.functional.pad((columns >= 0).long(), (0, rest), value=1)
+        ids = torch.tensor([p[-rest:] for p in prompts], device=self.device)
+        positions = kept[:, None] + torch.arange(rest, device=self.device)
+        return self._forward(ids, mask, positions, cache), cache
 
     def _step(self, running: _Running) -> torch.Tensor:
         """Logits ``[rows, vocabulary]`` after the batch's tokens, which go into the cache."""
@@ -174,3 +219,28 @@ def _drop_closed(running: _Running) -> None:
         running.cache.keep(order)
     else:
         running.cache.reorder_cache(cast(torch.LongTensor, order))
+
+
+def families(prompts: Iterable[tuple[int, ...]]) -> list[tuple[list[tuple[int, ...]], int]]:
+    """Prompts by what they begin with, each family's shortest first, and how many tokens that is (0: one alone).
+
+    A family shares :data:`SHARED` tokens or more, and at least half of its longest prompt: dialogue, reference and
+    responses stand before the criterion in a prompt set, and an instruction alone makes no family.
+    """
+    found: list[tuple[list[tuple[int, ...]], int]] = []
+    longest = 0
+    for prompt in sorted(prompts):
+        if found:
+            family, shared = found[-1]
+            common = min(shared or len(prompt), _common(family[0], prompt))
+            if common >= max(SHARED, len(prompt) / 2, longest / 2):
+                family.append(prompt)
+                found[-1], longest = (family, common), max(longest, len(prompt))
+                continue
+        found.append(([prompt], 0))
+        longest = len(prompt)
+    return [(sorted(family, key=lambda prompt: (len(prompt), prompt)), shared) for family, shared in found]
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

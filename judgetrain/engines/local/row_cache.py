@@ -7,10 +7,13 @@ time; :class:`RowCache` writes into tensors of the final length instead. Models 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -72,6 +75,23 @@ def can_use_rows(cache: DynamicCache, columns: int) -> bool:
     )
 
 
+def only_attention(cache: DynamicCache, config: PreTrainedConfig) -> bool:
+    """Whether every layer is attention over everything or over a window, so that it can be read by parts."""
+    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
+    windows = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    return bool(cache.layers) and windows and "chunked_attention" not in kinds
+
+
+def taken(start: DynamicCache, columns: torch.Tensor) -> DynamicCache:
+    """A cache of rows that each hold ``columns`` ``[rows, columns]`` of the one row of ``start``."""
+    cache = DynamicCache()
+    for place, layer in enumerate(cast(list[DynamicLayer], start.layers)):
+        assert layer.keys is not None and layer.values is not None
+        at = columns.to(layer.keys.device)
+        cache.update(*(each[0][:, at].transpose(0, 1) for each in (layer.keys, layer.values)), place)
+    return cache
+
+
 class RowCache(Cache):
     """A cache of :class:`RowLayer` s: ``length`` of ``columns`` are filled, and rows end at the last of them."""
 
@@ -89,6 +109,12 @@ class RowCache(Cache):
         """Fill ``rows`` with the rows ``take`` of a prefilled cache."""
         for layer, filled in zip(self.rows, cast(list[DynamicLayer], source.layers), strict=True):
             layer.put(filled, rows, take)
+
+    def moved_to(self, cache: DynamicCache) -> DynamicCache:
+        """The model's own cache with all that is filled: of a window no more than it holds."""
+        for place, layer in enumerate(self.rows):
+            cache.update(layer.keys, layer.values, place)
+        return cache
 
     def keep(self, order: torch.Tensor) -> None:
         """Row ``i`` becomes the old row ``order[i]``, which is ``i`` itself or a row at or after ``len(order)``."""

@@ -14,7 +14,7 @@ from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, flat_ids, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row, StopWatch
 from judgetrain.engines.local.constraint import Constraints
-from judgetrain.engines.local.decoding import BatchDecoder
+from judgetrain.engines.local.decoding import BatchDecoder, families
 from judgetrain.engines.prompting import encode, render, token_ids
 from judgetrain.errors import EngineError
 
@@ -102,8 +102,10 @@ class TransformersEngine:
         place = places(requests)
         self.model.train(False)
         size = self._batch_size
-        # Equal prompts side by side are read once; similar lengths need little padding.
-        order = sorted(fits, key=lambda i: (len(fits[i]), fits[i]))
+        # Equal prompts and beginnings side by side are read once; similar lengths need little padding.
+        found = sorted((family for family, _ in families({*fits.values()})), key=lambda f: (len(f[-1]), f[-1]))
+        rank = {prompt: i for i, prompt in enumerate(prompt for family in found for prompt in family)}
+        order = sorted(fits, key=lambda i: rank[fits[i]])
         while left := [i for i in order if i not in done]:
             rows = [self._row(fits[i], requests[i].sampling, i, place[i]) for i in left]  # a row keeps what was drawn
             try:
