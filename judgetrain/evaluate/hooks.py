@@ -45,7 +45,7 @@ class Predicted:
 
     ``results``: of a method with one number of branches each, over both splits (``dev`` may be None) in the benchmark's
     order. ``chosen``: numbers of branches by method. ``further``: the benchmarks that the extra made of this one, with
-    their results. ``settings``: of the stage.
+    their results. ``settings``: of the stage; ``inputs``: the directories of this run's judges, by stage.
     """
 
     settings: Any
@@ -54,6 +54,7 @@ class Predicted:
     results: Sequence[list[Prediction]]
     chosen: Mapping[str, int]
     further: Sequence[tuple[Further, Sequence[list[Prediction]]]] = ()
+    inputs: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

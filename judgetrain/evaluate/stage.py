@@ -89,7 +89,9 @@ def _write(
                 row = replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap, learned=learned)
                 own.append(row)
                 predicted += prediction_rows(part, part_of(part, found))
-        told = Predicted(settings=evaluation.settings, dev=dev, test=test, results=predictions, chosen=best)
+        told = Predicted(
+            settings=evaluation.settings, dev=dev, test=test, results=predictions, chosen=best, inputs=evaluation.inputs
+        )
         columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}
         for extra, measure, _ in calls("measure", evaluation.settings):
             made = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]

@@ -174,8 +174,20 @@ def test_what_was_learned_from_and_spent_stands_in_the_rows(
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: pytest.fail("nobody is asked"))
     again = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
     assert json.loads(again.path("metrics.json").read_text()) == [rubric, fewshot]
-    with pytest.raises(ConfigError, match="of 12 training comparisons 10 are labelled A or B, and 9 of these"):
-        run("evaluate", settings("rubric:10:external"), inputs, tmp_path / "artifacts" / "evaluate" / "e3")
+
+
+def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
+    responses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, inputs = settings("rubric:70:external"), {"responses": responses}
+    out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
+    assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
+    told = "10 of 12 training comparisons are labelled A or B, 9 have no benchmark's query"
+    assert f"rubric:70:external: {told}: it learns from these" in capsys.readouterr().out
+    rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
+    (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
+    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 7 training comparisons .* 4 have no"):
+        run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
 
 
 def test_a_model_that_names_no_criteria_has_no_verdicts(

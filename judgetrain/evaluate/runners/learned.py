@@ -37,8 +37,8 @@ from judgetrain.judges.trees.schema import shard_of
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
 
-FEWEST = 6
-"""Pairs of which a third can be held out, and the rest learned from."""
+FEWEST = {"rubric": 6, "fewshot": 1}
+"""Pairs that a method needs; of a rubric's a third is held out."""
 CRITERIA = 4
 """Of a rubric: each costs a judgment of every response."""
 ROUNDS = 4
@@ -58,7 +58,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     benchmarks' own, which cost as much.
 
     Raises:
-        ConfigError: there are not so many.
+        ConfigError: there are too few; where there are fewer than asked for, these are taken.
     """
     seed, directory = evaluation.settings.seed, evaluation.inputs.get("responses")
     tested = [c for b in evaluation.benchmarks for c in b.comparisons]
@@ -70,22 +70,23 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     for comparison in known:
         if len(found) < method.labels and not any(queries.matches(comparison.dialogue)):
             found.append(comparison)
+    told = (
+        f"{len(known)} of {len(rows)} training comparisons are labelled A or B, {len(found)} have no benchmark's query"
+    )
+    if len(found) < FEWEST[method.kind]:
+        raise ConfigError(f"evaluate.methods: {method.text!r}: {told}: give labelled rows in dialogues.sources")
     if len(found) < method.labels:
-        raise ConfigError(
-            f"evaluate.methods: {method.text!r}: of {len(rows)} training comparisons {len(known)} are labelled A or B, "
-            f"and {len(found)} of these have no query of a benchmark: ask for fewer, or give labelled rows in "
-            "dialogues.sources"
-        )
+        evaluation.out.log(f"evaluate: {method.name}: {told}: it learns from these", keep=True)
     return found
 
 
-def check_learned(method: Method, settings: EvaluateSettings, fewest: int) -> None:
+def check_learned(method: Method, settings: EvaluateSettings) -> None:
     """The model, and that there are pairs enough.
 
     Raises:
         ConfigError: names the method and what is allowed.
     """
-    if method.labels < fewest:
+    if method.labels < (fewest := FEWEST[method.kind]):
         form = f"{method.kind}:N or {method.kind}:N:MODEL"
         raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")
     check_model(settings, grown_by(method), "evaluate.methods")
@@ -103,7 +104,7 @@ class RubricRunner(PromptedByCriterion):
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model, the number of pairs, and the prompt set."""
-        check_learned(method, settings, FEWEST)
+        check_learned(method, settings)
         rubric_prompts(settings)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
@@ -232,7 +233,7 @@ class FewshotRunner(AskedOnceRunner):
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model, the number of pairs, and a prompt set whose verdicts are marks, as the examples' are."""
-        check_learned(method, settings, 1)
+        check_learned(method, settings)
         super().check(grown_by(method), settings)
         assert settings.pairwise is not None
         if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:

@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.extras.guarantees.gate import FILE as GATE
 from judgetrain.extras.guarantees.gate import Rule
+from judgetrain.extras.guarantees.worth import FILE as WORTH
 from judgetrain.judges.method import Method
 from judgetrain.train.card import Row, own_rows, share
 
@@ -60,7 +61,14 @@ def _gate(directory: Path, judge: str) -> str:
     return "\n".join(lines)
 
 
+def _worth(directory: Path, judge: str) -> str:
+    """Whether training it paid, a line a benchmark."""
+    found = [w for w in read_json(directory / WORTH) or () if Method.parse(w["judge"]).target == judge]
+    return "\n".join(f"- {w['benchmark']} (n = {w['n']}): {w['told']}" for w in found)
+
+
 PARTS = {
+    "Worth training": _worth,
     "Where it may answer alone": partial(_listed, "selective", _told),
     "Corrected by labels": partial(_listed, "corrected", _corrected),
     "Gate": _gate,

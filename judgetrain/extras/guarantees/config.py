@@ -26,7 +26,8 @@ class GuaranteesConfig:
     required: list[str] = key(
         [],
         "the gate, or the run fails after its artifact is written: such as dpo beats sft (by the paired test), dpo@10 "
-        "beats floors (every baseline evaluated), dpo matches release (is not worse than the same method there)",
+        "beats floors (every baseline evaluated), dpo beats untrained (the best that needs no training), "
+        "dpo matches release (is not worse than the same method there)",
     )
     release: str = key(
         "",

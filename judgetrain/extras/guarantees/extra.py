@@ -11,6 +11,6 @@ EXTRA = EvaluationExtra(
     measure=f"{_ROOM}.measure:measure",
     column=f"{_ROOM}.measure:Guarantees",
     sections=f"{_ROOM}.sections:sections",
-    write=f"{_ROOM}.gate:write",
+    write=f"{_ROOM}.worth:write",
     finished=f"{_ROOM}.gate:require_passed",
 )

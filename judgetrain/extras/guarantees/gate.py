@@ -20,9 +20,9 @@ from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.release import Verdicts, release_verdicts
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import JUDGE_STAGES, Method
 
-FLOORS, RELEASE = "floors", "release"
+FLOORS, RELEASE, UNTRAINED = "floors", "release", "untrained"
 FILE = "gate.json"
 """Where an artifact says what its gate found; there is none without a gate."""
 BETTER, NOT_WORSE = "beats", "matches"
@@ -58,7 +58,7 @@ class Rule:
         if found is None:
             raise ConfigError(
                 f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
-                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {RELEASE}"
+                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS}, {UNTRAINED} or {RELEASE}"
             )
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
 
@@ -98,7 +98,9 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
             raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{here} evaluate.methods has no baseline ({', '.join(BASELINES)})")
-        named += [] if rule.than in (FLOORS, RELEASE) else [(rule.than, rule.than_branches)]
+        if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
+            raise ConfigError(f"{here} evaluate.methods has nothing that needs no training, such as rubric:70")
+        named += [] if rule.than in (FLOORS, RELEASE, UNTRAINED) else [(rule.than, rule.than_branches)]
         for name, branches in named:
             if name not in methods:
                 raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
@@ -131,11 +133,11 @@ def gate_checks(
     }
     found = []
     for rule in map(Rule.parse, config.required):
-        first = _key(here, rule.judge, rule.branches, chosen)
+        first = key_of(here, rule.judge, rule.branches, chosen)
         if first is None:
             continue
         for other in _others(rule, here, chosen, config.release, benchmark, first.branches):
-            found.append(_checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
+            found.append(checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
     return found
 
 
@@ -150,17 +152,38 @@ def _others(
     """What a rule's judge is set against."""
     if rule.than == FLOORS:
         return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
+    if rule.than == UNTRAINED:
+        best = best_untrained(here, benchmark)
+        return [Side(str(best), here[best])] if best else []
     if rule.than == RELEASE:
         then = release_verdicts(release, benchmark)
-        key = _key(then, rule.judge, rule.than_branches or branches, {})
+        key = key_of(then, rule.judge, rule.than_branches or branches, {})
         if rule.than_branches is None:  # else no other number stands in for the one that was asked for
-            key = key or _key(then, rule.judge, None, {})
+            key = key or key_of(then, rule.judge, None, {})
         return [Side(f"{RELEASE}:{key or rule.judge}", then[key] if key else {})]
-    second = _key(here, rule.than, rule.than_branches, chosen)
+    second = key_of(here, rule.than, rule.than_branches, chosen)
     return [Side(str(second), here[second])] if second else []
 
 
-def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:
+def untrained(method: Method) -> bool:
+    """Whether a method is something that one could do without training: it asks no trained judge, has no criteria that
+    come with the comparisons, and is nobody's published verdicts."""
+    trained = method.target in JUDGE_STAGES or method.is_directory
+    return not trained and method.criteria == "own" and method.kind != "stored"
+
+
+def best_untrained(here: Mapping[MethodKey, Verdicts], benchmark: Benchmark) -> MethodKey | None:
+    """What agrees most with the labels of all that needs no training; None where there is nothing."""
+    labels = {c.id: c.label for c in benchmark.comparisons if c.label is not None}
+
+    def right(key: MethodKey) -> int:
+        return sum(here[key][name] == (label, label) for name, label in labels.items())
+
+    found = [key for key in here if untrained(Method.parse(key.method)) and labels.keys() <= here[key].keys()]
+    return max(found, key=right, default=None)
+
+
+def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:
     labelled = [c for c in benchmark.comparisons if c.label is not None]
     items = [c for c in labelled if c.id in first.verdicts and c.id in second.verdicts]
     names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first.name, "second": second.name}
@@ -201,7 +224,7 @@ def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> s
     return told if shared < COVERED * labelled else ""
 
 
-def write(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
+def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
     """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
     if not config.required:
         return
@@ -240,7 +263,7 @@ def _numbered(name: str) -> tuple[str, int | None]:
     return (method, int(branches)) if at and branches.isdigit() else (name, None)
 
 
-def _key(keys: Iterable[MethodKey], method: str, branches: int | None, chosen: Mapping[str, int]) -> MethodKey | None:
+def key_of(keys: Iterable[MethodKey], method: str, branches: int | None, chosen: Mapping[str, int]) -> MethodKey | None:
     """A method's key: with the branches asked for, else those chosen, else the most; None: it is not there."""
     mine = [key for key in keys if key.method == method]
     wanted = chosen.get(method) if branches is None else branches

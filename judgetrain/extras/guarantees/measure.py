@@ -15,6 +15,7 @@ from judgetrain.extras.guarantees.cascade import Selective, selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.corrected import Corrected, corrected
 from judgetrain.extras.guarantees.gate import gate_checks
+from judgetrain.extras.guarantees.worth import worth
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
 
@@ -37,12 +38,13 @@ class Guarantees:
 
 
 def measure(found: Predicted) -> Measured:
-    """The column of metrics, and the gate's checks."""
+    """The column of metrics, the gate's checks, and whether training paid."""
     settings, section = found.settings.evaluate, found.settings.guarantees
     values = guarantees(found.dev, found.test, found.results, section, found.settings.seed)
     tested = [part_of(found.test, p) for p in found.results]
     checks = gate_checks(found.test, tested, found.chosen, section, settings.bootstrap, found.settings.seed)
-    return Measured(values=values, records=checks)
+    paid = worth(found, tested)
+    return Measured(values=values, records=[*checks, *([paid] if paid else [])])
 
 
 def guarantees(

@@ -12,13 +12,15 @@ from judgetrain.extras.guarantees.cascade import Answers, Selective
 from judgetrain.extras.guarantees.corrected import Corrected
 from judgetrain.extras.guarantees.gate import Check
 from judgetrain.extras.guarantees.measure import Guarantees
+from judgetrain.extras.guarantees.worth import Worth
 
 Rows = Sequence[MetricRow]
 
 
-def sections(rows: Rows, checks: Sequence[Check]) -> Sections:
-    """The gate, a line a judge, and the tables behind it."""
-    return Sections(first=[_gate(checks)], front=[_front(rows)], folded=[_cascades(rows), _corrected(rows)])
+def sections(rows: Rows, records: Sequence[Check | Worth]) -> Sections:
+    """Whether training paid, the gate, a line a judge, and the tables behind it."""
+    first = [_paid([r for r in records if isinstance(r, Worth)]), _gate([r for r in records if isinstance(r, Check)])]
+    return Sections(first=first, front=[_front(rows)], folded=[_cascades(rows), _corrected(rows)])
 
 
 def _front(rows: Rows) -> Table:
@@ -29,6 +31,11 @@ def _front(rows: Rows) -> Table:
     if any(g.corrected for _, g in _found(rows)):
         columns["verdicts are worth"] = lambda item: _worth(item[1].corrected)
     return Table.of("What can be relied on", _found(rows) if len(columns) > 1 else (), columns)
+
+
+def _paid(found: Sequence[Worth]) -> Table:
+    """Whether training paid, in a sentence."""
+    return Table.of("Worth training", found, {"in words": lambda w: w.told, "n": lambda w: w.n})
 
 
 def _gate(checks: Sequence[Check]) -> Table:

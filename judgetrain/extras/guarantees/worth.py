@@ -1,0 +1,109 @@
+"""Whether training paid: the trained judge beside the best that one could do without it, in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.evaluate.hooks import Predicted
+from judgetrain.evaluate.metrics.intervals import Interval
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.report.report import lineage
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.gate import UNTRAINED, Check, Rule, Side, best_untrained, checked, key_of, write_gate
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.method import JUDGE_STAGES
+
+FILE = "worth.json"
+DATA = ("dialogues", "cluster", "responses")
+"""Stages that a user needs without training, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worth:
+    """The last trained judge less the best method without training, on the same ``n`` items of a benchmark.
+
+    ``seconds``: of all stages that training needed; None where their manifests are gone. ``tokens``: of a verdict of
+    the judge for each of the other's; None where that takes none. ``told`` says all of it.
+    """
+
+    benchmark: str
+    judge: str
+    than: str
+    n: int
+    difference: float
+    difference_ci: Interval | None
+    pays: bool
+    seconds: float | None
+    tokens: float | None
+    told: str
+
+
+def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | None:
+    """Whether training paid, by the ``results`` on the test split; None without a trained judge, or with nothing beside
+    it.
+
+    The judge is asked with the branches that a rule of ``guarantees.required`` names, else those chosen on a
+    development split, else the most.
+    """
+    benchmark, settings, inputs = found.test, found.settings, found.inputs
+    here = {MethodKey(r[0].method, r[0].branches): r for r in results}
+    name = next((stage for stage in reversed(JUDGE_STAGES) if any(key.method == stage for key in here)), "")
+    named = next((rule.branches for rule in map(Rule.parse, settings.guarantees.required) if rule.judge == name), None)
+    verdicts = {key: {p.comparison_id: p.decided for p in each} for key, each in here.items()}
+    judge, than = key_of(here, name, named, found.chosen), best_untrained(verdicts, benchmark)
+    if judge is None or than is None:
+        return None
+    first, second = (Side(str(key), verdicts[key]) for key in (judge, than))
+    rule = Rule.parse(f"{judge} beats {UNTRAINED}")
+    check = checked(rule, benchmark, first, second, settings.evaluate.bootstrap, settings.seed)
+    if check.difference is None:
+        return None
+    made = [row["seconds"] for row in lineage([inputs[name]]) if row["stage"] not in DATA] if name in inputs else []
+    seconds = float(sum(made)) if made and None not in made else None
+    ours, others = (_tokens(here[key]) for key in (judge, than))
+    share = ours / others if others and math.isfinite(ours / others) else None
+    return Worth(
+        benchmark=benchmark.name,
+        judge=str(judge),
+        than=str(than),
+        n=check.n,
+        difference=check.difference,
+        difference_ci=check.difference_ci,
+        pays=check.passed,
+        seconds=seconds,
+        tokens=None if share is None else round(share, 6),
+        told=_told(check, seconds, ours, share),
+    )
+
+
+def _tokens(found: Sequence[Prediction]) -> float:
+    return sum(p.cost.prompt_tokens + p.cost.generated_tokens for p in found) / len(found)
+
+
+def _told(check: Check, seconds: float | None, tokens: float, share: float | None) -> str:
+    assert check.difference is not None
+    ends = check.difference_ci
+    interval = f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" if ends else ""
+    points = f"{100 * check.difference:.1f} points{interval}"
+    if check.passed:
+        spent = f"{share:.0%} of its tokens a verdict" if share is not None else f"{tokens:.0f} tokens a verdict"
+        spent = f"{duration(seconds)} and {spent}" if seconds is not None else spent
+        without = f"over the best you could do without it ({check.second})"
+        return f"{check.first}: training gains {points} {without}, for {spent}"
+    shown = "training does not pay here" if check.difference <= 0 else "nothing shows that training pays here"
+    return f"{shown}: use {check.second}, beside which {check.first} gains {points}"
+
+
+def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
+    """Write what the gate found, and whether training paid."""
+    write_gate([r for r in records if isinstance(r, Check)], config, out)
+    found = [r for r in records if isinstance(r, Worth)]
+    if found:
+        out.write_json(FILE.removesuffix(".json"), [asdict(each) for each in found])
+    for each in found:
+        out.track.summary({f"{each.benchmark}/training_gains": each.difference})
+        out.log(f"evaluate: {each.benchmark}: {each.told}")

@@ -1,0 +1,140 @@
+"""Whether training paid: what is set beside the judge, what is said, and where it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.hooks import Predicted
+from judgetrain.extras.guarantees.card import PARTS
+from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.extras.guarantees.gate import GateError, require_passed
+from judgetrain.extras.guarantees.worth import Worth, worth
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import UNATTACKED, answers, benchmark, manifest, pairs, refused, run, write_rows
+
+WHOLE = benchmark(60)
+
+
+def paid(name: str, k: int, right: int, tokens: int = 0) -> list[Prediction]:
+    return [replace(p, cost=Cost(tokens * 0.75, tokens * 0.25, 1)) for p in answers(name, k, WHOLE, right)]
+
+
+def found(*results: list[Prediction], required: tuple[str, ...] = (), **told: Any) -> Worth | None:
+    config = Config(guarantees=GuaranteesConfig(required=list(required)), evaluate=EvaluateConfig(bootstrap=2000))
+    return worth(Predicted(settings=config, dev=None, test=WHOLE, results=results, **{"chosen": {}, **told}), results)
+
+
+def lineage(root: Path) -> Path:
+    """A dpo artifact's directory, made from all that training needs; each stage took a second."""
+    upstream: dict[str, str] = {}
+    for stage in "dialogues cluster responses teacher initial tree label sft reference dpo".split():
+        directory = manifest(root, stage, "0" * 6, upstream)
+        upstream = {stage: "0" * 6}
+    return directory
+
+
+def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
+    """Right on 45 and on 30 of 60; seven stages of a second are training's; 200 tokens beside 800."""
+    results = [paid("dpo", 10, 45, 200), paid("rubric:70:teacher", 0, 30, 800), paid("longer", 0, 20)]
+    told = found(*results, inputs={"dpo": lineage(tmp_path)})
+    assert told is not None and told.pays
+    assert (told.judge, told.than, told.n, told.seconds, told.tokens) == ("dpo@10", "rubric:70:teacher", 60, 7.0, 0.25)
+    assert told.difference == 0.25
+    # the last fifteen of the first 45 items are the difference: an independent bootstrap of their share
+    rng, gained = np.random.default_rng(5), np.array([0] * 30 + [1] * 15 + [0] * 15)
+    ends = np.percentile(rng.choice(gained, (20_000, 60)).mean(axis=1), [2.5, 97.5])
+    assert told.difference_ci == pytest.approx(tuple(ends), abs=0.02)
+    low, high = (f"{100 * end:.1f}" for end in told.difference_ci or ())
+    assert told.told == (
+        f"dpo@10: training gains 25.0 points ({low} to {high}) over the best you could do without it "
+        "(rubric:70:teacher), for 7.0 s and 25% of its tokens a verdict"
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        (20, r"training does not pay here: use longer, beside which dpo@3 gains -16\.7 points \(-"),
+        (30, r"training does not pay here: use longer, beside which dpo@3 gains 0\.0 points"),
+        (32, r"nothing shows that training pays here: use longer, beside which dpo@3 gains 3\.3 points \(0\.0 to"),
+        (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict$"),
+    ],
+)
+def test_where_it_does_not_pay_what_to_use_is_said(right: int, words: str) -> None:
+    told = found(paid("dpo", 3, right, 200), paid("longer", 0, 30))
+    assert told is not None and told.pays == (right == 45) and re.match(words, told.told)
+
+
+def test_the_best_is_what_one_could_do_without_training() -> None:
+    """Judges of the run in any form, their directories, given criteria and published verdicts are not."""
+    others = ("initial+sampled", "pairwise:sft", "./mine", "base+given", "external+shuffled", "stored:gpt")
+    results = [paid("sft", 3, 20), paid("dpo", 3, 40), *(paid(name, 0, 55) for name in others)]
+    assert found(*results) is None
+    for name in ("base", "prompted:external", "fewshot:70", "scorer:sentprob", "pairwise:teacher", "surface"):
+        told = found(*results, paid("random", 0, 5), paid(name, 0, 30))
+        assert told is not None and (told.judge, told.than) == ("dpo@3", name)
+    assert found(paid("longer", 0, 3)) is None
+
+
+def test_the_judge_has_the_branches_that_were_asked_for() -> None:
+    results = [paid("dpo", 1, 50), paid("dpo", 3, 45), paid("dpo", 10, 40), paid("longer", 0, 30)]
+    said = [found(*results), found(*results, chosen={"dpo": 3}), found(*results, required=("dpo@1 beats longer",))]
+    assert [told and told.judge for told in said] == ["dpo@10", "dpo@3", "dpo@1"]
+
+
+def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stored verdicts are no judge of the run: a scripted run has no trained one, so that its directory stands in."""
+    rows = [{"id": i, "query": f"q{i}", "response_a": "one", "response_b": "longer", "label": "A"} for i in range(30)]
+    config = Config(evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "longer"], [1], bootstrap=100))
+    write_rows(tmp_path / "pairs.jsonl", rows)
+    config.robustness, config.guarantees.required = UNATTACKED, ["sft beats untrained"]
+    out = scripted(config, tmp_path)
+    (told,) = json.loads(out.joinpath("worth.json").read_text())
+    assert (told["pays"], told["difference"], told["than"]) == (True, 1.0, "longer")
+    assert f"evaluate: pairs: {told['told']}" in capsys.readouterr().out
+    assert "### Worth training" in out.joinpath("report.md").read_text()
+    assert "training gains 100.0 points" in out.joinpath("report.html").read_text()
+    assert PARTS["Worth training"](out, "sft") == f"- pairs (n = 30): {told['told']}" and not PARTS["Worth training"](
+        out, "dpo"
+    )
+    require_passed(out)
+    config.evaluate.benchmarks[0] = pairs(tmp_path, 30, "B")
+    write_rows(tmp_path / "pairs.jsonl", [row | {"label": "B"} for row in rows])
+    with pytest.raises(GateError, match="sft@1 is not better than longer on pairs"):
+        require_passed(scripted(config, tmp_path / "again"))
+
+
+def scripted(config: Config, directory: Path) -> Path:
+    """An evaluation of a judge that always prefers the response that says one."""
+    from judgetrain.engines import lazy_model
+    from tests.builders.evaluate import judge
+    from tests.builders.scripted import ScriptedEngine, criteria, judged
+
+    def answer(request: Any, _: int) -> str:
+        if request.step == "criteria":
+            return criteria(4)
+        if request.step == "guideline":
+            return "5 if it does."
+        return judged(5, 1) if request.slots["response_a"] == "one" else judged(1, 5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(answer))
+        sft = judge(directory / "artifacts" / "sft" / "s1")
+        return run("evaluate", config, {"sft": sft}, directory / "artifacts" / "evaluate" / "e1").directory
+
+
+def test_a_rule_about_it_needs_something_beside_the_judge(tmp_path: Path) -> None:
+    config = Config(evaluate=EvaluateConfig([pairs(tmp_path, 3)], ["dpo", "initial"]))
+    config.guarantees.required = ["dpo beats untrained"]
+    assert "evaluate.methods has nothing that needs no training, such as rubric:70" in refused(config, "evaluate")
