@@ -137,7 +137,7 @@ class ScorerPrompts:
     system_prompts: tuple[str, ...]
     self_generation: str
     revision: Mapping[str, str]
-    again: str = "Please answer the same question once more."
+    again: str
 
 
 def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
@@ -149,10 +149,8 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
     path = prompt_file(name_or_path)
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"scorer prompts {name_or_path!r}: {path} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"scorer prompts: {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected the keys system_prompts, self_generation and revision")
     pool, revision = raw.get("system_prompts"), raw.get("revision")
@@ -164,7 +162,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
         tuple(pool),
         _template(raw.get("self_generation"), f"{path}: self_generation"),
         {str(name): _template(text, f"{path}: revision.{name}") for name, text in revision.items()},
-        str(raw.get("again") or ScorerPrompts.again),
+        str(raw.get("again") or "Please answer the same question once more."),
     )
 
 
@@ -193,18 +191,14 @@ def _template(text: Any, where: str) -> str:
 
 
 def fill(template: str, prompt: str | Messages, response: str) -> Messages:
-    """The chat that asks about a response: one user message; braces in the values stay as they are."""
-    values = {"prompt": prompt_text(prompt), "response": response}
+    """The chat that asks about a response: one user message; braces in the values stay as they are.
+
+    The prompt stands in it as text: the query of a single turn, else every turn as ``Role: text``.
+    """
+    turns = ({"content": prompt},) if isinstance(prompt, str) else prompt
+    text = "\n".join(f"{m['role'].capitalize()}: {m['content']}" for m in turns) if turns[1:] else turns[0]["content"]
+    values = {"prompt": text, "response": response}
     return ({"role": "user", "content": _SLOT.sub(lambda match: values[match[1]], template)},)
-
-
-def prompt_text(prompt: str | Messages) -> str:
-    """A prompt as text: the query of a single turn, else every turn as ``Role: text``."""
-    if isinstance(prompt, str):
-        return prompt
-    if len(prompt) == 1:
-        return prompt[0]["content"]
-    return "\n".join(f"{m['role'].capitalize()}: {m['content']}" for m in prompt)
 
 
 def with_system(sample: Sample, system: str) -> Sample:

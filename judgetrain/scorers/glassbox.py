@@ -80,11 +80,7 @@ class SinglePass(Estimator):
     names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """Each feature of every sample.
-
-        Raises:
-            EngineError: attention weights are asked for and cannot be had.
-        """
+        """Each feature of every sample; an EngineError where attention weights are asked for and cannot be had."""
         results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
         return {name: read(results, name) for name in names}
 
@@ -188,9 +184,8 @@ class DecodingEnsemble(Ensemble):
         samples, settings = batch.samples, batch.settings
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
         chats = [sample.chat for sample in samples for _ in range(PASSES)]
-        written = batch.scorer.generate(
-            [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(batch.seed, "decensem")
-        )
+        requests = [Request(messages=chat, sampling=sampling) for chat in chats]
+        written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
         sentprob = FEATURES["sentprob"].read
         flat = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
         results: Passes = []
@@ -227,15 +222,15 @@ class SelfGeneration(Estimator):
         samples, sampling = batch.samples, Sampling(temperature=0.0, max_new_tokens=batch.settings.max_new_tokens)
         template = load_scorer_prompts(batch.settings.prompts).self_generation
         rated = [i for i, sample in enumerate(samples) if sample.response.strip()]
-        requests = [
-            Request(messages=fill(template, samples[i].prompt, samples[i].response), sampling=sampling) for i in rated
-        ]
+        chats = [fill(template, samples[i].prompt, samples[i].response) for i in rated]
         values: list[Value] = [Unscored("empty_response")] * len(samples)
+        requests = [Request(messages=chat, sampling=sampling) for chat in chats]
         written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
         for i, completion in zip(rated, written, strict=True):
             unanswered = completion.finish_reason in UNANSWERED
-            read = Unscored(completion.finish_reason) if unanswered else rating(completion.text, samples[i].response)
-            values[i] = read
+            values[i] = (
+                Unscored(completion.finish_reason) if unanswered else rating(completion.text, samples[i].response)
+            )
         return {self.group: Scores(self.group, values, 1)}
 
 

@@ -60,7 +60,10 @@ class Head:
             options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         output = self._decoder(input_ids=ids, attention_mask=mask, **options)
         self._output = type(output)
-        return self._here(output[0])
+        states: torch.Tensor = output[0].to(
+            self.device
+        )  # a model whose layers lie on several GPUs leaves them on the last
+        return states
 
     def prefix(self, ids: torch.Tensor) -> Cache:
         """What the model remembers of token ids ``[width]``, for :meth:`following`."""
@@ -79,17 +82,15 @@ class Head:
         options: dict[str, Any] = {"past_key_values": own, "use_cache": True}
         if self._positions:
             options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
-        return self._here(self._decoder(input_ids=ids, attention_mask=whole, **options)[0])
+        states: torch.Tensor = self._decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)
+        return states
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Logits ``[steps, vocabulary]`` of hidden states ``[steps, size]``, in the model's type."""
         ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
         with self._given(states[None]):
-            return self._here(self._model(input_ids=ids, use_cache=False).logits[0])
-
-    def _here(self, states: torch.Tensor) -> torch.Tensor:
-        """What a model whose layers lie on several GPUs leaves on the last one."""
-        return states.to(self.device)
+            logits: torch.Tensor = self._model(input_ids=ids, use_cache=False).logits[0].to(self.device)
+            return logits
 
     @contextmanager
     def _given(self, states: torch.Tensor) -> Iterator[None]:

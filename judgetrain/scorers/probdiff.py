@@ -106,10 +106,8 @@ def discrepancies(
         if isinstance(second, Unscored):
             results[i] = Unscored("no_revision" if second.reason == "empty_response" else f"revision_{second.reason}")
         else:
-            cut = completion.finish_reason == "length"
-            results[i] = Discrepancy(
-                logprob=results[i].mean_logprob, revised_logprob=second.mean_logprob, revision=text, cut=cut
-            )
+            means = {"logprob": results[i].mean_logprob, "revised_logprob": second.mean_logprob}
+            results[i] = Discrepancy(**means, revision=text, cut=completion.finish_reason == "length")
     return results
 
 

@@ -42,14 +42,14 @@ def respond(
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         seed, asked = derive_seed(out.shard_seed(index), "responses"), [questions(dialogue) for dialogue in items]
+        config = settings.selfeval
+        sampling = [replace(Sampling.of(config.sampling), temperature=temperature_of(d, config)) for d in items]
         rows: list[list[Row]] = [[] for _ in items]
         parts: list[ShardResult] = []
         for turn in range(max(map(len, asked), default=0)):
             going = [i for i, own in enumerate(asked) if turn < len(own) and all(row["text"] for row in rows[i])]
             chats = [_after(asked[i][: turn + 1], [row["text"] for row in rows[i]]) for i in going]
-            requests = [
-                Request(messages=c, sampling=_sampling(items[i], settings)) for i, c in zip(going, chats, strict=True)
-            ]
+            requests = [Request(messages=chat, sampling=sampling[i]) for i, chat in zip(going, chats, strict=True)]
             done = scorer().generate(requests, derive_seed(seed, turn) if turn else seed)
             named = [_named(items[i], chat, turn, len(asked[i])) for i, chat in zip(going, chats, strict=True)]
             parts.append(shard_of(named, done))
@@ -93,15 +93,8 @@ def answered_dialogues(dialogues: Sequence[Dialogue], responses: Sequence[Mappin
 
 def _after(parts: Sequence[Messages], answers: Sequence[str]) -> Messages:
     """The prompt of the last part: all parts, with the answers to those before it."""
-    chat = list(parts[0])
-    for answer, part in zip(answers, parts[1:], strict=True):
-        chat += [{"role": "assistant", "content": answer}, *part]
-    return tuple(chat)
-
-
-def _sampling(dialogue: Dialogue, settings: SelfEvalSettings) -> Sampling:
-    config = settings.selfeval
-    return replace(Sampling.of(config.sampling), temperature=temperature_of(dialogue, config))
+    later = zip(answers, parts[1:], strict=True)
+    return (*parts[0], *(m for answer, part in later for m in ({"role": "assistant", "content": answer}, *part)))
 
 
 def temperature_of(dialogue: Dialogue, config: SelfEvalConfig) -> float:
@@ -181,8 +174,6 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
 
 
-Lazy = Callable[[], "TokenScorer"]
-
 SEE = "the answers are in responses-*.jsonl"
 _NOTHING = (
     "the model answers with nothing: is it instruction-tuned, has it a chat template, do "
@@ -222,11 +213,10 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         raise DataError(f"no answer could be scored: {causes(reasons, HINTS, SEE)}")
     found |= {method: assemble(found, method) for method in settings.selfeval.methods}
     rows = table(found, settings.selfeval.methods, [d.category for d in dialogues], cut)
-    told = (
-        {"id": d.id, "category": d.category, "response": r["text"]} for d, r in zip(dialogues, responses, strict=True)
-    )
+    told = ({"id": d.id, "category": d.category} for d in dialogues)
     scored = ({name: scores.plain(i) for name, scores in found.items()} for i in range(len(dialogues)))
-    out.write_rows("scores", ({**row, "scores": each} for row, each in zip(told, scored, strict=True)))
+    whole = zip(told, responses, scored, strict=True)
+    out.write_rows("scores", ({**row, "response": said["text"], "scores": each} for row, said, each in whole))
     out.write_json("metrics", rows)
     report = markdown(rows, f"{settings.scored_model.path}, {len(dialogues)} prompts")
     write_text_atomic(out.path("report.md"), report)
@@ -240,7 +230,7 @@ def _score(
     members: Sequence[str],
     dialogues: Sequence[Dialogue],
     responses: Sequence[Row],
-    scorer: Lazy,
+    scorer: Callable[[], TokenScorer],
     settings: SelfEvalSettings,
     out: StageRun,
 ) -> None:

@@ -137,8 +137,13 @@ class TokenScorer:
                 try:
                     for batch in self._batches(left, size, attention):
                         results.update(zip(batch, self._run([tokens[i] for i in batch], collect), strict=True))
-                except torch.OutOfMemoryError:
-                    size = self._smaller(size)
+                except torch.OutOfMemoryError as error:
+                    if size == 1:
+                        told = "scoring one response does not fit into memory; lower max_context"
+                        raise EngineError(told) from error
+                    torch.cuda.empty_cache()
+                    log.warning("out of memory with up to %d responses at once; going on with %d", size, size // 2)
+                    size //= 2
         return [results[i] for i in range(len(encoded))]
 
     def _shared(self, tokens: Mapping[int, Tokens], size: int) -> dict[int, Result]:
@@ -166,12 +171,9 @@ class TokenScorer:
         order = sorted(tokens, key=lambda i: (-len(tokens[i]), i))
         while order:
             width = len(tokens[order[0]])
-            fit = self._batch_tokens // width
-            if attention:
-                fit = min(fit, MAP_CELLS // width**2)
-            count = max(1, min(fit, size))
-            yield order[:count]
-            order = order[count:]
+            fit = min(self._batch_tokens // width, MAP_CELLS // width**2 if attention else size, size)
+            yield order[: max(1, fit)]
+            order = order[max(1, fit) :]
 
     def _run(
         self, batch: Sequence[Tokens], collect: AttentionEntropies | None, cache: Cache | None = None
@@ -206,21 +208,10 @@ class TokenScorer:
         if self.head.linear:
             table = reduce_linear(states, *self.head.linear, targets)
         else:
-            parts = []
-            for start in range(0, len(states), self._chunk):
-                logits = self.head.logits(states[start : start + self._chunk])
-                parts.append(reduce_logits(logits, targets[start : start + self._chunk]))
-                del logits
-            table = torch.cat(parts)
+            chunks = [slice(start, start + self._chunk) for start in range(0, len(states), self._chunk)]
+            table = torch.cat([reduce_logits(self.head.logits(states[chunk]), targets[chunk]) for chunk in chunks])
         result: NDArray[np.float32] = table.cpu().numpy()
         return result
-
-    def _smaller(self, size: int) -> int:
-        if size == 1:
-            raise EngineError("scoring one response does not fit into memory; lower max_context")
-        torch.cuda.empty_cache()
-        log.warning("out of memory with up to %d responses at once; going on with %d", size, size // 2)
-        return size // 2
 
 
 def _result(tokens: Tokens, table: NDArray[np.float32], attention: Any) -> Result:
@@ -293,8 +284,9 @@ def _in_tiles(
     parts = [torch.empty((0, len(COLUMNS)), device=targets.device)]
     for start in range(0, len(targets), most):
         rows = slice(start, start + most)
-        own = targets[rows]
-        sums = _Sums(chosen(rows).reshape(-1, 1).float())
+        own = chosen(rows).reshape(-1, 1).float()
+        best = torch.full_like(own, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
+        total = products = torch.zeros_like(own)
         width = min(vocabulary, max(1, cells // len(own)))
         buffers = torch.empty((2, len(own) * width), device=targets.device)
         for column in range(0, vocabulary, width):
@@ -302,46 +294,17 @@ def _in_tiles(
             count = part.stop - column
             logits, scratch = (buffer[: len(own) * count].view(-1, count) for buffer in buffers)
             fill(rows, part, logits)
-            sums.add(logits, scratch)
-        parts.append(sums.columns())
+            larger = torch.maximum(best, logits.amax(dim=-1, keepdim=True))
+            shifted = logits.sub_(larger)
+            weights = torch.exp(shifted, out=scratch)
+            read = torch.linalg.vecdot(weights, shifted)[:, None]
+            if torch.isnan(read).any():  # 0 times minus infinity counts as 0
+                read = torch.linalg.vecdot(weights, torch.where(weights > 0, shifted, 0.0))[:, None]
+            step = best - larger
+            scale = step.exp()
+            products = scale * (products + step * total) + read
+            total = scale * total + weights.sum(dim=-1, keepdim=True)
+            best = larger
+        log_total = total.log()
+        parts.append(torch.cat((own - (best + log_total), log_total - products / total), dim=1))
     return torch.cat(parts)
-
-
-class _Sums:
-    """Running sums over the vocabulary of some steps, each ``[steps, 1]``."""
-
-    def __init__(self, chosen: torch.Tensor) -> None:
-        self._chosen = chosen
-        zero = torch.zeros_like(chosen)
-        self._best = torch.full_like(zero, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
-        self._total = self._products = zero
-
-    def add(self, logits: torch.Tensor, scratch: torch.Tensor) -> None:
-        """Read the next slice of the vocabulary; both buffers are overwritten."""
-        best = torch.maximum(self._best, logits.amax(dim=-1, keepdim=True))
-        shifted = logits.sub_(best)
-        weights = torch.exp(shifted, out=scratch)
-        step = self._best - best
-        scale = step.exp()
-        self._products = scale * (self._products + step * self._total) + _products(weights, shifted)
-        self._total = scale * self._total + weights.sum(dim=-1, keepdim=True)
-        self._best = best
-
-    def columns(self) -> torch.Tensor:
-        """The statistics of what was read, as :func:`reduce_logits` has them."""
-        log_total = self._total.log()
-        columns = (self._chosen - (self._best + log_total), log_total - self._products / self._total)
-        return torch.cat(columns, dim=1)
-
-
-def _dot(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Row by row the sum of products ``[steps, 1]``."""
-    return torch.linalg.vecdot(first, second)[:, None]
-
-
-def _products(weights: torch.Tensor, shifted: torch.Tensor) -> torch.Tensor:
-    """Row by row the sum of weight times logit, ``[steps, 1]``; 0 times minus infinity counts as 0."""
-    found = _dot(weights, shifted)
-    if torch.isnan(found).any():
-        found = _dot(weights, torch.where(weights > 0, shifted, 0.0))
-    return found

@@ -227,7 +227,7 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
     bad = tmp_path / "bad.yaml"
     for text, part in [
         ("system_prompts: []", "system_prompts"),
-        ("[", "not valid YAML"),
+        ("[", "cannot be read"),
         ("3", "expected the keys"),
         ("system_prompts: [a]\nself_generation: '{prompt}'\nrevision: {full: x}", "self_generation"),
         ("system_prompts: [a]\nrevision: {}", "revision"),

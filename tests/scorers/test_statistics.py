@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
 from judgetrain.scorers import statistics
-from judgetrain.scorers import statistics as reduction
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer, reduce_linear, reduce_logits
@@ -88,7 +87,7 @@ def test_reduction_of_any_logits(reduce: Any, seed: int, steps: int, size: int, 
     logits = (rng.normal(size=(steps, size)) * scale + rng.normal() * scale).astype(np.float32)
     targets = rng.integers(size, size=steps).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(reduction.TILE, "cpu", (3, tile))
+        patch.setitem(statistics.TILE, "cpu", (3, tile))
         found = reduce(torch.from_numpy(logits), torch.tensor(targets)).numpy()
     expected = plain.columns(logits.astype(np.float64), targets)
     for column, name in enumerate(COLUMNS):
@@ -109,7 +108,7 @@ def test_blocks_of_a_large_vocabulary_and_bf16_logits_reduce_in_float32() -> Non
 def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """By reduce_linear, a token at a time, of one step whose logits are all bias."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(reduction.TILE, "cpu", (1, 1))
+        patch.setitem(statistics.TILE, "cpu", (1, 1))
         return reduce_linear(torch.zeros(1, 2), torch.ones(logits.shape[1], 2), logits[0], targets)
 
 
@@ -267,7 +266,7 @@ def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytes
 
     rng, weight = np.random.default_rng(0), torch.randn(5000, 8)
     states, targets = torch.randn(90, 8), torch.from_numpy(rng.integers(5000, size=90))
-    monkeypatch.setitem(reduction.TILE, "cpu", (30, 1200))
+    monkeypatch.setitem(statistics.TILE, "cpu", (30, 1200))
     with Largest() as seen:
         found = reduce_linear(states, weight, None, targets)
     assert seen.cells <= 2 * 1200, "the two buffers of a tile"
