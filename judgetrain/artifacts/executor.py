@@ -10,8 +10,34 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from judgetrain.artifacts.config import EXECUTORS, ExecutorConfig
+from judgetrain import rooms
 from judgetrain.errors import UnansweredError
+from judgetrain.keys import key
+
+EXECUTORS = {"local": "judgetrain.artifacts.local_executor:LocalExecutor"} | {
+    name: code for room in rooms.rooms() for name, code in room.executors.items()
+}
+"""What the types of executor make, as ``module:Class``."""
+
+
+@dataclass
+class ExecutorConfig:
+    """Where work that goes by shards is done; what comes out is the same everywhere."""
+
+    type: str = key(
+        "local",
+        "local: on this machine; ray: by workers on the Ray cluster of RAY_ADDRESS (else on this machine), each with a "
+        "model of its own",
+        choices=tuple(EXECUTORS),
+        in_fingerprint=False,
+    )
+    workers: int | None = key(
+        None,
+        "processes with a model each; None: local: this one; ray: as many as the cluster has room for",
+        low=1,
+        in_fingerprint=False,
+    )
+
 
 R = TypeVar("R")
 """What a shard gives."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executor import Done, Executor, R, Work, done, end_with
+from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work, done, end_with
 from judgetrain.errors import EngineError, JudgetrainError
 
 _CALLS = count()

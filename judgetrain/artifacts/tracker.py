@@ -7,13 +7,41 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import check_package
+from judgetrain.keys import key
+
+REPORTED = ("trackio", "mlflow", "tensorboard", "comet_ml", "clearml", "swanlab", "neptune", "dvclive")
+"""Trackers, by the names of their packages, to which Transformers' trainers report the curves of training."""
+
+
+@dataclass
+class TrackConfig:
+    """Experiment tracking; W&B itself reads WANDB_MODE, WANDB_PROJECT and WANDB_RUN_GROUP."""
+
+    tracker: Any = key(
+        "wandb",
+        "one, or a list; wandb: as WANDB_MODE says, else online with a key (WANDB_API_KEY or netrc) and offline "
+        "without; the others get the curves of training alone",
+        choices=("wandb", "none", *REPORTED),
+    )
+
+    @property
+    def names(self) -> list[str]:
+        """The trackers."""
+        return [name for name in ([self.tracker] if isinstance(self.tracker, str) else self.tracker) if name != "none"]
+
+    def check_here(self) -> None:
+        """Refuse trackers whose packages are not installed (``ConfigError``)."""
+        for name in self.names:
+            check_package(name, f"track.tracker={name}")
+
 
 HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0

@@ -250,13 +250,10 @@ class BenchmarkConfig:
     )
 
 
-CATALOGUE = Path(__file__).parent / "data_sets.yaml"
-
-
 @cache
 def catalogue() -> Mapping[str, Mapping[str, Any]]:
     """What ``data_sets.yaml`` says of each data set, by name."""
-    return yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    return yaml.safe_load((Path(__file__).parent / "data_sets.yaml").read_text(encoding="utf-8"))
 
 
 def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
@@ -279,9 +276,3 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
         raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
     place = dict(known["hub"])
     return replace(shape, type="hub", path=place.pop("path"), hub={**place, **source.hub})
-
-
-def describe_sources(sources: list[DialogueSourceConfig]) -> None:
-    """Fill in every source of dialogues that names a data set, in place."""
-    for i, source in enumerate(sources):
-        sources[i] = described(source, f"dialogues.sources[{i}]")

@@ -6,7 +6,7 @@ Also the labels that the data brings: published comparisons as training data, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import islice, pairwise
@@ -19,7 +19,7 @@ from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import Pairing, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.duplicates import Match, NearIndex, Seen, named_queries
+from judgetrain.data.duplicates import Match, NearIndex, Seen, named_queries, normalised
 from judgetrain.data.rows import SHOWN, RowReader
 from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
@@ -51,7 +51,10 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         rejects = Rejects(config.strict, keep=reject)
         for index, source in enumerate(config.sources):
             counts, before, rows = Counter[str](), Counter(rejects.counts), 0
-            for items in _sampled(source, f"dialogues.sources[{index}]", settings, rejects, out.log):
+            taken = _read(source, f"dialogues.sources[{index}]", settings, rejects, out.log)
+            if source.sample is not None:
+                taken = iter(sampled(taken, source.sample, derive_seed(settings.seed, "sample", source.name)))
+            for items in taken:
                 rows += 1
                 for dialogue, comparison in items:
                     rows += comparison is not None and comparison.rating_b is not None  # two rows are one item
@@ -101,29 +104,19 @@ class Sieve:
         # The same query with other responses is another comparison.
         responses = (comparison.response_a, comparison.response_b) if comparison else ()
         text = "\n".join([*([dialogue.context] if dialogue.context else ()), dialogue.query, *responses])
-        if not self._seen.add(text):
+        if not self._seen.add(normalised(text)):
             return "duplicate", None
         if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
             return "contaminated", found[0]
         if self._near is not None and not self._near.add(text):
             return "near_duplicate", None
-        return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
-
-
-def _sampled(
-    source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
-) -> Iterable[Sequence[Item]]:
-    """What every row that is taken gives: one dialogue, or one for each of its user turns."""
-    rows = _read(source, key, settings, rejects, say)
-    if source.sample is None:
-        return rows
-    return sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name))
+        return ("kept" if self._ids.add(dialogue.id) else "repeated_id"), None
 
 
 def _read(
     source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
 ) -> Iterator[Sequence[Item]]:
-    """The same of every row that can be read."""
+    """What every row that can be read gives: one dialogue, or one for each of its user turns."""
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
         return
@@ -162,10 +155,9 @@ def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
     for i, (message, answer) in enumerate(pairwise(dialogue.messages)):
         if message.role == "user":
             number += 1
-            reference = answer.content if answer.role == "assistant" else None
-            yield replace(
-                dialogue, id=f"{dialogue.id}#{number}", messages=dialogue.messages[: i + 1], reference=reference
-            )
+            said = answer.content if answer.role == "assistant" else None
+            name, messages = f"{dialogue.id}#{number}", dialogue.messages[: i + 1]
+            yield replace(dialogue, id=name, messages=messages, reference=said)
     yield dialogue
 
 

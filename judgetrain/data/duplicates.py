@@ -46,11 +46,7 @@ class Seen:
     def __init__(self) -> None:
         self._hashes: set[bytes] = set()
 
-    def add(self, query: str) -> bool:
-        """Remember a query; False if one that is equal after normalisation was there before."""
-        return self.add_text(normalised(query))
-
-    def add_text(self, text: str) -> bool:
+    def add(self, text: str) -> bool:
         """Remember a text; False if exactly this text was there before."""
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._hashes:

@@ -19,11 +19,11 @@ import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world.splits import with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
@@ -70,11 +70,11 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
 def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
     """The models' answers, by model and dialogue id; a single model answers twice, with other seeds."""
     responses, cut, models = {}, {}, settings.responses.models
-    twice = [(f"{model.name}-{i}", model) for model in models for i in (1, 2)]
-    writers = twice if len(models) == 1 else [(model.name, model) for model in models]
+    twice = [(f"{model.name}-{i}", model.engine) for model in models for i in (1, 2)]
+    writers = twice if len(models) == 1 else [(model.name, model.engine) for model in models]
     with spending([m.engine for m in models], settings.responses, "responses", out) as budget:
-        for name, model in writers:
-            _answer(name, model, sample, settings, out, budget if model.engine.paid else None)
+        for name, engine in writers:
+            _answer(name, engine, sample, settings, out, budget if engine.paid else None)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)
@@ -115,7 +115,7 @@ def _constructed(
 
 def _answer(
     name: str,
-    model: ResponseModelConfig,
+    config: EngineConfig,
     dialogues: Sequence[Dialogue],
     settings: ResponsesSettings,
     out: StageRun,
@@ -128,15 +128,14 @@ def _answer(
         return Request(messages=messages, sampling=limits, slots={"query": dialogue.query, "context": dialogue.context})
 
     # The name is part of the seed: two that ask one model alike are to answer differently.
-    answers = answers_of(model.engine, out.home, derive_seed(settings.seed, name))
-    with loaded_once(lambda: make_engine(model.engine, name=name, answers=answers, budget=budget)) as engine:
+    answers = answers_of(config, out.home, derive_seed(settings.seed, name))
+    with loaded_once(lambda: make_engine(config, name=name, answers=answers, budget=budget)) as engine:
 
         def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
             done = engine().generate([request(d) for d in items], derive_seed(out.shard_seed(index), name))
             return shard_of([{"dialogue_id": d.id, "model": name} for d in items], done)
 
-        copy = model.engine.gpus  # a model of 72B beside others makes no worker of theirs larger
-        spread = budget is None
+        copy, spread = config.gpus, budget is None  # a model of 72B beside others makes no worker of theirs larger
         out.sharded(f"responses-{name}", dialogues, SHARD, process, "responses", engine, spread=spread, gpus=copy)
 
 
@@ -281,7 +280,12 @@ def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
 
     The number of an item in a list says nothing, and stays.
     """
-    places = [place for place in NUMBER.finditer(text) if not _numbers_an_item(text, place)]
+
+    def counts_an_item(place: re.Match[str]) -> bool:
+        line = text[: place.start()].rpartition("\n")[2]
+        return not line.strip(" \t*#(->+") and re.match(r"[.):]\**(\s|$)", text[place.end() :]) is not None
+
+    places = [place for place in NUMBER.finditer(text) if not counts_an_item(place)]
     changed: list[str] = []
     for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: -p.start()):
         wrong = wrong_number(place[0], rng)
@@ -298,11 +302,6 @@ def wrong_number(digits: str, rng: random.Random) -> str:
         if fitting := [found for found in near if len(str(found)) == len(str(right))]:
             return str(rng.choice(fitting))
     raise AssertionError("every number has a neighbour of as many digits")
-
-
-def _numbers_an_item(text: str, place: re.Match[str]) -> bool:
-    line = text[: place.start()].rpartition("\n")[2]
-    return not line.strip(" \t*#(->+") and re.match(r"[.):]\**(\s|$)", text[place.end() :]) is not None
 
 
 def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:

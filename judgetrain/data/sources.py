@@ -342,21 +342,14 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
             if form == "lines":  # rejected one by one
                 yield from _jsonl(path, rejects)
                 continue
-            for place, row in FORMS[form](path):
+            read_rows = {"parquet": parquet, "parlai": parlai, "array": json_array, "table": table}[form]
+            for place, row in read_rows(path):
                 if form == "table" and isinstance(row, str):
                     rejects.add(place, "wrong_cells", row, "")
                 else:
                     yield place, row, str(row)
         except (UnicodeDecodeError, *BROKEN) as error:
             raise DataError(unreadable(path, error)) from error
-
-
-FORMS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
-    "parquet": parquet,
-    "parlai": parlai,
-    "array": json_array,
-    "table": table,
-}
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:

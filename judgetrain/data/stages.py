@@ -96,14 +96,13 @@ def _check_responses(settings: ResponsesSettings) -> None:
         model.engine.check(key)
 
 
-DIALOGUES = Stage(
-    name="dialogues", settings=DialoguesSettings, code="judgetrain.data.dialogues:run", check=_check_dialogues
+_AT = "judgetrain.data."
+DIALOGUES = Stage(name="dialogues", settings=DialoguesSettings, code=f"{_AT}dialogues:run", check=_check_dialogues)
+CLUSTER = Stage(name="cluster", settings=ClusterSettings, code=f"{_AT}clustering:run", inputs=needs("dialogues"))
+RESPONSES = Stage(
+    name="responses",
+    settings=ResponsesSettings,
+    code=f"{_AT}responses:run",
+    inputs=needs("dialogues", "cluster"),
+    check=_check_responses,
 )
-
-CLUSTER = Stage(
-    name="cluster", settings=ClusterSettings, code="judgetrain.data.clustering:run", inputs=needs("dialogues")
-)
-
-_RUN = "judgetrain.data.responses:run"
-_INPUTS = needs("dialogues", "cluster")
-RESPONSES = Stage(name="responses", settings=ResponsesSettings, code=_RUN, inputs=_INPUTS, check=_check_responses)

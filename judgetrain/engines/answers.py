@@ -10,7 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +124,13 @@ class AnswerStore:
         path = self._path(content)
         if not path.is_file():
             return None
-        if (found := _kept(path)) is None:
+        stored = read_json(path)
+        if not isinstance(stored, dict) or stored.pop("checksum", None) != fingerprint(stored):
             raise EngineError(
                 f"{path} holds an answer that is damaged: remove the file, and the same command as now asks (and pays) "
                 "for it again"
             )
+        found = stored["completion"]
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
         found["text"] = writable(found["text"])  # it may have been kept as it came
         return Completion(**found, choices=choices)
@@ -168,15 +170,6 @@ class AnswerStore:
         return self._directory / name[:2] / f"{name}.json"
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    """The completion in a file, or None where the file is not what was kept."""
-    stored = read_json(path)
-    if not isinstance(stored, dict) or not isinstance(stored.get("completion"), dict):
-        return None
-    found: dict[str, Any] = stored["completion"]
-    return found if stored.pop("checksum", None) == fingerprint(stored) else None
-
-
 def _digest(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -212,7 +205,8 @@ class Budget:
     def spent(self) -> dict[str, int]:
         """Requests, tokens by kind, and where there are any: ``unknown_tokens``, which may have been charged, and
         ``estimated_tokens``, that part of all which no server reported."""
-        return {name: n for name, n in self._counts.items() if name != "held" and (n or name in _ALWAYS)}
+        always = ("requests", "prompt_tokens", "generated_tokens")
+        return {name: n for name, n in self._counts.items() if name != "held" and (n or name in always)}
 
     @property
     def _tokens(self) -> int:
@@ -267,30 +261,9 @@ class Budget:
             file.write(f"\n{json.dumps(amounts)}")
 
 
-_ALWAYS = ("requests", "prompt_tokens", "generated_tokens")
-"""What is told of a budget also where it is 0."""
-
-
-@dataclass
-class Cost:
-    """Calls of one step, and their tokens: ``generated`` as expected, ``at_most`` when every answer is as long as may
-    be (and guidelines with it, which judgment prompts repeat)."""
-
-    calls: int = 0
-    prompt: int = 0
-    prompt_at_most: int = 0
-    generated: int = 0
-    at_most: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-
-class Costs(defaultdict[Step, Cost]):
-    """Costs by step."""
-
-    def __init__(self) -> None:
-        super().__init__(Cost)
+Costs = defaultdict[Step, Counter[str]]
+"""By step how many ``calls``, and their tokens: ``prompt`` and ``generated`` as expected, ``prompt_at_most`` and
+``at_most`` when every answer is as long as may be (and guidelines with it, which judgment prompts repeat)."""
 
 
 @dataclass
@@ -298,7 +271,7 @@ class CostProbe(EngineConfig):
     """Stands in an engine's place: its engine answers every request at once, half as long as it may be."""
 
     name: str = ""
-    costs: Costs = field(default_factory=Costs, metadata={"in_fingerprint": False})
+    costs: Costs = field(default_factory=lambda: defaultdict(Counter), metadata={"in_fingerprint": False})
 
     makes = "judgetrain.engines.answers:Estimator"
 
@@ -323,12 +296,8 @@ class Estimator:
         prompt = sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
         if request.step == "guideline":
             self._guideline = longest - half
-        cost = self._costs[request.step]
-        cost.calls += 1
-        cost.prompt += prompt
-        cost.prompt_at_most += prompt + (self._guideline if request.step in ("judgment", "score") else 0)
-        cost.generated += half
-        cost.at_most += longest
+        most = prompt + (self._guideline if request.step in ("judgment", "score") else 0)
+        self._costs[request.step].update(calls=1, prompt=prompt, prompt_at_most=most, generated=half, at_most=longest)
         text = _TEXTS[request.step] if request.step in _TEXTS else "word " * (4 * half // 5)
         if request.step in ("criteria", "rubric"):
             text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
@@ -339,18 +308,15 @@ class Estimator:
 _TEXTS: Mapping[Step, str] = {"pairwise": "[[A]]", "single_token": "A", "pointwise": "[[5]]", "preference": "[[X]]"}
 
 
-def described(costs: Mapping[Step, Cost], limits: LimitsConfig, key: str) -> Iterator[str]:
+def described(costs: Mapping[Step, Counter[str]], limits: LimitsConfig, key: str) -> Iterator[str]:
     """An estimate as lines; ``limits`` stand under ``key`` of the configuration."""
-    for step, cost in costs.items():
-        yield (
-            f"  {step}: {cost.calls:,} calls, {cost.prompt:,} prompt tokens, {cost.generated:,} generated "
-            f"(at most {cost.prompt_at_most:,} and {cost.at_most:,})"
-        )
-    calls = sum(c.calls for c in costs.values())
-    expected = sum(c.prompt + c.generated for c in costs.values())
-    most = sum(c.prompt_at_most + c.at_most for c in costs.values())
-    yield f"  all: {calls:,} calls, about {expected:,} tokens, at most {most:,}; tries that fail come on top"
-    needed = ("max_requests", limits.max_requests, calls), ("max_tokens", limits.max_tokens, expected)
+    for step, c in costs.items():
+        told = f"{c['calls']:,} calls, {c['prompt']:,} prompt tokens, {c['generated']:,} generated"
+        yield f"  {step}: {told} (at most {c['prompt_at_most']:,} and {c['at_most']:,})"
+    total = sum(costs.values(), Counter[str]())
+    expected, most = total["prompt"] + total["generated"], total["prompt_at_most"] + total["at_most"]
+    yield f"  all: {total['calls']:,} calls, about {expected:,} tokens, at most {most:,}; tries that fail come on top"
+    needed = ("max_requests", limits.max_requests, total["calls"]), ("max_tokens", limits.max_tokens, expected)
     for name, limit, number in needed:
         if limit is not None and limit < number:
             yield f"  {key}.{name}={limit:,} does not suffice"

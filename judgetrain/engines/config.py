@@ -73,11 +73,7 @@ class ModelConfig:
         return replace(self, path=str(path), revision=None)
 
     def check(self, key: str) -> None:
-        """Check the directory or package, where the path names one; ``key`` is where this stands.
-
-        Raises:
-            ConfigError: names the key, its value and the remedy.
-        """
+        """Refuse (ConfigError) a directory or package that is not there; ``key`` is where this stands."""
         path = self.path
         if not path:
             raise ConfigError(f"{key}.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
@@ -91,11 +87,7 @@ class ModelConfig:
             check_package("flash_attn", f"{key}.attn_implementation=flash_attention_2")
 
     def check_here(self, key: str) -> None:
-        """Check that it can be loaded, if it names a model: configuration, weights, tokenizer, chat template.
-
-        Raises:
-            ConfigError: names the key, its value and the remedy.
-        """
+        """Refuse (ConfigError) a model that cannot be loaded: configuration, weights, tokenizer, chat template."""
         if self.path:
             resolve_name("judgetrain.engines.model_check:check_loadable")(self, f"{key}.path={self.path}")
 
@@ -136,11 +128,7 @@ class EngineConfig:
         return self
 
     def check(self, key: str) -> None:
-        """Check what the engine needs of this machine; ``key`` is where this stands.
-
-        Raises:
-            ConfigError: names the key, its value and the remedy.
-        """
+        """Refuse (ConfigError) what this machine cannot do; ``key`` is where this stands."""
 
 
 C = TypeVar("C", bound=type[EngineConfig])
@@ -304,11 +292,7 @@ class OpenAIEngineConfig(EngineConfig):
         server_address(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:
-        """Check that the environment holds the key of a server that is not one's own.
-
-        Raises:
-            ConfigError: names the variable.
-        """
+        """Refuse (ConfigError) an environment without the key of a server that is not one's own."""
         host = urlsplit(self.base_url).hostname or ""
         wanted = self.api_key_env and (self.api_key_env != OpenAIEngineConfig.api_key_env or not own_host(host))
         if wanted and not os.environ.get(self.api_key_env):

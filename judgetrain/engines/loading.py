@@ -181,7 +181,7 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     if gguf_file:
         _forget_quantiser(model)
     else:
-        _check_weights(config, told)
+        _check_layers(config, told)
     model = model.train(False)
     return model if device is None or split else model.to(device)  # type: ignore[arg-type]
 
@@ -191,34 +191,27 @@ def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrained
     from peft import PeftModel
     from safetensors import safe_open
 
+    if not (file := Path(path) / "adapter_model.safetensors").is_file():
+        raise EngineError(f"{path} has no adapter_model.safetensors: adapters in a pickle are not loaded; convert them")
     with _explained(config, path):
         name = next(name for name, module in base.named_modules() if module is base.get_input_embeddings())
-        if (file := Path(path) / "adapter_model.safetensors").is_file():
-            with safe_open(file, "pt") as tensors:
-                if (own := f"base_model.model.{name}.weight") in tensors.keys():  # noqa: SIM118
-                    base.resize_token_embeddings(tensors.get_slice(own).get_shape()[0], mean_resizing=False)
-        else:
-            raise EngineError(
-                f"{path} has no adapter_model.safetensors: adapters in a pickle are not loaded; convert them"
-            )
+        with safe_open(file, "pt") as tensors:
+            if (own := f"base_model.model.{name}.weight") in tensors.keys():  # noqa: SIM118
+                base.resize_token_embeddings(tensors.get_slice(own).get_shape()[0], mean_resizing=False)
         merged: PreTrainedModel = PeftModel.from_pretrained(base, path).merge_and_unload()
         return merged.requires_grad_(True).train(False)
 
 
-def _check_weights(config: ModelConfig, told: Mapping[str, Any]) -> None:
+def _check_layers(config: ModelConfig, told: Mapping[str, Any]) -> None:
     """Refuse a model whose layers and weights do not belong together: what is missing would be random.
 
     Weights beside the layers, which a text model has no use for, are another matter.
     """
     missing = sorted(told["missing_keys"])
     more = sorted(name for name in told["unexpected_keys"] if re.search(r"\.(layers|h|blocks)\.\d+\.", name))
-    if missing or more:
-        what = (
-            f"{len(missing)} weights are missing" if missing else f"{len(more)} weights are of layers it does not have"
-        )
-        raise EngineError(
-            f"{config.path}: {what}, as {(missing or more)[0]}: config.json is another model's, or a file is missing"
-        )
+    if found := missing or more:
+        what = f"{len(found)} weights are {'missing' if missing else 'of layers it does not have'}"
+        raise EngineError(f"{config.path}: {what}, as {found[0]}: config.json is another model's, or a file is missing")
 
 
 def _split(config: ModelConfig) -> dict[str, Any]:
@@ -283,18 +276,14 @@ def _explained(config: ModelConfig, path: str) -> Iterator[None]:
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise EngineError(_explain(error, config, path)) from error
     except Exception as error:
-        if not _of_a_file(error):
+        from safetensors import SafetensorError
+
+        # So do safetensors, tokenizers (which raise plain ones) and PyTorch say of a broken file.
+        if not (isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)):
             raise
         raise EngineError(
             f"a file of {path} is cut or damaged ({' '.join(str(error).split())[:200]}): copy or download it again"
         ) from error
-
-
-def _of_a_file(error: Exception) -> bool:
-    """Whether an error is how safetensors, tokenizers (which raise plain ones) and PyTorch say so of a broken file."""
-    from safetensors import SafetensorError
-
-    return isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:

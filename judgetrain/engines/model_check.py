@@ -123,26 +123,18 @@ def _check(config: ModelConfig) -> None:
     if (base := adapted(config)) is not None:
         _check(base)
         return
-    if directory.is_dir():
-        _check_directory(directory)
-    else:
-        names = check_on_hub(path, config.revision, "config.json")
-        if names is not None and not any(name.endswith(WEIGHTS) for name in names):
-            raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
+    local = directory.is_dir()
+    names = [p.name for p in directory.iterdir()] if local else check_on_hub(path, config.revision, "config.json")
+    if local and INDEX in (names or ()):
+        parts = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        if missing := sorted(parts - set(names or ())):
+            raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")
+    if names is not None and not any(name.endswith(WEIGHTS) for name in names):
+        where = "directory" if local else "repository on the Hugging Face Hub"
+        raise EngineError(f"the {where} holds no weights ({', '.join(WEIGHTS)})")
     tokenizer = load_tokenizer(config)
     _check_kind(config, path, max(tokenizer.get_vocab().values()))
     render([{"role": "system", "content": "Judge."}, {"role": "user", "content": "?"}], tokenizer)
-
-
-def _check_directory(directory: Path) -> None:
-    """The files of weights."""
-    files = {path.name for path in directory.iterdir()}
-    if INDEX in files:
-        parts = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
-        if missing := sorted(parts - files):
-            raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")
-    if not any(name.endswith(WEIGHTS) for name in files):
-        raise EngineError(f"the directory holds no weights ({', '.join(WEIGHTS)})")
 
 
 def _check_kind(config: ModelConfig, path: str, last: int) -> None:

@@ -50,11 +50,13 @@ class ControlText:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         template = str(tokenizer.chat_template or "")
-        added = {
-            i: t
-            for i, t in tokenizer.added_tokens_decoder.items()
-            if len(t.content) > 1 and (t.special or _is_control(t.content, template))
-        }
+
+        def steers(text: str) -> bool:
+            """Whether an added token that is not marked as special steers the model all the same."""
+            return bool(_MARKUP.fullmatch(text)) and (text in template or not _HTML.fullmatch(text))
+
+        every = tokenizer.added_tokens_decoder.items()
+        added = {i: t for i, t in every if len(t.content) > 1 and (t.special or steers(t.content))}
         tokens = {t.content for t in added.values()} | {t for t in tokenizer.all_special_tokens if len(t) > 1}
         self._tokenizer = tokenizer
         self._literals = frozenset(tokens | set(_role_markers(tokenizer, tokens)))
@@ -72,16 +74,14 @@ class ControlText:
         """The text with everything that would be read as structure broken after its first character."""
         if self._first is None:
             return text
-        text = _broken(text, [m.start() for m in self._first.finditer(text) if self._is_literal(text, m.start())])
+        starts = (match.start() for match in self._first.finditer(text))
+        text = _broken(text, [i for i in starts if any(text[i : i + n] in self._literals for n in self._lengths)])
         if self._normalises and (spans := self._control_spans(text)):
             text = _broken(text, [start for start, _ in spans])
             while spans := self._control_spans(text):  # normalisation drops the break as well
                 for start, end in reversed(spans):
                     text = text[:start] + BREAK + text[end:]
         return text
-
-    def _is_literal(self, text: str, start: int) -> bool:
-        return any(text[start : start + length] in self._literals for length in self._lengths)
 
     def _control_spans(self, text: str) -> list[tuple[int, int]]:
         """Where the tokenizer itself sees control tokens: first character and the one after the last."""
@@ -93,11 +93,6 @@ class ControlText:
 def _broken(text: str, starts: Sequence[int]) -> str:
     ends = [start + 1 for start in starts]
     return BREAK.join(text[i:j] for i, j in zip([0, *ends], [*ends, len(text)], strict=True))
-
-
-def _is_control(content: str, template: str) -> bool:
-    """Whether an added token that is not marked as special steers the model all the same."""
-    return bool(_MARKUP.fullmatch(content)) and (content in template or not _HTML.fullmatch(content))
 
 
 def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Iterator[str]:
@@ -188,11 +183,7 @@ def accepted(
 
 
 def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
-    """The prompt text of :func:`accepted`, ending where the assistant's answer begins.
-
-    Raises:
-        EngineError: as :func:`accepted`.
-    """
+    """The prompt text of :func:`accepted`, ending where the assistant's answer begins; an EngineError as there."""
     return accepted(messages, tokenizer)[1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
+from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig
 from judgetrain.engines.loading import (
     ADAPTERS,
@@ -81,36 +81,32 @@ class VllmEngine:
                 ) from error
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
-                reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
-                choices = _choices(best, requests[index].sampling.candidates)
                 done[index] = Completion(
                     text=best.text,
                     prompt_tokens=len(fits[index]),
                     generated_tokens=len(best.token_ids),
-                    finish_reason=reason,
-                    choices=choices,
+                    finish_reason="length" if best.finish_reason == "length" else "stop",
+                    choices=_choices(best, requests[index].sampling.candidates),
                 )
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:
         """End vLLM's processes, with which the memory of their GPUs is free; the engine cannot be used afterwards."""
-        if (llm := self.__dict__.pop("_llm", None)) is None:
-            return
-        llm.llm_engine.engine_core.shutdown()
-        del llm
-        gc.collect()
+        if (llm := self.__dict__.pop("_llm", None)) is not None:
+            llm.llm_engine.engine_core.shutdown()
+            del llm
+            gc.collect()
 
     def _params(self, request: Request, seed: int) -> Any:
         from vllm import SamplingParams
 
         sampling = request.sampling
-        wanted: dict[str, Any] = {}
+        wanted: dict[str, Any] = {"logprobs": LOGPROBS} if sampling.candidates else {}
+        wanted |= {"top_k": sampling.top_k} if sampling.top_k else {}
         if sampling.pattern:
             from vllm.sampling_params import StructuredOutputsParams
 
             wanted["structured_outputs"] = StructuredOutputsParams(regex=sampling.pattern)
-        if sampling.candidates:
-            wanted["logprobs"] = LOGPROBS
         return SamplingParams(
             temperature=sampling.temperature,
             # Zero mass means the single most probable token here; vLLM wants a positive number.
@@ -120,7 +116,6 @@ class VllmEngine:
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
             **wanted,
-            **({"top_k": sampling.top_k} if sampling.top_k else {}),
         )
 
 

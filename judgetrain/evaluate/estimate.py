@@ -23,7 +23,7 @@ def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]
     """The lines of a dry run of stage evaluate; its judges are not made for it."""
     found = dict(estimated(settings))
     yield f"evaluate: dry run for {', '.join(found)}, expected"
-    total = Costs()
+    total = CostProbe().costs
     for costs in found.values():
         for step, cost in costs.items():
             total[step] += cost

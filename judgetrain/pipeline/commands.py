@@ -88,13 +88,10 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str
         state = "running" if in_use(plan.directory) else "partial"
     action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
     actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
-    found = damage or (_done(plan) if state == "done" else _partial(plan) if state != "missing" else "")
+    found = damage or ("" if state == "missing" else _partial(plan))
+    if state == "done":
+        found = "{in} in, {out} out".format(**(plan.manifest or {})["counts"])
     return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
-
-
-def _done(plan: Plan) -> str:
-    counts = (plan.manifest or {})["counts"]
-    return f"{counts['in']} in, {counts['out']} out"
 
 
 def _partial(plan: Plan) -> str:
@@ -164,7 +161,8 @@ def clean(pipeline: Pipeline) -> None:
         for directory in found:
             state = "finished" if (directory / MANIFEST).is_file() else "unfinished"
             changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(directory.stat().st_mtime))
-            console.line(f"{directory}: {state}, {_size(directory)}, changed {changed}")
+            size = sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()) / 1e6
+            console.line(f"{directory}: {state}, {size:,.1f} MB, changed {changed}")
         if not pipeline.config.yes:
             console.line(f"clean: {len(found)} artifacts would be removed; add yes=true to remove them")
             return
@@ -175,17 +173,11 @@ def clean(pipeline: Pipeline) -> None:
 
 
 def leftovers(pipeline: Pipeline) -> list[Path]:
-    """The directories of artifacts that nothing refers to."""
-    kept = set(_used(pipeline))
-    return [directory for directory in _artifacts(pipeline) if directory.resolve() not in kept]
-
-
-def _artifacts(pipeline: Pipeline) -> Iterator[Path]:
-    """The directories of artifacts that lie in ``output_dir`` themselves, and are no links to elsewhere."""
-    for stage in STAGES:
-        for directory in sorted((pipeline.root / stage).glob("*/")):
-            if directory.resolve() == pipeline.root.resolve() / stage / directory.name:
-                yield directory
+    """The directories of artifacts that nothing refers to, and that are no links to elsewhere."""
+    kept, root = set(_used(pipeline)), pipeline.root.resolve()
+    found = (directory for stage in STAGES for directory in sorted((pipeline.root / stage).glob("*/")))
+    own = (d for d in found if d.resolve() == root / d.parent.name / d.name)
+    return [directory for directory in own if directory.resolve() not in kept]
 
 
 def _used(pipeline: Pipeline) -> Iterator[Path]:
@@ -197,16 +189,6 @@ def _used(pipeline: Pipeline) -> Iterator[Path]:
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))
     return lineage(*roots)
-
-
-def _size(directory: Path) -> str:
-    """What a directory takes on the disk, as a reader wants it."""
-    size = float(sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()))
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 def merge(pipeline: Pipeline) -> None:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
-from judgetrain.data.config import BenchmarkConfig, SourceConfig, describe_sources
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, described
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
@@ -276,7 +276,8 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
         read = partial(_read, section, found.get(name), layers)
         setattr(config, name, read() if section.core or name in named else Untyped(read))
     _check_added(overrides)
-    describe_sources(config.dialogues.sources)
+    for i, source in enumerate(sources := config.dialogues.sources):
+        sources[i] = described(source, f"dialogues.sources[{i}]")
     return config
 
 

@@ -11,8 +11,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from judgetrain import rooms
-from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
+from judgetrain.artifacts.executor import ExecutorConfig
 from judgetrain.artifacts.stages import Stage
+from judgetrain.artifacts.tracker import TrackConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.keys import in_place, key, of_file
 

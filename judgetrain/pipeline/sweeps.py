@@ -78,7 +78,10 @@ def summarise(console: Console) -> bool:
         write_json_atomic(directory / SUMMARY, jobs)
         failed = [job for job in jobs if job["state"] != "done"]
         fine = fine and not failed
-        console.plain([_table(jobs, directory), *(_complaint(job) for job in failed)])
+        console.plain([_table(jobs, directory)])
+        for job in failed:
+            why = job.get("error") or "no result: it was stopped or killed"
+            print(f"job {job['job']} ({' '.join(job['overrides'])}): {why}", flush=True)
         told = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
         if failed:
             told += "; the same command again does what is missing"
@@ -131,10 +134,3 @@ def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
         ]
         table.add_row(*cells[: len(columns)])
     return table
-
-
-def _complaint(job: Mapping[str, Any]) -> Any:
-    from rich.text import Text
-
-    what = job.get("error") or "no result: it was stopped or killed"
-    return Text(f"job {job['job']} ({' '.join(job['overrides'])}): {what}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.config import ExecutorConfig
+from judgetrain.artifacts.executor import ExecutorConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executor import Executor, make_executor
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
@@ -23,7 +23,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.watched import Elsewhere
 
-ROWS = range(40)
+ITEMS = range(40)
 SIZE = 4
 
 
@@ -44,7 +44,7 @@ def stage(directory: Path, executor: Executor | None = None) -> StageRun:
     return StageRun(directory / "a" / "tree" / "f", "tree", 7, Console(), executor=executor)
 
 
-def fill(out: StageRun, log: Path, pause: float = 0.0, rows: Sequence[int] = ROWS) -> None:
+def fill(out: StageRun, log: Path, pause: float = 0.0, rows: Sequence[int] = ITEMS) -> None:
     """Shards whose rows depend on the shard's seed, made with a model."""
     with loaded_once(lambda: Model(log)) as model:
 
@@ -78,11 +78,11 @@ def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
 
     class Made(Sequence[int]):
         def __len__(self) -> int:
-            return len(ROWS)
+            return len(ITEMS)
 
         def __getitem__(self, place: Any) -> Any:
             taken.append(place)
-            return list(ROWS[place])
+            return list(ITEMS[place])
 
     def process(index: int, items: Sequence[int]) -> ShardResult:
         assert len(taken) == index + 1
@@ -90,7 +90,7 @@ def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
 
     out = stage(tmp_path)
     out.sharded("rows", Made(), SIZE, process)
-    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
+    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ITEMS)
 
 
 def test_a_model_is_loaded_once_where_it_was_sent_and_leaves_for_the_next(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_unanswered_shards_are_left_and_the_others_finished(tmp_path: Path) -> N
 
     out = stage(tmp_path, Elsewhere())
     with pytest.raises(UnansweredError, match="4 requests were given up"):
-        out.sharded("rows", ROWS, SIZE, process, spread=True)
+        out.sharded("rows", ITEMS, SIZE, process, spread=True)
     assert len(markers_of(out.directory, "rows")) == 8
 
 
@@ -158,7 +158,7 @@ def test_a_killed_process_is_told_and_its_shard_is_made_by_the_next_run(tmp_path
 
 def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
     program = (
-        "import pathlib, sys; from judgetrain.artifacts.config import ExecutorConfig\n"
+        "import pathlib, sys; from judgetrain.artifacts.executor import ExecutorConfig\n"
         "from judgetrain.artifacts.executor import make_executor; from tests.artifacts.test_executors import *\n"
         "path, two = pathlib.Path(sys.argv[1]), make_executor(ExecutorConfig(workers=2))\n"
         "fill(stage(path, two), path / 'log', 60)"

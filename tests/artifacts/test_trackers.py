@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.tracker import TrackConfig
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from tests.builders.pairs_pipeline import composed, plant

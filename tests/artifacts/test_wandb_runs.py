@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import wandb
 
-from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import Run, mode_of
+from judgetrain.artifacts.tracker import Run, TrackConfig, mode_of
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config

@@ -23,7 +23,7 @@ RIVER = Criterion(name="River", text="River: it names a river.", guideline="5 if
 ITEM = Comparison.of("Name a river.", "The Rhine.", "Blue.", rubric=Rubric((RIVER,)))
 
 
-def engine(server: FaultyServer, **options: Any) -> OpenAIEngine:
+def json_engine(server: FaultyServer, **options: Any) -> OpenAIEngine:
     address = f"http://127.0.0.1:{server.server_port}/v1"
     return OpenAIEngine(OpenAIEngineConfig(model="m", base_url=address, api_key_env="", json_schema=True, **options))
 
@@ -37,7 +37,7 @@ def judgment(prompt: str, **changes: Any) -> dict[str, Any]:
 
 def test_a_judgment_is_asked_for_by_the_frame_s_lines_and_read_as_the_frame(server: FaultyServer) -> None:
     server.reply = lambda prompt: json.dumps(judgment(prompt))
-    judge = BranchingJudge(engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
+    judge = BranchingJudge(json_engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
     (found,) = judge.compare_all([ITEM])
     assert (found.verdict, found.margin, found.failures) == ("A", 4, {})
     assert found.reasons[0].text.splitlines()[0] == "Response A Score: 5"
@@ -71,7 +71,7 @@ BROKEN = {
 def test_an_answer_that_breaks_the_schema_is_unreadable_and_counted(what: str, server: FaultyServer) -> None:
     server.reply = BROKEN[what]
     options = JudgeOptions(branches=1, steps=SAMPLING, retries=0)
-    (found,) = BranchingJudge(engine(server), load_prompt_set("paper"), options).compare_all([ITEM])
+    (found,) = BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([ITEM])
     assert found.verdict == "unreadable" and sum(found.failures.values()) == 2
 
 
@@ -82,7 +82,7 @@ def test_a_server_that_does_not_know_the_parameter_may_answer_in_the_frame(serve
         return "\n".join(f"{name}: {said[name]}" for name in order)
 
     server.reply = in_text
-    judge = BranchingJudge(engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
+    judge = BranchingJudge(json_engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
     assert judge.compare_all([ITEM])[0].verdict == "A"
 
 
@@ -94,13 +94,13 @@ def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
         return json.dumps({"verdict": "A" if first else "B", "explanation": "Not [[B]]."})
 
     server.reply = reply
-    pairwise = PairwiseJudge(engine(server), load_prompt_set("pairwise", "pairwise")).compare_all([ITEM])[0]
+    pairwise = PairwiseJudge(json_engine(server), load_prompt_set("pairwise", "pairwise")).compare_all([ITEM])[0]
     assert (pairwise.verdict, pairwise.reasons[0].text) == ("A", "Not [[B]].\n[[A]]")
-    pointwise = PointwiseJudge(engine(server), load_prompt_set("pointwise", "pointwise")).compare_all([ITEM])[0]
+    pointwise = PointwiseJudge(json_engine(server), load_prompt_set("pointwise", "pointwise")).compare_all([ITEM])[0]
     assert (pointwise.verdict, pointwise.margin) == ("A", 7)
     enum = server.bodies[-1]["response_format"]["json_schema"]["schema"]["properties"]["rating"]["enum"]
     assert enum == [*range(1, 11)]
-    own = PairwiseJudge(engine(server), load_prompt_set("auto_j", "pairwise"))
+    own = PairwiseJudge(json_engine(server), load_prompt_set("auto_j", "pairwise"))
     own.compare_all([ITEM])
     assert "response_format" not in server.bodies[-1], "a model's own form stays its own"
 
@@ -113,7 +113,7 @@ def test_what_is_not_asked_for_stays_text(server: FaultyServer) -> None:
         options = JudgeOptions(branches=1, steps=steps, retries=0)
         plain = Comparison.of("Name a river.", "The Rhine.", "Blue.")
         server.reply = lambda prompt: "1. River: a river" if "criteria]" in prompt else "5 if it does"
-        BranchingJudge(engine(server), load_prompt_set("paper"), options).compare_all([plain])
+        BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([plain])
         asked = ["response_format" in body for body in server.bodies]
         assert asked == [False, False, *([False] * 2 if "score" in change else [True] * 2)]
         assert not any("structured_outputs" in body for body in server.bodies)

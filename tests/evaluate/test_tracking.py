@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import tracked
+from judgetrain.artifacts.tracker import TrackConfig, tracked
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.report import Report, track_report

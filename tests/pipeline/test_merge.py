@@ -37,7 +37,7 @@ def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole:
     return directory
 
 
-def pipeline(tmp_path: Path, **report: Any) -> Pipeline:
+def reporting(tmp_path: Path, **report: Any) -> Pipeline:
     return Pipeline(Config(output_dir=str(tmp_path), report=ReportConfig(**report)))
 
 
@@ -50,7 +50,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Path, runs: list[Path]) -> None:
-    merge(pipeline(tmp_path))
+    merge(reporting(tmp_path))
     rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
     assert {r["method"]: r["agreement"] for r in rows} == {
         "dpo (seed=1, beta=0.1)": pytest.approx(4 / 12, abs=1e-6),
@@ -64,7 +64,7 @@ def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Pat
 
 
 def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
-    merge(pipeline(tmp_path, name="seeds"))
+    merge(reporting(tmp_path, name="seeds"))
     found = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
     of = {r["method"]: r for r in found}
     for label, agreements in (("beta=0.1", [4 / 12, 8 / 12]), ("beta=0.5", [5 / 12, 6 / 12])):
@@ -81,21 +81,21 @@ def test_a_sweep_is_the_evaluations_of_its_jobs(tmp_path: Path, runs: list[Path]
     for number, run in enumerate(runs[1:3]):
         write_job(sweep / str(number), [], {"state": "done", "directory": str(run)})
     write_job(sweep / "2", [], {"state": "failed", "error": "x"})
-    merge(pipeline(tmp_path, runs=[str(sweep), str(runs[1])]))
+    merge(reporting(tmp_path, runs=[str(sweep), str(runs[1])]))
     rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
     assert [r["method"] for r in rows] == ["dpo (seed=2, beta=0.1)", "dpo (seed=1, beta=0.5)", "first"]
 
 
 def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs: list[Path]) -> None:
     with pytest.raises(ConfigError, match=r"report\.runs: .*nowhere': no such directory"):
-        merge(pipeline(tmp_path, runs=[str(tmp_path / "nowhere")]))
+        merge(reporting(tmp_path, runs=[str(tmp_path / "nowhere")]))
     (runs[0] / "manifest.json").unlink()
     with pytest.raises(ConfigError, match=r"artifacts/evaluate/a' is no finished evaluation"):
-        merge(pipeline(tmp_path, runs=[str(runs[0])]))
+        merge(reporting(tmp_path, runs=[str(runs[0])]))
     sweep = tmp_path / "sweep"
     write_job(sweep / "0", [], {"state": "done", "directory": "artifacts/dpo/d1"})
     with pytest.raises(ConfigError, match="no job of this sweep made an evaluation"):
-        merge(pipeline(tmp_path, runs=[str(sweep)]))
+        merge(reporting(tmp_path, runs=[str(sweep)]))
 
 
 def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
@@ -125,7 +125,7 @@ def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called
     whole, root = benchmark(12), tmp_path / "artifacts"
     for mark, beta in (("z", 0.05), ("m", 0.5), ("a", 10.0)):
         evaluation(root, mark, beta, 1, 4 + len(mark) + (beta > 1), whole)
-    settings = pipeline(tmp_path)
+    settings = reporting(tmp_path)
     settings.config.evaluate.methods = ["first", "dpo"]
     merge(settings)
     rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())

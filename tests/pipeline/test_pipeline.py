@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
+from judgetrain.artifacts.tracker import TrackConfig
 from judgetrain.data.config import (
     BenchmarkConfig,
     DialoguesConfig,

@@ -120,11 +120,8 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
         part: {field: [names] if isinstance(names, str) else [*names] for field, names in (raw.get(part) or {}).items()}
         for part in ("fields", "optional")
     }
-    return Adapter(name=path.stem, **(raw | columns | {"labels": _labels(raw)}))
-
-
-def _labels(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
+    labels = {str(label): meaning for label, meaning in (raw.get("labels") or {}).items()}
+    return Adapter(name=path.stem, **(raw | columns | {"labels": labels}))
 
 
 def _wrong(raw: Any) -> str | None:
@@ -140,7 +137,7 @@ def _wrong(raw: Any) -> str | None:
         return f"fields.{missing[0]} is missing; kind {kind} needs it"
     if kind == "votes" and not raw.get("key"):
         return "key is empty: name the columns that tell one comparison from another"
-    wrong = [meaning for meaning in _labels(raw).values() if meaning not in VERDICTS]
+    wrong = [meaning for meaning in (raw.get("labels") or {}).values() if meaning not in VERDICTS]
     if wrong or (kind != "chosen_rejected" and not raw.get("labels")):
         return f"labels must map every label to A, B or tie, not {wrong or 'nothing'}"
     return None

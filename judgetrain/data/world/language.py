@@ -177,7 +177,12 @@ def write_response(language: Language, query: str, skill: float, rng: random.Ran
     grades = {name if rng.random() < skill else other: 2 for name, other in zip(kind.crucial, instead, strict=True)}
     distractors = [p for p in language.plausible(kind.name) if p not in kind.crucial and rng.random() < DISTRACTION]
     rng.shuffle(distractors)
-    words = _number_of_words(rng, sum(name in grades for name in kind.crucial), rambling, rambles)
+    if not rambling:
+        words = rng.randint(*WORDS)
+    elif rambles:
+        words = rng.randint(*RAMBLED)
+    else:
+        words = WORDS[0] + EFFORT * sum(name in grades for name in kind.crucial) + rng.randint(0, EFFORT)
     while True:
         shown = grades | {name: rng.choice((1, 2)) for name in distractors}
         sentences = [sentence(language, name, grade, rng) for name, grade in shown.items()]
@@ -188,12 +193,6 @@ def write_response(language: Language, query: str, skill: float, rng: random.Ran
             rng.shuffle(sentences)
             return " ".join([opener, *sentences])
         distractors = distractors[:-1]
-
-
-def _number_of_words(rng: random.Random, crucial: int, rambling: float, rambles: bool) -> int:
-    if not rambling:
-        return rng.randint(*WORDS)
-    return rng.randint(*RAMBLED) if rambles else WORDS[0] + EFFORT * crucial + rng.randint(0, EFFORT)
 
 
 def sentence(language: Language, name: str, grade: int, rng: random.Random) -> str:
@@ -208,14 +207,10 @@ def _words(sentences: Sequence[str]) -> int:
 
 def _small_talk(language: Language, words: int, rng: random.Random) -> list[str] | None:
     """Sentences that show nothing and have together so many words; None where none add up to it."""
-    lengths = [len(f.format(thing=language.things[0]).split()) for f in language.fillers]
-    found = []
+    lengths = {filler: len(filler.format(thing=language.things[0]).split()) for filler in language.fillers}
+    each, found = frozenset(lengths.values()), list[str]()
     while words:
-        fitting = [
-            filler
-            for filler, length in zip(language.fillers, lengths, strict=True)
-            if _adds_up(words - length, frozenset(lengths))
-        ]
+        fitting = [filler for filler in language.fillers if _adds_up(words - lengths[filler], each)]
         if not fitting:
             return None
         found.append(rng.choice(fitting).format(thing=rng.choice(language.things)))

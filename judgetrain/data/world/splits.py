@@ -45,11 +45,9 @@ def queries(split: Split) -> list[str]:
     return list(_pools()[split])
 
 
-def _enough(split: Split, pool: list[str], count: int, key: str) -> list[str]:
-    """The pool, where it has so many queries."""
+def _check_size(split: Split, pool: list[str], count: int, key: str) -> None:
     if count > len(pool):
         raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {len(pool)} queries")
-    return pool
 
 
 def _position(query: str) -> float:
@@ -71,7 +69,8 @@ def _test_order() -> list[str]:
 def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     """``config.train_dialogues`` single-turn dialogues of the training split; ``category`` is the query's kind."""
     language = load_language()
-    pool = _enough("train", queries("train"), config.train_dialogues, "train_dialogues")
+    pool = queries("train")
+    _check_size("train", pool, config.train_dialogues, "train_dialogues")
     chosen = random.Random(f"train {seed}").sample(pool, config.train_dialogues)
     return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
 
@@ -83,7 +82,8 @@ def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     seed is among those of the next ``len(order) // count - 1`` seeds.
     """
     language, count = load_language(), config.eval_comparisons
-    order = _enough("heldout", _test_order(), count, "eval_comparisons")
+    order = _test_order()
+    _check_size("heldout", order, count, "eval_comparisons")
     start, rng = seed % (len(order) // count) * count, random.Random(f"comparisons {seed}")
     chosen = order[start : start + count]
     return [_comparison(language, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(chosen)]
@@ -100,13 +100,8 @@ def true_rubric(query: str) -> Rubric:
     """The criteria that decide about a query, by the hidden rule: the primary property counts twice."""
     language = load_language()
     annotator, kind = Annotator(language, error_rate=0.0), language.kinds[language.kind_of(query)]
-    lines = [language.properties[name].criteria[0] for name in kind.crucial]
-    return Rubric(
-        tuple(
-            Criterion(text=line, weight=weight, guideline=annotator.sound_guideline(line))
-            for line, weight in zip(lines, (2.0, 1.0), strict=True)
-        )
-    )
+    lines = zip((language.properties[name].criteria[0] for name in kind.crucial), (2.0, 1.0), strict=True)
+    return Rubric(tuple(Criterion(text=t, weight=w, guideline=annotator.sound_guideline(t)) for t, w in lines))
 
 
 def with_truth(comparison: Comparison) -> Comparison:

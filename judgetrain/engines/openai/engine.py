@@ -243,11 +243,9 @@ class OpenAIEngine:
             )
         if status == 400 and ("context_length" in lowered or "context length" in lowered):
             return Completion(finish_reason="too_long", error=f"HTTP 400{said}")
-        newer_name = status == 400 and "max_completion_tokens" in lowered and limit_key == "max_tokens"
-        if newer_name:
+        if newer_name := status == 400 and "max_completion_tokens" in lowered and limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
-        unknown = status in (400, 422) and says_all and any(name in lowered for name in NEUTRAL)
-        if unknown:
+        if unknown := status in (400, 422) and says_all and any(name in lowered for name in NEUTRAL):
             self._says_all = False
         passing = status >= 500 or status in (408, 409, 429)
         return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name or unknown)

@@ -28,8 +28,6 @@ CHARACTERS = 128
 """Of a text for each token that was allowed: more than a token holds in common vocabularies."""
 ENDED = (None, "stop", "eos", "eos_token", "end_turn", "stop_sequence")
 """How servers say that a reply reached its normal end, or say nothing of it; whatever else they say, it may be cut."""
-
-
 NAME = 200
 """Characters of a model's name that are kept."""
 
@@ -131,14 +129,9 @@ def _choices(choice: Mapping[str, Any], sampling: Sampling, text: str) -> tuple[
     """The probabilities of candidates; none where what the server reports cannot be read."""
     try:
         reported = (choice.get("logprobs") or {}).get("content") or []
-        ranked = [
-            (
-                bytes(t.get("bytes") or t["token"].encode()),
-                [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []],
-            )
-            for t in reported
-        ]
-        return choices_of(ranked, sampling.candidates, text)
+        written = [bytes(t.get("bytes") or t["token"].encode()) for t in reported]
+        ranked = [[(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []] for t in reported]
+        return choices_of(zip(written, ranked, strict=True), sampling.candidates, text)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return ()
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executor import Done, Executor, R, Work
+from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 from judgetrain.extras.ray.cluster import Share, connect, described, nodes

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executor import Work
+from judgetrain.artifacts.executor import ExecutorConfig, Work
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, EngineLostError
 from judgetrain.extras.ray import executor as ray_workers

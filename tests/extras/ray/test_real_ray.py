@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executor import Done, Executor, Work, make_executor
+from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, Work, make_executor
 from judgetrain.artifacts.shards import markers_of
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.errors import DataError, EngineError
