@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment, FileSystemLoader
 
 import judgetrain
-from judgetrain.artifacts.pages import render
+from judgetrain.artifacts.pages import BOTTOM, LEFT, RIGHT, SHARED, TOP, Chart, Point, render, round_ticks
 from tests.builders.pages import parse
 
 TEMPLATES = sorted(Path(judgetrain.__file__).parent.rglob("templates/*"))
@@ -44,3 +46,62 @@ def test_no_template_switches_escaping_off_or_brings_a_style_of_its_own(path: Pa
     text = path.read_text(encoding="utf-8")
     assert "safe" not in text.replace("unsafe-inline", "") and "autoescape" not in text
     assert path.suffix == ".css" or text.count("<style") == (path.name == "base.html")
+
+
+SHARE = st.floats(0, 1)
+POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)
+
+
+ENVIRONMENT = Environment(loader=FileSystemLoader(SHARED), autoescape=True)
+
+
+def drawing(drawn: Chart) -> str:
+    """The chart's SVG."""
+    return str(ENVIRONMENT.get_template("charts.html").module.figure(drawn))  # type: ignore[attr-defined]
+
+
+@given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3))
+def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]]) -> None:
+    drawn = {
+        name: [Point(x, sorted((a, b, c))[1], "<&\"'>", (min(a, b, c), max(a, b, c))) for x, a, b, c in points]
+        for name, points in series.items()
+    }
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn))
+    for x, y in re.findall(r'<circle class="c\d" cx="([\d.-]+)" cy="([\d.-]+)"', svg):
+        assert LEFT - 0.1 <= float(x) <= RIGHT + 0.1
+        assert TOP - 0.1 <= float(y) <= BOTTOM + 0.1
+    assert svg.count("<circle") == sum(map(len, drawn.values())) and svg.count("<polyline") == len(drawn)
+    assert "<x>" not in svg and "<&" not in svg
+
+
+def test_places_by_hand() -> None:
+    line = [Point(0.0, 0.5), Point(1.0, 1.0)]
+    svg = drawing(Chart(title="t", x_label="x", series={"a": line}, ticks=[0.0, 1.0]))
+    assert f'cx="{LEFT:.1f}" cy="{(TOP + BOTTOM) / 2:.1f}"' in svg
+    assert f'cx="{RIGHT:.1f}" cy="{TOP:.1f}"' in svg
+
+
+@given(st.lists(st.lists(st.floats(-900, -0.001), max_size=5), min_size=1, max_size=7).filter(any))
+def test_lines_of_plain_values_fill_the_frame(lines: list[list[float]]) -> None:
+    series = {str(i): [Point(n, y) for n, y in enumerate(line)] for i, line in enumerate(lines)}
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=series, plain=True))
+    drawn = [[tuple(map(float, p.split(","))) for p in found.split()] for found in re.findall(r'points="([^"]*)"', svg)]
+    assert [len(line) for line in drawn] == [len(line) for line in lines] and "<circle" not in svg and "<x>" not in svg
+    assert all(LEFT <= x <= RIGHT and TOP <= y <= BOTTOM for line in drawn for x, y in line)
+    ys = {
+        y: place for line, places in zip(lines, drawn, strict=True) for y, (_, place) in zip(line, places, strict=True)
+    }
+    assert ys[min(ys)] == BOTTOM and (len(ys) == 1 or ys[max(ys)] == TOP)
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"),
+    [
+        (0.9, [0, 0.25, 0.5, 0.75]),
+        (1.0, [0, 0.25, 0.5, 0.75, 1.0]),
+        (0.6, [0, 0.2, 0.4, 0.6]),
+        (708, [0, 200, 400, 600]),
+    ],
+)
+def test_ticks_are_round(most: float, ticks: list[float]) -> None:
+    assert round_ticks(0, most) == ticks

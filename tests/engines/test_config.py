@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes, plain
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldEngineConfig
+from judgetrain.engines import lazy_model, loading
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.config import (
     ENGINES,
@@ -20,8 +22,21 @@ from judgetrain.engines.config import (
     OpenAIEngineConfig,
     TransformersEngineConfig,
     VllmEngineConfig,
+    gpus_of,
 )
-from judgetrain.errors import ConfigError
+from judgetrain.engines.loading import load_model
+from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.factory import Models
+from judgetrain.judges.method import Method
+from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.encode import Tokens
+from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
+from judgetrain.scorers.stages import SelfEvalSettings, scored_model
+from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.engines import ask, tiny_llama, word_tokenizer
+from tests.builders.pipeline import check_stage
 
 LOCAL = (TransformersEngineConfig, VllmEngineConfig)
 
@@ -106,3 +121,102 @@ def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> N
         with spending([None, kind()], limits, "k", out) as budget:
             limited += [name] if budget else []
     assert paid == limited == ["openai"]
+
+
+TOKENIZER = word_tokenizer()
+
+
+@pytest.fixture
+def shared_out(tmp_path: Path) -> Any:
+    """A model of two layers, the second and the output layer elsewhere."""
+    from accelerate import dispatch_model
+
+    places = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0"), "cpu")
+    places |= dict.fromkeys(("model.layers.1", "model.norm", "lm_head"), "disk")
+    model = tiny_llama(len(TOKENIZER))
+    skipped = model._skip_keys_device_placement
+    return dispatch_model(model, places, main_device="cpu", offload_dir=str(tmp_path), skip_keys=skipped)
+
+
+def test_it_generates_what_the_whole_model_does(shared_out: Any) -> None:
+    requests = [ask(t, max_new_tokens=9) for t in ("the cat", "a dog and the cat", "the", "the cat")]
+    config = TransformersEngineConfig(name="tiny", batch_size=3)
+    whole = TransformersEngine(config, tiny_llama(len(TOKENIZER)), TOKENIZER).generate(requests, 3)
+    assert TransformersEngine(config, shared_out, TOKENIZER).generate(requests, 3) == whole
+    assert len({completion.text for completion in whole}) > 1
+
+
+def test_it_scores_what_the_whole_model_does(shared_out: Any) -> None:
+    batch = [Tokens((5, 9, 4), (7, 8)), Tokens((5, 6), (7, 8, 3, 2)), Tokens((2,), (3,))]
+    ours, theirs = (TokenScorer(m, TOKENIZER).of_tokens(batch) for m in (shared_out, tiny_llama(len(TOKENIZER))))
+    for found, expected in zip(ours, theirs, strict=True):
+        assert isinstance(found, TokenStatistics) and isinstance(expected, TokenStatistics)
+        for name in COLUMNS:
+            torch.testing.assert_close(
+                torch.tensor(found.steps[name]), torch.tensor(expected.steps[name]), rtol=1e-4, atol=1e-5
+            )
+
+
+def on_gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> list[dict[str, Any]]:
+    """So many GPUs of 10, 20, … bytes; gives what Transformers is asked to load."""
+    asked: list[dict[str, Any]] = []
+
+    def load(load: Any, config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
+        asked.append(options)
+        return tiny_llama(len(TOKENIZER)), {"missing_keys": set(), "unexpected_keys": set()}
+
+    monkeypatch.setattr(loading, "_from_pretrained", load)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * (index + 1), 0))
+    return asked
+
+
+def test_the_first_gpus_share_it_out_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, config = on_gpus(monkeypatch, 4), ModelConfig(path="world", dtype="float32", gpus=2)
+    load_model(config, "cuda")  # is not moved as a whole, which would fail here
+    assert asked[0]["device_map"] == "balanced" and asked[0]["max_memory"] == {0: 10, 1: 20}
+    for device in (None, "cpu"):  # trainers place it themselves; a CPU has room for all of it
+        load_model(config, device)
+    assert all("device_map" not in options for options in asked[1:])
+
+
+def test_too_few_gpus_and_too_little_memory_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(path="world", dtype="float32", gpus=3)
+    on_gpus(monkeypatch, 2)
+    with pytest.raises(EngineError, match=r"model\.gpus=3: world is to be shared out over so many GPUs, .* 2 here"):
+        load_model(config, "cuda")
+    told = loading._explain(ValueError("weights offloaded to the disk. Provide an `offload_folder`"), config, "world")
+    assert told == "world does not fit into what is free on 3 GPUs: raise model.gpus"
+
+
+def test_workers_have_as_many_gpus_as_the_largest_model_takes() -> None:
+    assert gpus_of(TransformersEngineConfig(model=ModelConfig(gpus=4))) == 4
+    assert gpus_of([VllmEngineConfig(tensor_parallel_size=2), ScorerConfig(model=ModelConfig(gpus=8))]) == 8
+    assert gpus_of([]) == gpus_of(None) == 1
+    config = Config(scorer=ScorerConfig(model=ModelConfig(gpus=2)))
+    settings = STAGES["selfeval"].settings.of(config)
+    assert isinstance(settings, SelfEvalSettings) and gpus_of(settings) == 2
+    # Without a path the scorer reads train.base, on as many GPUs as scorer.model says.
+    assert scored_model(config.scorer, ModelConfig(path="world")) == ModelConfig(path="world", gpus=2)
+
+
+def test_the_untrained_model_is_shared_out_as_the_judges_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(engine=TransformersEngineConfig(model=ModelConfig(gpus=2)))
+    config.train.base = ModelConfig(path="world", dtype="float32")
+    config.evaluate.methods = ["base"]
+    made: list[Any] = []
+    monkeypatch.setattr(lazy_model, "make_engine", lambda engine, **_: made.append(engine))
+    models = Models(STAGES["evaluate"].settings.of(config), {}, StageRun(tmp_path, "evaluate", 1, Console()))  # type: ignore[arg-type]
+    models.engine(Method.parse("base"))
+    assert made[0].model == ModelConfig(path="world", dtype="float32", gpus=2)
+    assert models.gpus(Method.parse("base")) == made[0].gpus == 2, "what a worker reserves"
+
+
+def test_where_it_does_nothing_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("judgetrain.engines.config.check_package", lambda *_: None)
+    with pytest.raises(ConfigError, match=r"engine\.model\.gpus=2: .* set engine\.tensor_parallel_size"):
+        VllmEngineConfig(model=ModelConfig(path="world", gpus=2)).check("engine")
+    trained = Config()
+    trained.train.base = ModelConfig(path="world", gpus=2)
+    with pytest.raises(ConfigError, match=r"train\.base\.gpus=2: .* train\.distributed=zero3"):
+        check_stage("sft", trained)

@@ -130,6 +130,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([f"train.{s}.global_accumulation_steps=2" for s in ("initial", "sft", "dpo")], "train.distributed=ddp", set()),
     # What is read.
     ([], "seed=3", set(STAGES)),
+    ([], "dialogues.near_dedup=true", {"dialogues"}),
     ([], "train.dpo.beta=0.2", {"dpo"}),
     ([], "train.initial.learning_rate=0.5", {"initial"}),
     ([], "train.base.dtype=bfloat16", {"initial", "reference", "selfeval", "studies"}),

@@ -86,23 +86,6 @@ def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytes
     assert not pipeline.plan("dialogues").directory.exists()
 
 
-def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_path: Path) -> None:
-    write(tmp_path, "a")
-    base = config(tmp_path)
-
-    def mark(settings: Config, stage: str = "responses") -> str:
-        return Pipeline(settings).plan(stage).fingerprint
-
-    first = mark(base)
-    assert mark(config(tmp_path)) == first
-    assert mark(replace(base, seed=18)) != first
-    assert mark(replace(base, dialogues=replace(base.dialogues, near_dedup=True))) != first
-    assert mark(replace(base, engine=TransformersEngineConfig(batch_size=3))) == first
-    assert mark(replace(base, label=replace(base.label, holdout=0.2))) == first
-    write(tmp_path, "a", "b")
-    assert mark(base) != first
-
-
 def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path: Path) -> None:
     marks = []
     for name in ("here", "there"):

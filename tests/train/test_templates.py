@@ -18,7 +18,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.data import dataset, fitting
 from tests.builders.engines import encoded, word_tokenizer
 from tests.builders.train import config, run_initial, sft_rows, templated
-from tests.engines.test_forgeries import marked
+from tests.engines.test_prompting import marked
 
 R1 = (  # DeepSeek-R1: the prompt opens reasoning, and turns are shown without it
     "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% else %}<|im_end|>"

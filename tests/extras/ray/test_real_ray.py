@@ -17,7 +17,7 @@ from judgetrain.artifacts.shards import markers_of
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.errors import DataError, EngineError
 from judgetrain.extras.ray.worker import is_alive
-from tests.artifacts.test_executors import ROWS, SIZE, fill, kept, stage
+from tests.artifacts.test_shards import ROWS, SIZE, fill, kept, stage
 from tests.fuzz.effort import effort
 
 

@@ -1,9 +1,10 @@
-"""Constructed pairs: the good answer is the better side, each says how it was made, what cannot be made is counted."""
+"""Responses of models, paired; and pairs constructed so that their better side is known."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,156 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses
 from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
-from judgetrain.data.responses import wrong_number
-from judgetrain.data.world import train_dialogues
-from judgetrain.errors import DataError
+from judgetrain.data.responses import pair, wrong_number
+from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
+from tests.builders.faulty_server import serving
+from tests.builders.watched import spread
+
+DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
+
+
+def test_pairs_are_of_different_models_in_random_order_and_independent_of_company() -> None:
+    responses = {m: {d.id: f"{m} {d.id}" for d in DIALOGUES} for m in ("x", "y", "z")}
+    pairs = list(pair(DIALOGUES, responses, 5, Counter()))
+    assert len(pairs) == 200
+    assert all(c.model_a != c.model_b and c.response_a.startswith(c.model_a) for c in pairs)
+    seen = Counter((c.model_a, c.model_b) for c in pairs)
+    assert len(seen) == 6
+    assert min(seen.values()) > 15
+    assert list(pair(DIALOGUES[50:60], responses, 5, Counter())) == pairs[50:60]
+
+
+def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
+    responses = {"x": {"d0": "same", "d1": "a", "d2": " "}, "y": {"d0": "same ", "d1": "b", "d2": "c"}}
+    dropped: Counter[str] = Counter()
+    assert [c.id for c in pair(DIALOGUES[:3], responses, 0, dropped)] == ["d1"]
+    assert dropped == {"identical_responses": 1, "empty_response": 1}
+
+
+def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, Path]:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    for name, rows in (
+        ("cluster", {"sample": [d.to_row() for d in dialogues]}),
+        ("dialogues", {"comparisons": comparisons or []}),
+    ):
+        out = StageRun(tmp_path / name, name, 0, Console())
+        for file, content in rows.items():
+            out.write_rows(file, content)
+    return {"cluster": tmp_path / "cluster", "dialogues": tmp_path / "dialogues"}
+
+
+@pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
+def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
+    models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in skills]
+    out = run_responses(tmp_path / "responses", ResponsesConfig(models), prepare(tmp_path))
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert 30 <= len(rows) <= 40
+    assert all(r["model_a"] != r["model_b"] for r in rows)
+    for c in map(Comparison.from_row, rows):
+        assert c.label == true_verdict(c.dialogue.query, c.response_a, c.response_b), "the world's truth"
+    assert out.notes["pairs"]["comparisons"] == len(rows)
+
+
+def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no_responses"):
+        run_responses(tmp_path / "responses", ResponsesConfig(), prepare(tmp_path))
+
+
+def test_sampled_dialogues_without_responses_are_counted_beside_those_that_have_them(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    pairs = [("good", "bad"), ("same", " same "), ("", "some")]
+    rows = [Comparison(d.id, d, a, b).to_row() for d, (a, b) in zip(dialogues, pairs, strict=False)]
+    out = run_responses(tmp_path / "responses", ResponsesConfig(), prepare(tmp_path, rows))
+    assert out.notes["pairs"] == {
+        "comparisons": 1,
+        "identical_responses": 1,
+        "empty_response": 1,
+        "no_responses": len(dialogues) - 3,
+    }
+    counts = out.totals()["counts"]
+    assert counts["in"] == counts["out"] + sum(counts["dropped"].values()) == len(dialogues)
+
+
+class Cut:
+    """A writer that is cut at the token limit by every third dialogue, and counts how often it is made."""
+
+    made = 0
+    name = "cut"
+
+    def __init__(self, name: str) -> None:
+        type(self).made += 1
+        self._name = name
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        return [
+            Completion(
+                text=f"{self._name} {i}",
+                prompt_tokens=1,
+                generated_tokens=1,
+                finish_reason="length" if i % 3 == 0 else "stop",
+            )
+            for i in range(len(requests))
+        ]
+
+    def close(self) -> None: ...
+
+
+def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "make_engine", lambda config, name, **options: Cut(name))
+    config = ResponsesConfig([ResponseModelConfig(name=name, engine=WorldEngineConfig()) for name in "xy"])
+    inputs = prepare(tmp_path)
+    Cut.made = 0
+    out = run_responses(tmp_path / "responses", config, inputs)
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert len(rows) == 40, "cut responses stay"
+    assert out.notes["cut_at_max_new_tokens"] == {"x": 14, "y": 14}
+    assert Cut.made == 2
+    (out.directory / "comparisons.jsonl").unlink()
+    again = run_responses(tmp_path / "responses", config, inputs)
+    assert Cut.made == 2, "every shard is there"
+    assert list(read_rows(out.directory, "comparisons")) == rows
+    assert again.totals() == out.totals()
+
+
+def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = spread(monkeypatch)
+    with serving() as server:
+        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        models = [
+            ResponseModelConfig(name="api", engine=api),
+            ResponseModelConfig(name="here", engine=WorldEngineConfig(skill=0.5)),
+        ]
+        server.reply = lambda text: f"{len(server.bodies)}"
+        out = run_responses(tmp_path / "a", ResponsesConfig(models), prepare(tmp_path), tmp_path / "outputs")
+        assert out.notes["spent"]["requests"] == len(server.billed) == 40
+    assert shared == {"responses-api": False, "responses-here": True}
+
+
+def test_external_models_keep_to_a_budget_and_are_paid_for_once(tmp_path: Path) -> None:
+    with serving() as server:
+        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)], max_requests=50)
+        server.reply = lambda text: f"{len(server.bodies)}"
+        with pytest.raises(EngineError, match=r"responses\.max_requests=50 requests are sent"):
+            run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
+        config.max_requests = 80
+        out = run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
+        assert out.notes["spent"]["requests"] == 80
+        run_responses(tmp_path / "b", config, prepare(tmp_path), tmp_path / "outputs")
+        assert len(server.billed) == 80, "one model answers 40 dialogues twice"
+        assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
+    texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in "ab"]
+    assert texts[0] == texts[1]
+
 
 N = 60
 
@@ -47,9 +193,9 @@ def made(directory: Path, config: ResponsesConfig, inputs: dict[str, Path]) -> t
     return [Comparison.from_row(row) for row in read_rows(out.directory, "comparisons")], out.notes
 
 
-def sides(pair: Comparison) -> tuple[str, str]:
+def sides(each: Comparison) -> tuple[str, str]:
     """The better and the worse response."""
-    return (pair.response_a, pair.response_b) if pair.label == "A" else (pair.response_b, pair.response_a)
+    return (each.response_a, each.response_b) if each.label == "A" else (each.response_b, each.response_a)
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +208,11 @@ def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tm
     dialogues = [dialogue(i, f"Answer {i}. It is so.") for i in range(N)]
     pairs, notes = made(tmp_path, ResponsesConfig(contrast=["nearby"]), planted(tmp_path, dialogues))
     assert [p.id for p in pairs] == [d.id for d in dialogues] and notes["contrast"]["nearby"] == N
-    for i, pair in enumerate(pairs):
-        good, bad = sides(pair)
+    for i, each in enumerate(pairs):
+        good, bad = sides(each)
         assert good == dialogues[i].reference
         near = {f"Answer {j}. It is so." for j in (i - 1, i + 1)}
-        assert bad in near and pair.made in {f"nearby: an answer to s:{j:03d}" for j in (i - 1, i + 1)}
+        assert bad in near and each.made in {f"nearby: an answer to s:{j:03d}" for j in (i - 1, i + 1)}
     count = Counter(p.label for p in pairs)
     assert set(count) == {"A", "B"} and min(count.values()) > N / 4
 
@@ -105,13 +251,13 @@ def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
     rows.append(Comparison("s:005", dialogues[5], "Bad.", "Good. It has 3 words.", label="B"))
     pairs, notes = made(tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, dialogues, rows))
     known = [p for p in pairs if p.made]
-    for pair in known:
-        good, bad = sides(pair)
-        assert good == texts[int(pair.id[2:]) % 3] and bad != good
-        assert pair.dialogue.reference is None, "a judge is not shown which side is the answer"
-        assert str(pair.made).startswith("errors: ") and len(bad.split()) == len(good.split())
+    for each in known:
+        good, bad = sides(each)
+        assert good == texts[int(each.id[2:]) % 3] and bad != good
+        assert each.dialogue.reference is None, "a judge is not shown which side is the answer"
+        assert str(each.made).startswith("errors: ") and len(bad.split()) == len(good.split())
         said = " for " if "eggs" in good else "the words of a sentence in another order"
-        assert said in str(pair.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
+        assert said in str(each.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
     facts = notes["contrast"]
     assert facts["errors"] == len(known) == 2 * N / 3 and facts["errors:no_good_answer"] == N / 3 - 1
     others = {p.id: (p.response_a, p.label) for p in pairs if not p.made}
@@ -152,10 +298,10 @@ def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
     pairs, _ = made(
         tmp_path, ResponsesConfig(contrast=["errors"]), planted(tmp_path, [dialogue(i, listed) for i in range(N)])
     )
-    for pair in pairs:
-        good, bad = sides(pair)
+    for each in pairs:
+        good, bad = sides(each)
         assert all(mark in bad for mark in ("\n1. Take", "\n2) Boil", "\n- 3. Wait", "\n**4.** Eat"))
-        assert bad != good and str(pair.made).count(" for ") == 2
+        assert bad != good and str(each.made).count(" for ") == 2
 
 
 def test_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:

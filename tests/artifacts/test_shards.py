@@ -1,4 +1,4 @@
-"""Shards processed elsewhere: the same artifact whatever the executor, and a worker's death costs its shard alone."""
+"""Rows on disk and shards: what is taken over, processed elsewhere, or kept in a temporary file."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from judgetrain.artifacts.executor import ExecutorConfig
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executor import Executor, make_executor
-from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.executor import Executor, ExecutorConfig, make_executor
+from judgetrain.artifacts.shards import DiskList, markers_of, only, read_rows, rows_at
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.watched import Elsewhere
@@ -149,17 +151,17 @@ def test_a_killed_process_is_told_and_its_shard_is_made_by_the_next_run(tmp_path
 
     out = stage(tmp_path, two)
     with pytest.raises(EngineError, match="executor.workers=2: a worker was killed"):
-        out.sharded("rows", ROWS, SIZE, process, spread=True)
+        out.sharded("rows", ITEMS, SIZE, process, spread=True)
     done = len(markers_of(out.directory, "rows"))
     assert 0 < done < 10
-    out.sharded("rows", ROWS, SIZE, process, spread=True)
-    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
+    out.sharded("rows", ITEMS, SIZE, process, spread=True)
+    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ITEMS)
 
 
 def test_no_process_outlives_the_one_that_started_it(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from judgetrain.artifacts.executor import ExecutorConfig\n"
-        "from judgetrain.artifacts.executor import make_executor; from tests.artifacts.test_executors import *\n"
+        "from judgetrain.artifacts.executor import make_executor; from tests.artifacts.test_shards import *\n"
         "path, two = pathlib.Path(sys.argv[1]), make_executor(ExecutorConfig(workers=2))\n"
         "fill(stage(path, two), path / 'log', 60)"
     )
@@ -176,3 +178,74 @@ def until(true: Callable[[], bool], seconds: float = 120) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def made(directory: Path, key: str, name: str, says: str, dropped: dict[str, int] | None = None) -> list[int]:
+    """The shards that had to be made, of two with two items each; the second drops."""
+    out, processed = StageRun(directory, "evaluate", 0, Console()), list[int]()
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        processed.append(index)
+        return ShardResult([{"says": says, "item": i} for i in items], len(items), (dropped or {}) if index else {})
+
+    adopt(name, key, out)
+    out.sharded(name, range(4), 2, process)
+    return processed
+
+
+def test_shards_of_a_similar_name_are_others(tmp_path: Path) -> None:
+    assert made(tmp_path / "old", "k1", "trees-judge-v2", "old") == [0, 1]
+    assert made(tmp_path / "old", "k", "trees-judge", "old") == [0, 1]
+    assert made(tmp_path / "new", "k2", "trees-judge-v2", "new") == [0, 1]
+    assert made(tmp_path / "new", "k", "trees-judge", "new") == [], "its own are taken over"
+    assert {row["says"] for row in read_rows(tmp_path / "new", "trees-judge-v2")} == {"new"}
+    assert {row["says"] for row in read_rows(tmp_path / "new", "trees-judge")} == {"old"}
+
+
+@pytest.mark.parametrize("reason", ["reply:error", "error"])
+def test_what_an_engine_failed_to_answer_is_not_taken_over(tmp_path: Path, reason: str) -> None:
+    assert made(tmp_path / "a", "k", "replies", "old", {reason: 1}) == [0, 1]
+    assert made(tmp_path / "b", "k", "replies", "new") == [1]
+    assert made(tmp_path / "c", "k", "replies", "newer") == []
+    assert made(tmp_path / "d", "other", "replies", "newest") == [0, 1]
+
+
+ROWS = st.lists(st.dictionaries(st.text(), st.none() | st.integers() | st.floats(allow_nan=False) | st.text()))
+
+
+def spilled(rows: Any, place: Path | None = None) -> DiskList[dict[str, Any]]:
+    made = DiskList(dict, dict, place)
+    made.extend(rows)
+    return made
+
+
+@settings(deadline=None)
+@given(ROWS, ROWS, st.data())
+def test_it_is_the_list_of_its_rows(first: list[Any], second: list[Any], data: st.DataObject) -> None:
+    made, rows = spilled(first), first + second
+    assert list(made) == first
+    made.extend(second)
+    assert (len(made), bool(made), list(made), made[:], made[1:3]) == (len(rows), bool(rows), rows, rows, rows[1:3])
+    indices = data.draw(st.lists(st.sampled_from(range(len(rows))))) if rows else []
+    some = made.only(indices)
+    assert [made[i] for i in indices] == list(some) == only(rows, indices) == list(only(made, indices))
+    assert list(some.only(range(len(some)))[::-1]) == list(some)[::-1]
+
+
+def test_rows_of_its_own_file_can_be_added() -> None:
+    made = spilled({"n": i} for i in range(5))
+    some = made.only([4, 0])
+    some.extend({"n": row["n"] + 10} for row in made)
+    made.extend(some.only([0, 6]))
+    assert [row["n"] for row in some] == [4, 0, 10, 11, 12, 13, 14]
+    assert [row["n"] for row in made] == [0, 1, 2, 3, 4, 4, 14]
+
+
+def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> None:
+    tracemalloc.start()
+    made = spilled(({"text": f"{i} " + "x" * 10_000} for i in range(2_000)), tmp_path)
+    assert sum(len(row["text"]) for row in made) > 20_000_000
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 500_000
+    assert not list(tmp_path.iterdir()), "it has no name: a kill leaves nothing of it"

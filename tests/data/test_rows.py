@@ -1,0 +1,228 @@
+"""From rows to dialogues and comparisons: messages, ratings, and which two responses make a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import cells
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
+from judgetrain.data.dialogues import adapted, check_labelled
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import Rejects, read_comparisons
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.messages import said
+from judgetrain.schema import Comparison, messages_of
+from tests.builders.data import run_dialogues, run_responses, write_lines
+
+ASKED = {"role": "user", "content": "Is it warm in Oslo?"}
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+TRACE: list[dict[str, Any]] = [
+    {"role": "assistant", "content": "I look it up.", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "-3 degrees"},
+    {"role": "assistant", "content": "No, it is cold."},
+]
+TOLD = 'I look it up.\n\nCall of weather: {"city": "Oslo"}\n\nResult of weather: -3 degrees\n\nNo, it is cold.'
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ([ASKED, *TRACE], [("user", ASKED["content"]), ("assistant", TOLD)]),
+        (  # nothing said beside the call, arguments as an object, as Parquet fills what others have
+            [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "now", "arguments": {}}}]},
+             {"role": "tool", "name": "now", "content": [{"type": "text", "text": "noon"}], "tool_calls": None}, ASKED],
+            [("assistant", "Call of now: {}\n\nResult of now: noon"), ("user", ASKED["content"])],
+        ),
+        (  # two calls at once, then a call of the older form
+            [{"role": "assistant", "tool_calls": [CALL, {**CALL, "id": "c2", "function": {"name": "b"}}]},
+             {"role": "tool", "tool_call_id": "c2", "content": {"n": 1}},
+             {"role": "assistant", "content": "", "function_call": {"name": "c", "arguments": "x"}}],
+            [("assistant",
+              'Call of weather: {"city": "Oslo"}\n\nCall of b: null\n\nResult of b: {"n": 1}\n\nCall of c: x')],
+        ),
+        (
+            [{"from": "function_call", "value": "f()"}, {"from": "observation", "value": "7"},
+             {"from": "gpt", "value": "7."}],
+            [("assistant", "f()\n\nResult of a tool: 7\n\n7.")],
+        ),
+        (  # without tools, messages stay apart
+            [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
+            [("assistant", "a"), ("assistant", "b")],
+        ),
+    ],
+)  # fmt: skip
+def test_calls_and_results_are_told_in_the_assistant_s_message(turns: list[Any], told: list[tuple[str, str]]) -> None:
+    assert said(turns) == told
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        ("hello", "expected a role and a content, found str"),
+        ({"role": "robot", "content": "x"}, "one of user, assistant, system, tool"),
+        ({"role": "assistant", "content": None}, "found 'assistant', None"),
+        ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}, "a call of a tool with its name"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "parts of type input_audio"),
+    ],
+)
+def test_what_is_no_message_is_refused_by_its_number(turn: Any, message: str) -> None:
+    for read in (said, lambda turns: messages_of(turns)):
+        with pytest.raises(DataError, match=f"message 1: .*{message}"):
+            read([ASKED, turn])
+
+
+def test_calls_before_the_query_are_its_context_and_python_reads_them_alike(tmp_path: Path) -> None:
+    turns = [ASKED, *TRACE, {"role": "user", "content": "And in Rome?"}]
+    path = write_lines(tmp_path / "in.jsonl", [{"messages": turns, "response_a": "x", "response_b": "y"}])
+    (found,) = read_comparisons(SourceConfig(name="s", path=path), "key", labelled=None)
+    assert (found.dialogue.query, found.dialogue.context) == (
+        "And in Rome?",
+        f"User: {ASKED['content']}\nAssistant: {TOLD}",
+    )
+    assert Comparison.of(turns, "x", "y").dialogue.messages == found.dialogue.messages
+    reader = RowReader(SourceConfig(name="s"))
+    assert reader.dialogue({"messages": [ASKED, *TRACE]}, 1).reference == TOLD
+
+
+@pytest.mark.parametrize(("judged", "text"), [("full_trace", TOLD), ("last_reply", "No, it is cold.")])
+def test_of_a_response_that_is_a_trace_all_is_judged_or_its_last_reply(judged: str, text: str, tmp_path: Path) -> None:
+    source = SourceConfig(name="s", judged=judged)
+    reader = RowReader(source)
+    row = {"prompt": [ASKED], "response_a": TRACE, "response_b": {"role": "assistant", "content": "Yes."}}
+    pair = reader.comparison(row, 1, labelled=False)
+    assert (pair.response_a, pair.response_b, pair.dialogue.query) == (text, "Yes.", ASKED["content"])
+    scored = reader.candidates({"prompt": [ASKED], "responses": [TRACE, "Yes.", [ASKED, *TRACE]]}, 1)
+    assert scored.responses == (text, "Yes.", text)
+    assert reader.candidates({"query": "q", "response": TRACE}, 1).responses == (text,)
+    rows = [{"prompt_id": "p", "prompt": "Is it warm?", "chosen": [ASKED, *TRACE], "rejected": [ASKED, TRACE[-1]]}]
+    source.path, source.adapter = write_lines(tmp_path / "in.jsonl", rows), "ultrafeedback"
+    ((found,),) = adapted(source, "key", Rejects(strict=True))
+    assert (found.response_a if found.label == "A" else found.response_b) == text
+    plain = SourceConfig(name="s", path=source.path, judged=judged)
+    (preferred,) = read_comparisons(plain, "key")
+    assert (preferred.response_a if preferred.label == "A" else preferred.response_b) == text
+    assert BenchmarkConfig(source=source).source.judged == judged
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"name": "oak"}]', '[{"role": "user", "content": "hi"}]', "[1] is a footnote", "[]"]
+)
+def test_a_response_whose_text_is_json_is_that_text(text: str) -> None:
+    reader = RowReader(SourceConfig(name="s"))
+    pair = reader.comparison({"query": "As JSON.", "response_a": text, "response_b": "no"}, 1, labelled=False)
+    assert pair.response_a == text
+    assert reader.candidates({"query": '[{"tree": "oak"}]', "responses": [text, "no"]}, 1).responses == (text, "no")
+
+
+def source(tmp_path: Path, rows: list[dict[str, Any]], **named: Any) -> DialogueSourceConfig:
+    return DialogueSourceConfig(**{"name": "s", "path": write_lines(tmp_path / "in.jsonl", rows), **named})
+
+
+def read(tmp_path: Path, rows: list[dict[str, Any]], strict: bool = True, **named: Any) -> StageRun:
+    return run_dialogues(tmp_path, DialoguesConfig([source(tmp_path, rows, **named)], strict=strict))
+
+
+def comparisons(out: StageRun) -> list[Comparison]:
+    return [Comparison.from_row(json.loads(json.dumps(row))) for row in read_rows(out.directory, "comparisons")]
+
+
+def row(response: str, label: Any, query: str = "q", **more: Any) -> dict[str, Any]:
+    return {"query": query, "response": response, "label": label, **more}
+
+
+@pytest.mark.parametrize(
+    ("label", "labels", "score"),
+    [
+        ("pass", {}, 1.0), ("Fail", {}, 0.0), (True, {}, 1.0), (False, {}, 0.0), ("TRUE", {}, 1.0),
+        (1, {}, 0.0), (5, {}, 1.0), ("2", {}, 0.25), (3.5, {}, 0.625), (4.0, {}, 0.75),
+        (10, {"1": "0", "10": "1"}, 1.0), (4, {"1": "0", "10": "1"}, 1 / 3), (1, {"0": "0", "1": "1"}, 1.0),
+        (True, {"0": "0", "1": "1"}, 1.0), ("fair", {"poor": "0", "fair": "0.5", "good": "1"}, 0.5),
+        (2, {"0": "1", "4": "0"}, 0.5),
+    ],
+)  # fmt: skip
+def test_a_label_says_how_good_a_response_is(label: Any, labels: dict[Any, str], score: float, tmp_path: Path) -> None:
+    (found,) = comparisons(read(tmp_path, [row("an answer", label, rationale="so it is")], labels=labels))
+    assert found.rating_a is not None and found.rating_a.score == pytest.approx(score)
+    assert (found.rating_a.reason, found.alone, found.label, found.forfeit) == ("so it is", True, None, None)
+
+
+@pytest.mark.parametrize("label", [0, 6, "7", "good", "NaN", -1, [3], {"a": 1}, "A"])
+def test_a_label_that_the_scale_lacks_is_refused_with_file_row_and_value(label: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"in\.jsonl:2: label .* of one response is not one of pass, .* 1 to 5: say"
+    ) as e:
+        read(tmp_path, [row("x", 3), row("y", label)])
+    assert repr(label) in str(e.value)
+
+
+def test_what_cannot_be_a_scale_is_refused_by_its_key(tmp_path: Path) -> None:
+    for meaning in ("2", "-1", "nan", "best"):
+        with pytest.raises(ConfigError, match=rf"dialogues\.sources\[0\]\.labels\.10='{meaning}'"):
+            read(tmp_path, [row("x", 3)], labels={10: meaning})
+    with pytest.raises(DataError, match=r"in\.jsonl:1: expected a response, found only white space"):
+        read(tmp_path, [row(" ", 3)])
+
+
+def test_two_labels_of_one_query_make_a_labelled_comparison(tmp_path: Path) -> None:
+    rows = [
+        row("worst", 1, id=7, model_a="m"),
+        row("other query", 2, query="p"),
+        row("worst too", 1, id=7),
+        row("best", 5, id=7, model_a="n", feedback="clear"),
+        row("good", 4, id=7),
+        row("lonely", 3, id=7),
+        row("lonely", 2, id=8),  # the same words make no pair, and are a duplicate
+    ]
+    found = comparisons(out := read(tmp_path, rows))
+    assert [(c.id, c.response_a, c.response_b, c.label, c.alone) for c in found] == [
+        ("s:7", "worst", "best", "B", False),
+        ("s:7#2", "worst too", "good", "B", False),
+        ("s:0000002", "other query", "", None, True),
+        ("s:7#3", "lonely", "", None, True),
+    ]
+    first = found[0]
+    assert (first.model_a, first.model_b) == ("m", "n")
+    assert first.rating_a is not None and first.rating_b is not None
+    assert (first.rating_a.score, first.rating_b.score, first.rating_b.reason) == (0.0, 1.0, "clear")
+    swapped = first.swapped()
+    assert (swapped.label, swapped.rating_a, swapped.rating_b) == ("A", first.rating_b, first.rating_a)
+    told = out.notes["sources"]["s"]
+    assert (told["read"], told["kept"], told["duplicate"]) == (len(rows), 4, 1)
+
+
+def test_pairs_and_rated_responses_stand_in_one_file_and_reach_stage_responses(tmp_path: Path) -> None:
+    rows = [
+        {"query": "a", "response_a": "x", "response_b": "y", "label": "B"},
+        row("lonely", "pass", query="b"),
+        {"query": "c", "response": "unrated"},
+        {"query": "d", "response": "unrated", "label": None},
+    ]
+    out = read(tmp_path, rows)
+    assert [(c.response_a, c.label, c.alone) for c in comparisons(out)] == [("x", "B", False), ("lonely", None, True)]
+    assert len(list(read_rows(out.directory, "dialogues"))) == 4
+    sample = StageRun(tmp_path / "cluster", "cluster", 0, out.console)
+    sample.write_rows("sample", read_rows(out.directory, "dialogues"))
+    inputs = {"dialogues": out.directory, "cluster": sample.directory}
+    made = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
+    assert sorted(c.alone for c in comparisons(made)) == [False, True]
+
+
+def test_a_rated_response_is_a_label_to_learn_from_unless_its_column_is_another_field_s(tmp_path: Path) -> None:
+    rows = [row("x", 3)]
+    check_labelled([source(tmp_path, rows)], ResponsesConfig())
+    assert comparisons(read(tmp_path, rows, fields={"reference": "response"})) == []
+    with pytest.raises(ConfigError, match="no comparison"):
+        check_labelled([source(tmp_path, rows, fields={"reference": "response"})], ResponsesConfig())
+
+
+def test_what_waits_too_long_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "WAITING", 2)
+    rows = [row(f"r{i}", 1, query=f"q{i}") for i in range(4)] + [row("better", 5, query=f"q{i}") for i in (3, 2, 1, 0)]
+    found = comparisons(read(tmp_path, rows))
+    assert len(found) == 6 and sum(c.label == "B" for c in found) == 2

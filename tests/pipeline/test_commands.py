@@ -1,0 +1,337 @@
+"""Commands: status, dry runs, cleaning up, and one report of several evaluations."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import using
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import (
+    BenchmarkConfig,
+    DialogueSourceConfig,
+    ResponseModelConfig,
+    SourceConfig,
+    WorldConfig,
+    WorldEngineConfig,
+)
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.report.merge import method_names, run_labels
+from judgetrain.label.config import TeacherConfig
+from judgetrain.pipeline import commands, job, recipes
+from judgetrain.pipeline.commands import clean, leftovers, merge, show_cost
+from judgetrain.pipeline.config import Config, ReportConfig
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import write_job
+from tests.builders.evaluate import answers, benchmark, manifest
+from tests.builders.pipeline import configured, judgetrain
+
+
+def test_what_is_missing_is_said_before_the_data_is_there(tmp_path: Path) -> None:
+    done = judgetrain("stage=status", "recipe=tables/table1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(r"^dialogues +\w{16} +missing", done.stdout, re.MULTILINE), "a stage that lacks nothing"
+    assert re.search(
+        r"^evaluate +- +no input +- +stop +evaluate\.benchmarks\[0\]\.source\.path", done.stdout, re.MULTILINE
+    )
+    assert "evaluate.benchmarks[0].source.path='data/eval_p/*.jsonl': no such file" in done.stderr
+    assert done.stderr.count("evaluate.benchmarks[0].source.path") == 1, "once, not for each stage"
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_missing_file_of_a_stage_is_named() -> None:
+    sources = ",".join(f"{{name: {name}, path: nowhere/{name}.jsonl}}" for name in ("one", "two", "three"))
+    with pytest.raises(ConfigError) as error:
+        commands.show(Pipeline(configured("recipe=debug", f"dialogues.sources=[{sources}]")))
+    lines = [line for line in str(error.value).splitlines() if line.startswith("dialogues.sources")]
+    assert [line.partition("=")[0] for line in lines] == [f"dialogues.sources[{i}].path" for i in range(3)]
+    assert all(f"nowhere/{name}.jsonl" in line for name, line in zip(("one", "two", "three"), lines, strict=True))
+
+
+@pytest.mark.parametrize("name", [*recipes()])
+def test_every_recipe_is_told_what_it_lacks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with suppress(ConfigError):
+        commands.show(Pipeline(configured(f"recipe={name}")))
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^{stage}\b", printed, re.MULTILINE) for stage in ("dialogues", "dpo", "evaluate"))
+
+
+def paid(tmp_path: Path) -> Config:
+    engine = OpenAIEngineConfig(model="gpt-x", base_url="http://127.0.0.1:9/v1")
+    teacher = TeacherConfig(engine=engine, comparisons=4, branches=2)
+    config = Config(prompts="compact", stage="dpo", dry_run=True, teacher=teacher, output_dir=str(tmp_path / "outputs"))
+    config.dialogues.sources = [DialogueSourceConfig(name="world", type="world")]
+    config.train.base.path = "world"
+    return config
+
+
+def pretended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Every stage is a directory with these rows; gives the names of those that were asked for."""
+    made: list[str] = []
+
+    def run(self: Pipeline, stage: str) -> Path:
+        made.append(stage)
+        out = StageRun(tmp_path / stage, stage, 0, Console())
+        out.write_rows(name, rows)
+        return out.directory
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    return made
+
+
+def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
+    assert job.run(paid(tmp_path)) is None
+    assert made == ["responses"]
+    printed = capsys.readouterr().out
+    assert "dry run for gpt-x: 4 comparisons (6 remain for the tree)" in printed
+    lines = {line.split()[1].rstrip(":"): line for line in printed.splitlines() if "calls," in line}
+    assert [int(lines[step].split()[2]) for step in ("criteria", "guideline", "judgment", "all")] == [4, 8, 16, 28]
+
+
+def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
+    config = paid(tmp_path)
+    config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
+    with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks the external models api first"):
+        show_cost(Pipeline(config))
+
+
+def test_the_first_paid_model_is_the_one_that_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
+    config = paid(tmp_path)
+    config.label.external.engine, config.label.source = config.teacher.engine, "external"
+    show_cost(Pipeline(config))
+    assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
+    config.teacher.engine, config.label.source = WorldEngineConfig(), "ensemble"
+    show_cost(Pipeline(config))
+    assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    source = SourceConfig(name="world", type="world")
+    evaluate = EvaluateConfig([BenchmarkConfig("world", source)], ["random"])
+    config = Config(output_dir=str(tmp_path), evaluate=evaluate)
+    config.train.base = ModelConfig(path="world")
+    root = tmp_path / "artifacts"
+    manifest(root, "tree", "t1", {})
+    manifest(root, "dpo", "used", {"tree": "t1"})
+    manifest(root, "dpo", "other", {"tree": "t1"})
+    manifest(root, "evaluate", "e1", {"dpo": "used"})
+    (root / "sft" / "half").mkdir(parents=True)
+    return Pipeline(config)
+
+
+def names(found: list[Path]) -> list[str]:
+    return [f"{directory.parent.name}/{directory.name}" for directory in found]
+
+
+def test_what_an_evaluation_was_made_from_is_used(pipeline: Pipeline) -> None:
+    assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"]
+
+
+@pytest.mark.parametrize("stage", ["judge", "leaderboard", "stress", "label_queue", "correct", "selfeval", "scenarios"])
+def test_results_of_other_settings_are_kept_with_what_they_were_made_from(pipeline: Pipeline, stage: str) -> None:
+    manifest(pipeline.root, stage, "verdicts", {"dpo": "other"})
+    assert names(leftovers(pipeline)) == ["sft/half"]
+
+
+def test_the_present_settings_and_sweeps_keep_what_they_use(pipeline: Pipeline, tmp_path: Path) -> None:
+    present = pipeline.plan("dpo").directory
+    present.mkdir(parents=True)
+    assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"], "work that a run would resume"
+    write_job(
+        tmp_path / "sweeps" / "day" / "time" / "0", [], {"state": "done", "directory": str(pipeline.root / "dpo/other")}
+    )
+    assert names(leftovers(pipeline)) == ["sft/half"]
+
+
+def test_nothing_is_removed_unless_asked(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    clean(pipeline)
+    printed = capsys.readouterr().out
+    assert "2 artifacts would be removed; add yes=true" in printed
+    assert "sft/half: unfinished, 0.0 MB" in printed and "dpo/other: finished" in printed
+    assert (pipeline.root / "dpo" / "other" / "manifest.json").is_file()
+    pipeline.config.yes = True
+    clean(pipeline)
+    assert "clean: 2 artifacts removed" in capsys.readouterr().out
+    left = {f"{p.parent.parent.name}/{p.parent.name}" for p in pipeline.root.glob("*/*/manifest.json")}
+    assert left == {"tree/t1", "dpo/used", "evaluate/e1"}
+    assert not (pipeline.root / "sft" / "half").exists()
+    clean(pipeline)
+    assert "nothing to remove" in capsys.readouterr().out
+
+
+def test_nothing_is_removed_while_another_process_is_at_work(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run holds ``output_dir`` from its first stage to its last; two of them do so together."""
+    refusals = []
+
+    def make(self: Pipeline, plan: object) -> bool:
+        with pytest.raises(ConfigError, match="another process is at work there") as refused, using(home):
+            clean(pipeline)
+        refusals.append(refused)
+        return True
+
+    pipeline.config.yes, home = True, Path(pipeline.config.output_dir)
+    monkeypatch.setattr(Pipeline, "_make", make)
+    monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
+    monkeypatch.setattr(Pipeline, "_check_here", lambda self, name: None)
+    pipeline.run("cluster")
+    assert len(refusals) == 2 and (pipeline.root / "dpo" / "other").is_dir()
+    clean(pipeline)
+    assert not (pipeline.root / "dpo" / "other").exists()
+
+
+def test_links_to_elsewhere_are_not_followed(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.config.yes = True
+    mine = manifest(tmp_path / "elsewhere", "dpo", "mine", {})
+    (pipeline.root / "dpo" / "link").symlink_to(mine)
+    (pipeline.root / "teacher").symlink_to(tmp_path / "elsewhere" / "dpo")
+    (pipeline.root / "dpo" / "same").symlink_to(pipeline.root / "dpo" / "used")
+    assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"]
+    clean(pipeline)
+    assert (mine / "manifest.json").is_file()
+    assert (pipeline.root / "dpo" / "used" / "manifest.json").is_file()
+    assert (pipeline.root / "dpo" / "link").is_symlink()
+
+
+def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
+    """A finished evaluation of a judge that is right on ``right`` comparisons, with the stage that it was made from."""
+    dpo = manifest(root, "dpo", f"d{mark}", {})
+    directory = manifest(root, "evaluate", mark, {"dpo": f"d{mark}"})
+    for path, config in ((dpo, {"train.dpo": {"beta": beta}}), (directory, {"evaluate": {"methods": [mark]}})):
+        found = json.loads((path / "manifest.json").read_text()) | {
+            "seed": seed,
+            "config": config,
+            "versions": {"x": "1"},
+        }
+        (path / "manifest.json").write_text(json.dumps(found))
+    rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
+    rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
+    (directory / "metrics.json").write_text(json.dumps([row.to_row() for row in rows]))
+    return directory
+
+
+def reporting(tmp_path: Path, **report: Any) -> Pipeline:
+    return Pipeline(Config(output_dir=str(tmp_path), report=ReportConfig(**report)))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    whole = benchmark(12)
+    root = tmp_path / "artifacts"
+    settings = [("a", 0.1, 1, 4), ("b", 0.1, 2, 8), ("c", 0.5, 1, 5), ("d", 0.5, 2, 6)]
+    return [evaluation(root, mark, beta, seed, right, whole) for mark, beta, seed, right in settings]
+
+
+def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Path, runs: list[Path]) -> None:
+    merge(reporting(tmp_path))
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert {r["method"]: r["agreement"] for r in rows} == {
+        "dpo (seed=1, beta=0.1)": pytest.approx(4 / 12, abs=1e-6),
+        "dpo (seed=2, beta=0.1)": pytest.approx(8 / 12, abs=1e-6),
+        "dpo (seed=1, beta=0.5)": pytest.approx(5 / 12, abs=1e-6),
+        "dpo (seed=2, beta=0.5)": pytest.approx(6 / 12, abs=1e-6),
+        "first": 0.25,
+    }
+    page = (tmp_path / "reports" / "all" / "report.html").read_text()
+    assert "dpo (seed=1, beta=0.5)" in page and "<h3>Runs</h3>" in page
+
+
+def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
+    merge(reporting(tmp_path, name="seeds"))
+    found = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
+    of = {r["method"]: r for r in found}
+    for label, agreements in (("beta=0.1", [4 / 12, 8 / 12]), ("beta=0.5", [5 / 12, 6 / 12])):
+        row = of[f"dpo ({label})"]
+        assert row["seeds"] == 2
+        assert row["agreement"] == pytest.approx(statistics.mean(agreements), abs=1e-6)
+        assert row["agreement_std"] == pytest.approx(statistics.stdev(agreements), abs=1e-6)
+    text = (tmp_path / "reports" / "seeds" / "report.md").read_text()
+    assert "| dpo (beta=0.1) | 1 | 2 | 50.0 ± 23.6 |" in text
+
+
+def test_a_sweep_is_the_evaluations_of_its_jobs(tmp_path: Path, runs: list[Path]) -> None:
+    sweep = tmp_path / "sweeps" / "day" / "time"
+    for number, run in enumerate(runs[1:3]):
+        write_job(sweep / str(number), [], {"state": "done", "directory": str(run)})
+    write_job(sweep / "2", [], {"state": "failed", "error": "x"})
+    merge(reporting(tmp_path, runs=[str(sweep), str(runs[1])]))
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert [r["method"] for r in rows] == ["dpo (seed=2, beta=0.1)", "dpo (seed=1, beta=0.5)", "first"]
+
+
+def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs: list[Path]) -> None:
+    with pytest.raises(ConfigError, match=r"report\.runs: .*nowhere': no such directory"):
+        merge(reporting(tmp_path, runs=[str(tmp_path / "nowhere")]))
+    (runs[0] / "manifest.json").unlink()
+    with pytest.raises(ConfigError, match=r"artifacts/evaluate/a' is no finished evaluation"):
+        merge(reporting(tmp_path, runs=[str(runs[0])]))
+    sweep = tmp_path / "sweep"
+    write_job(sweep / "0", [], {"state": "done", "directory": "artifacts/dpo/d1"})
+    with pytest.raises(ConfigError, match="no job of this sweep made an evaluation"):
+        merge(reporting(tmp_path, runs=[str(sweep)]))
+
+
+def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
+    found = run_labels([{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}])
+    assert found == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
+    assert run_labels([{"a": "1"}]) == [""]
+    assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
+    assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]
+    assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
+
+
+def test_a_method_bears_the_settings_that_differ_where_its_figures_do() -> None:
+    def names(settings: list[dict[str, str]], *figures: float) -> list[str]:
+        numbered = dict(enumerate(settings, 1))
+        return method_names("dpo", numbered, {i: {"world@1": x} for i, x in enumerate(figures, 1)})
+
+    grid = [{"train.dpo.beta": b, "evaluate.dev_share": d} for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
+    assert names(grid, 0.5, 0.5, 0.5, 0.5) == ["dpo"] * 4
+    both = [f"dpo (dev_share={d}, beta={b})" for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
+    assert names(grid, 0.5, 0.6, 0.7, 0.8) == both
+    assert names([grid[0], grid[3]], 0.5, 0.6) == [both[0], both[3]], "either may be what it is"
+    assert names([grid[0], grid[0]], 0.5, 0.6) == ["dpo (run 1)", "dpo (run 2)"]
+    assert method_names("dpo", {1: grid[0], 3: grid[1]}, {1: {"world@1": 0.5}, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
+
+
+def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:
+    whole, root = benchmark(12), tmp_path / "artifacts"
+    for mark, beta in (("z", 0.05), ("m", 0.5), ("a", 10.0)):
+        evaluation(root, mark, beta, 1, 4 + len(mark) + (beta > 1), whole)
+    settings = reporting(tmp_path)
+    settings.config.evaluate.methods = ["first", "dpo"]
+    merge(settings)
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert [r["method"] for r in rows] == ["first", "dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)"]
+    settings.config.evaluate.methods = ["dpo"]
+    merge(settings)
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert [r["method"] for r in rows] == ["dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)", "first"]
