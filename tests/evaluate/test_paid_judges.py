@@ -123,7 +123,7 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
     found = dict(estimated(EvaluateSettings.of(config)))
     assert server.bodies == []
     assert list(found) == ["pairwise:external (m)", "external (m)"]
-    made = {step: cost.calls for costs in found.values() for step, cost in costs.items()}
+    made = {step: cost["calls"] for costs in found.values() for step, cost in costs.items()}
     assert made == {"pairwise": 8, "criteria": 4, "guideline": 8, "judgment": 16}
     evaluated(config, "a")
     assert sum(made.values()) == CALLS == len(server.billed)

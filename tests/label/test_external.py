@@ -250,12 +250,12 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     costs = estimate_external(config.external, cases)
     first, *_, last = dry_run(LabelSettings.of(Config(seed=0, label=config)), lambda: {"tree": trees})
     assert first == f"label: dry run for {config.external.engine.model_name}: {len(cases)} comparisons, expected"
-    assert f"{costs[prompts].calls:,} calls" in last  # type: ignore[index]
+    assert f"{costs[prompts]['calls']:,} calls" in last  # type: ignore[index]
     label_all(config, trees, out)
-    assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}
+    assert {step: cost["calls"] for step, cost in costs.items()} == {prompts: len(engine.requests)}
     characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)
-    assert costs[prompts].prompt == pytest.approx(characters / 4, rel=0.2)  # type: ignore[index]
-    assert costs[prompts].at_most == 512 * len(engine.requests)  # type: ignore[index]
+    assert costs[prompts]["prompt"] == pytest.approx(characters / 4, rel=0.2)  # type: ignore[index]
+    assert costs[prompts]["at_most"] == 512 * len(engine.requests)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

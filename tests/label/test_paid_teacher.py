@@ -153,13 +153,15 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     run(config, tmp_path / "teacher")
     starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
     made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}
-    assert {step: cost.calls for step, cost in costs.items()} == made
+    assert {step: cost["calls"] for step, cost in costs.items()} == made
     assert sum(made.values()) == CALLS
     assert [r["id"] for r in read_rows(tmp_path / "teacher", "remaining")] == [c.id for c in remaining]
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
-    prompt = sum(cost.prompt for cost in costs.values())
+    prompt = sum(cost["prompt"] for cost in costs.values())
     assert prompt == pytest.approx(characters / 4, rel=0.35)
-    assert all(cost.generated == 20 * cost.calls and cost.at_most == 40 * cost.calls for cost in costs.values())
+    assert all(
+        cost["generated"] == 20 * cost["calls"] and cost["at_most"] == 40 * cost["calls"] for cost in costs.values()
+    )
     config.teacher.max_requests, config.teacher.max_tokens = 10, 10**6
     *_, total, warning = described(costs, config.teacher, "teacher")
     assert f"{CALLS} calls" in total
