@@ -128,7 +128,8 @@ def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: Faul
     evaluated(config, "a")
     assert sum(made.values()) == CALLS == len(server.billed)
     characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
-    assert sum(c.prompt for costs in found.values() for c in costs.values()) == pytest.approx(characters / 4, rel=0.2)
+    expected = sum(cost["prompt"] for costs in found.values() for cost in costs.values())
+    assert expected == pytest.approx(characters / 4, rel=0.2)
     assert not list(Path(config.output_dir).rglob("*estimate*"))
 
 
