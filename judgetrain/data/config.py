@@ -68,26 +68,24 @@ class SourceConfig:
         ),
     )
     fields: dict[str, str] = key(
-        {},
-        "column names where they differ: query, messages, id, response_a, response_b, label, ...; a text with "
-        "{columns} in it is filled in, as query: 'Summarise this. {article}'",
+        {}, "column names where they differ: {query: ask, response_a: left}; a text with {columns} in it is filled in"
     )
     judged: str = key(
         "full_trace",
-        "what is judged of a response that is a list of messages: all after the user's last one, calls of tools and "
-        "what they gave back told as text, or the last message alone",
+        "of a response that is a list of messages: all after the user's last one, tool calls told as "
+        "text, or the last message alone",
         choices=("full_trace", "last_reply"),
     )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
         {},
-        "how labels are written -> A, B or tie, and of one response 0 (the worst) to 1, as {1: 0, 10: 1} for 1 to 10; "
-        "empty: the adapter's, or as A, B, tie; of one response as pass, fail, true, false, or 1 to 5",
+        "how labels are written -> A, B or tie, or of one response a number from 0 to 1; empty: the "
+        "adapter's, or A, B, tie, pass, fail, true, false, 1 to 5",
     )
     adapter: str | None = key(
         None,
-        "how rows of published comparisons are read: a name in judgetrain/data/benchmarks/adapters (ultrafeedback, "
-        "helpsteer3, ...) or a YAML file; None: one comparison a row",
+        "how rows of published comparisons are read: a name (ultrafeedback, helpsteer3, ...) or a YAML "
+        "file; None: one comparison a row",
         content=in_place(adapter_file),
     )
 
@@ -155,8 +153,8 @@ class DialoguesConfig:
     )
     decontaminate: list[BenchmarkConfig] = key(
         [],
-        "benchmarks, written as in evaluate.benchmarks, whose queries and near-duplicates of them are taken out of the "
-        "training dialogues; their queries, and nothing else of them, are part of this stage's fingerprint",
+        "benchmarks, as in evaluate.benchmarks, whose queries and near-duplicates are left out of "
+        "training; only their queries are in the fingerprint",
         content=queries_of,
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
@@ -193,8 +191,7 @@ class WorldEngineConfig(EngineConfig):
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
     rambling: float = key(
         0.0,
-        "share of a writer's responses that ramble: longer than all others, without anything that decides; of the "
-        "others those that say more of it are longer. 0: length tells nothing",
+        "share of a writer's responses that are longer than all others and decide nothing; 0: length tells nothing",
         low=0.0,
         high=1.0,
     )
@@ -218,15 +215,12 @@ class ResponsesConfig(LimitsConfig):
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
     sampling: SamplingConfig = key(SamplingConfig, "of the responses")
     max_chars: int | None = key(
-        None,
-        "leave out (and count) pairs with more text in dialogue and responses, before any is annotated or judged",
-        low=1,
-        unit="characters",
+        None, "leave out (and count) pairs with more text in dialogue and responses", low=1, unit="characters"
     )
     contrast: list[str] = key(
         [],
-        "construct pairs whose better side is known: what is set against a good answer, drawn for each dialogue: a "
-        "good answer to a nearby query (nearby), itself with errors put in (errors); comparisons with a label stay",
+        "construct pairs whose better side is known: a good answer against one to a nearby query "
+        "(nearby), or itself with errors (errors)",
         choices=("nearby", "errors"),
     )
 
@@ -245,8 +239,8 @@ class BenchmarkConfig:
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
     unlabelled: bool = key(
         False,
-        "rows may have no label (null): methods judge them too, and what their verdicts are worth is told; all "
-        "other metrics are of the labelled ones",
+        "rows may have no label (null): they are judged too, and what verdicts are worth is told; "
+        "metrics are of the labelled ones",
     )
 
 

@@ -61,8 +61,8 @@ class ModelConfig:
     trust_remote_code: bool = key(False, "run code that the model repository brings")
     gpus: int = key(
         1,
-        "GPUs that share out the layers of a model which does not fit on one, where Transformers reads it: "
-        "engine.model of type transformers, scorer.model (vLLM: tensor_parallel_size; training: train.distributed)",
+        "GPUs that share out the layers of a model that Transformers reads (vLLM: tensor_parallel_size; "
+        "training: train.distributed)",
         low=1,
         unit="GPUs",
         in_fingerprint=False,
@@ -267,8 +267,7 @@ class OpenAIEngineConfig(EngineConfig):
     )
     json_schema: bool = key(
         False,
-        "ask for judgments and verdicts as JSON of a schema (response_format), for servers that take it; they are "
-        "written down in the form that the prompt asks for",
+        "ask for judgments and verdicts as JSON of a schema (response_format); they are then read as ever",
         active_if=lambda c: c.json_schema,
     )
     makes = "judgetrain.engines.openai.engine:OpenAIEngine"

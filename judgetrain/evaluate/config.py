@@ -40,22 +40,16 @@ class EvaluateConfig(LimitsConfig):
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (pairwise:base, single_token:base, pointwise:teacher, pairwise:DIR), a model asked by a "
-        "sentence, or by `criteria`, the mean of 8 judgments (prompted:base), a model "
-        "with a rubric drawn from 70 labelled training pairs or the nearest of them as examples (rubric:70, "
-        "fewshot:70:teacher), a judge asked in another way "
-        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
-        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
-        "to the benchmark's own labels), and stored:NAME",
+        "what stands in the table: judges (dpo, a directory, dpo+sampled@3), models asked once "
+        "(pairwise:base, single_token:base, prompted:base, rubric:70, fewshot:70), scorers "
+        "(scorer:sentprob), baselines (random, first, longer, surface), stored:NAME (docs/benchmarks.md)",
         content=beside(method_directory),
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     shard_size: int | None = key(
         None,
-        "comparisons of a judge's branches finished together; the unit of resume, and the larger the faster; "
-        "None: twice tree.shard_size",
+        "comparisons finished together, the unit of resume; the larger the faster; None: twice tree.shard_size",
         low=1,
     )
     external: AnyEngine = engine_key(
@@ -64,9 +58,7 @@ class EvaluateConfig(LimitsConfig):
         active_if=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
     partial: bool = key(
-        False,
-        "where nothing came out to train a judge on, evaluate those before it and say why, rather than fail",
-        in_fingerprint=False,
+        False, "where nothing came out to train a judge on, evaluate those before it and say why", in_fingerprint=False
     )
     pairwise: OnceConfig = key(
         OnceConfig,
@@ -79,10 +71,6 @@ class EvaluateConfig(LimitsConfig):
         active_if=_has_kind("pointwise"),
     )
     dev_share: float = key(
-        0.0,
-        "share of each benchmark's queries set aside to choose by (number of branches, objective=); metrics are of the "
-        "others",
-        low=0.0,
-        high=0.9,
+        0.0, "share of each benchmark's queries set aside to choose by; metrics are of the others", low=0.0, high=0.9
     )
     stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")

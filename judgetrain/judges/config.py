@@ -68,13 +68,10 @@ class ReadingConfig:
         choices=SCORED,
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
-    reference: bool = key(
-        True, "show the reference answer in every step, where a row has one and the prompt set a place for it"
-    )
+    reference: bool = key(True, "show the reference answer in every step, where there is one")
     rubric: str = key(
         "only",
-        "what criteria given with a row, or by `criteria`, are: only, all that is judged by; first, the head of a list "
-        "that the judge goes on with up to its number of criteria",
+        "what given criteria are: only, all that is judged by; first, the head of a list that the judge goes on with",
         choices=GIVEN,
     )
     write_guidelines: bool = key(
@@ -113,14 +110,13 @@ class JudgeConfig(ReadingConfig):
 
     reads: str = key(
         "two",
-        "how many responses a judgment reads: two, in both orders, or one by itself, so that a response has a score "
-        "of its own and a verdict follows from two scores",
+        "responses that a judgment reads: two, in both orders, or one by itself, which gets a score of its own",
         choices=get_args(Reads),
     )
     score: str = key(
         "auto",
-        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities; "
-        "auto, expected where judgments read one response",
+        "parsed, as written; expected, the mean of 1 to 5 by the tokens' probabilities; auto, expected "
+        "where judgments read one response",
         choices=("auto", *SCORED),
     )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
@@ -128,23 +124,18 @@ class JudgeConfig(ReadingConfig):
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
     retries: int = key(
-        1,
-        "times that a comparison is asked about again where its first branch cannot be read in some order; what was "
-        "greedy is then sampled at temperature 1",
-        low=0,
-        high=10,
+        1, "times that a comparison whose first branch cannot be read is asked again, sampled", low=0, high=10
     )
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean of scores, "
-        "where a criterion of the judge's own list weighs a third of the one before (always, where judgments read one "
-        "response and no weights are fitted); fitted, the likelier side by the weights of judge.fitted",
+        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean "
+        "of scores; fitted, the likelier side by the weights of judge.fitted (docs/asking.md)",
         choices=get_args(Aggregation),
     )
     tie: float = key(
         0.0,
-        "how far apart the weighted means of the responses' scores may be and still be a tie, as a share of the scale: "
-        "0.125 is half a level; of aggregation mean (expected scores are hardly ever equal)",
+        "how far apart the weighted means of aggregation mean may be and still be a tie, as a share of "
+        "the scale: 0.125 is half a level",
         low=0.0,
         high=1.0,
     )

@@ -16,21 +16,19 @@ class VerdictsConfig(LimitsConfig):
 
     judge: str = key(
         "dpo",
-        "who judges, as in evaluate.methods: base, initial, sft, dpo, rl, teacher, external, a judge's directory or "
-        "its id on the Hub (@3 behind any of these: 3 branches in place of one), the same or any model asked once "
-        "(pairwise:DIR, single_token:DIR), scorer:NAME, or random, first, longer",
+        "who judges, as in evaluate.methods: dpo@3, a judge's directory or id on the Hub, pairwise:DIR, "
+        "scorer:NAME, external, longer",
         content=beside(method_directory),
     )
     source: SourceConfig = key(
         SourceConfig,
-        "the comparisons: a file (JSON lines or array, CSV, Parquet), a Hub data set, or type world; adapter reads the "
-        "rows of published benchmarks",
+        "the comparisons: a file, a Hub data set, or type world; adapter reads rows of published benchmarks",
         active_if=lambda c: not c.systems,
     )
     systems: list[str] = key(
         [],
-        "in place of source: files or globs of several systems' answers to the same prompts (alpaca_eval's outputs, "
-        "model_answer files of Arena-Hard), compared pair by pair",
+        "in place of source: files of several systems' answers to the same prompts (alpaca_eval, "
+        "Arena-Hard), compared pair by pair",
         content=beside(lambda path, owner: path),
     )
     baseline: str | None = key(

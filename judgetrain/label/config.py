@@ -70,8 +70,8 @@ class ExternalConfig(LimitsConfig):
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "the judge, as a rule type openai")
     prompts: str = key(
         "pairwise",
-        "a set with a step pairwise (it compares the responses) or preference (it prefers one of two critiques, as in "
-        "the paper's table 9): a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        "a prompt set with a step pairwise (compares responses) or preference (prefers one of two "
+        "critiques: the paper's table 9), or a YAML file",
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
@@ -83,11 +83,9 @@ class LabelConfig:
 
     rule: str = key(
         "evidence",
-        "how branches make labels and pairs. evidence: a label is what most branches that decide say, ties abstain and "
-        "contradict no label, and a pair's sides differ in more than chance (min_evidence). paper, the branching "
-        "paper's letter: a label is what most branches say, ties too, which contradict A and B; every judgment in "
-        "keeping with the label is chosen against every one that is not, guidelines and criteria by their shares of "
-        "such judgments, and criteria stand in SFT as sampled",
+        "how branches make labels and pairs. evidence: most branches that decide say the label, and "
+        "pairs differ in more than chance (min_evidence); paper: the branching paper's letter "
+        "(docs/papers.md)",
         choices=("evidence", "paper"),
         active_if=lambda c: c.rule != "evidence",
     )
@@ -96,24 +94,22 @@ class LabelConfig:
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
     min_evidence: float = key(
         0.95,
-        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both; "
-        "0.5 asks for nothing",
+        "leave out pairs whose chosen side is better with a lower probability than this; 0.5 asks for nothing",
         low=0.5,
         high=1.0,
     )
     sft_share: float | None = key(
         None,
-        "take SFT examples of this share of the comparisons, drawn by the seed, and preference pairs of the others "
-        "(the paper's table 6: 0.5); None: both of every comparison",
+        "SFT examples of this share of the comparisons, drawn by the seed, and pairs of the others; "
+        "None: both of all (the paper: 0.5)",
         above=0.0,
         high=1.0,
         active_if=lambda c: c.sft_share is not None,
     )
     balance: list[str] = key(
         ["verdict"],
-        "leave out pairs at random until, at each level, as many judgment pairs show order AB as BA (order), in as "
-        "many the chosen side decides as says tie (verdict), or it speaks for the response shown first as often as for "
-        "the second (place)",
+        "leave out judgment pairs at random until orders AB and BA (order), decisions and ties "
+        "(verdict), or either place (place) are chosen equally often",
         choices=("order", "verdict", "place"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
@@ -124,14 +120,14 @@ class LabelConfig:
     )
     signals: list[str] = key(
         [],
-        "scores of the branches under the judge that wrote them, beside their vote (docs/rewards.md): probdiff, or a "
-        "glass-box score as softmax_combo; empty: the vote alone. How they are computed is scorer's",
+        "scores of the branches beside their vote: probdiff, or a glass-box score as softmax_combo "
+        "(docs/rewards.md); empty: the vote alone",
         active_if=lambda c: c.signals,
     )
     corrections: SourceConfig = key(
         SourceConfig,
-        "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected, as stage correct "
-        "writes them too; no path: none",
+        "SFT examples of correction: rows query, response, judgment, corrected, as stage correct writes "
+        "them; no path: none",
         active_if=lambda c: c.corrections.path,
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", active_if=lambda c: c.source == "external")

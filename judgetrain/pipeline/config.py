@@ -55,7 +55,7 @@ class RunConfig:
     )
     criteria: str | None = key(
         None,
-        "YAML or JSON file with the criteria that judges go by where a row brings none; None: the judge names its own",
+        "YAML or JSON file with the criteria to judge by where a row brings none; None: the judge's own",
         content=of_file,
     )
     data_dir: str = key(
@@ -66,7 +66,7 @@ class RunConfig:
     )
     dry_run: bool = key(
         False,
-        "say how many calls and tokens the first paid model of the run is expected to take, and ask it nothing",
+        "say what calls and tokens the first paid model is expected to take, and ask it nothing",
         in_fingerprint=False,
     )
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
@@ -75,14 +75,12 @@ class RunConfig:
     yes: bool = key(False, "stage=clean: remove what is listed; without it nothing is removed", in_fingerprint=False)
     hub: str | None = key(
         None,
-        "OWNER/NAME on the Hugging Face Hub that the judge is pushed to: by a stage that trains when made, by "
-        "stage=evaluate measured; the token is HF_TOKEN or that of hf auth login",
+        "OWNER/NAME on the Hub that the judge is pushed to, when trained, or by stage=evaluate when measured",
         in_fingerprint=False,
     )
     objective: str | None = key(
         None,
-        "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement: over the development split "
-        "(evaluate.dev_share), without which a search is refused",
+        "what a search goes by, as world/dpo@1/agreement, over the development split (evaluate.dev_share)",
         in_fingerprint=False,
     )
 

@@ -28,13 +28,14 @@ SIMILAR = 0.75
 """How alike two keys must be to be taken for one another (difflib's ratio)."""
 WIDTH = 100
 """Columns of a printed page at most."""
-COLUMNS = ("key", "type", "default", "unit", "allowed", "meaning")
+COLUMNS = ("key", "default", "type and range", "meaning")
 _PAGE = """# Every key
 
 `python -m judgetrain keys train.dpo` prints a section with the values in force; this page is made by
 `python -m judgetrain keys --markdown > docs/keys.md`. Set a key on the command line (`train.dpo.beta=0.2`), in a
-recipe, or in a group. `[]` stands for a place in a list. A record that stands in several places has a table of its own,
-at the end: where it stands, its name is the type.
+recipe, or in a group. `[]` stands for a place in a list, `?` behind a type says that null is allowed. A record that
+stands in several places has a table of its own, at the end: where it stands, its name is the type, and what differs
+there follows.
 """
 
 
@@ -78,12 +79,16 @@ def keys_of(config: Any, prefix: str = "", apart: Collection[str] = ()) -> Itera
         if called in apart:
             yield Key(name=name, meaning=meta["doc"], type=f"list of {called}" if several else called)
             continue
-        yield Key(name=name, meaning=meta["doc"], type="list" if several else "")
+        base = next((kind for kind in record.__mro__[1:] if kind.__name__ in apart), None)
+        like = base.__name__ if base else ""
+        yield Key(name=name, meaning=meta["doc"], type=f"list of {like}".removesuffix(" of ") if several else like)
         inner = f"{name}[]." if several else f"{name}."
         if meta.get("variants"):
             yield from of_engines(meta["variants"], inner, apart)
         else:
-            yield from keys_of(record() if value is None or several else value, inner, apart)
+            told = {*keys_of(base(), inner, apart)} if base else set()
+            found = keys_of(record() if value is None or several else value, inner, apart)
+            yield from (key for key in found if key not in told)
 
 
 def record_of(hint: Any, meta: Mapping[str, Any]) -> Any:
@@ -265,9 +270,11 @@ def _table(keys: Iterable[Key], apart: Iterable[str]) -> str:
     rows = [COLUMNS, ("---",) * len(COLUMNS)]
     for key in keys:
         only = f"({', '.join(key.variants)}) " if key.variants else ""
-        cells = (key.name, key.type, key.default, key.unit, key.allowed, only + key.meaning)
-        name, kind, default, unit, allowed, meaning = (cell.replace("|", "\\|") for cell in cells)
+        kind = f"{key.type.replace(' | None', '?')} {key.unit}".strip()
+        allowed = key.allowed.replace("at least ", "≥").replace("above ", ">").replace("at most ", "≤")
+        cells = (key.name, key.default, kind, only + key.meaning)
+        name, default, kind, meaning = (cell.replace("|", "\\|") for cell in cells)
         if (record := kind.removeprefix("list of ")) in apart:
             kind = kind.replace(record, f"[{record}](#{record.lower()})")
-        rows.append((f"`{name}`", kind, f"`{default}`" if default else "", unit, allowed, meaning))
+        rows.append((f"`{name}`", f"`{default}`" if default else "", ": ".join(filter(None, (kind, allowed))), meaning))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -53,22 +53,21 @@ class TrainConfig(TrainerConfig):
 
     min_steps: int = key(
         0,
-        "of little data so many passes more are taken that there are at least so many optimizer steps; a positive "
-        "max_steps overrides it",
+        "so many passes more over little data that there are at least so many optimizer steps; a "
+        "positive max_steps overrides it",
         low=0,
         active_if=lambda c: c.min_steps,
     )
     global_accumulation_steps: int = key(
         1,
         "micro-batches in an optimizer step, shared out over the processes: the global batch is "
-        "per_device_train_batch_size x global_accumulation_steps however many there are, where Transformers' "
-        "gradient_accumulation_steps counts those of each process. With fewer of them than processes each is split",
+        "per_device_train_batch_size times these, however many processes there are",
         low=1,
     )
     regional_compilation: bool = key(
         False,
-        "torch.compile for the repeated blocks; compiling takes a minute or more. Results differ in the last digits, "
-        "after a resume too. Without a C++ compiler it is left out, which is said",
+        "torch.compile for the repeated blocks: a minute or more, and other last digits; left out "
+        "without a C++ compiler",
         in_fingerprint=False,
     )
 
@@ -78,9 +77,7 @@ class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     keep_best: bool = key(
-        False,
-        "keep the checkpoint of the best agreement on held-out pairs (then loss), not the last: DPO can unlearn "
-        "(branching paper, section 5.7)",
+        False, "keep the checkpoint of the best agreement on held-out pairs, not the last (branching paper, 5.7)"
     )
     learning_rate: float = key(5e-7, "peak", above=0.0)
     beta: float = key(0.1, "strength of the KL constraint", above=0.0)

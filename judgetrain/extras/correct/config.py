@@ -24,8 +24,8 @@ class CorrectConfig(LimitsConfig):
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
     rater: str = key(
         "",
-        "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.pointwise says "
-        "(the paper: GPT-4): pointwise:external, pointwise:teacher, pointwise:DIRECTORY",
+        "who rates every response before and after, from 1 to 10 (the paper: GPT-4): pointwise:external, "
+        "pointwise:teacher, pointwise:DIRECTORY",
         content=beside(lambda method, owner: method_directory(method) if method else None),
         active_if=lambda c: c.rater,
     )

@@ -46,8 +46,7 @@ class CorrelateConfig(LimitsConfig):
     against: list[str] = key([], "the raters to correlate with; empty: every one, the others being scores to it")
     published: dict[str, list[float]] = key(
         {},
-        "a published table against the first of them, shown beside ours: BENCHMARK/MODEL/SCORE, as the found rows name "
-        "them -> Pearson, Kendall, Spearman, without signs",
+        "a published table shown beside ours: BENCHMARK/MODEL/SCORE -> Pearson, Kendall, Spearman, without signs",
         low=0.0,
         high=1.0,
     )

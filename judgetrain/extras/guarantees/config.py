@@ -13,21 +13,17 @@ class GuaranteesConfig:
 
     agreement: float = key(
         0.8,
-        "where a judge may abstain, what it answers is to agree with the labels at least this often, over both orders",
+        "what a judge that may abstain answers is to agree with the labels at least this often",
         above=0.0,
         high=0.999,
     )
     labels: int | None = key(
-        None,
-        "take so many labels, drawn at random, as if the others were not known; None: all, and nothing to correct "
-        "unless a benchmark has unlabelled rows",
-        low=1,
+        None, "take so many labels, drawn at random, as if the others were not known; None: all", low=1
     )
     required: list[str] = key(
         [],
-        "the gate, or the run fails after its artifact is written: such as dpo beats sft (by the paired test), dpo@10 "
-        "beats floors (every baseline evaluated), dpo beats untrained (the best that needs no training), "
-        "dpo matches release (is not worse than the same method there)",
+        "the gate, or the run fails after its artifact is written: dpo beats sft, dpo@10 beats floors, "
+        "dpo beats untrained, dpo matches release (docs/guarantees.md)",
     )
     release: str = key(
         "",

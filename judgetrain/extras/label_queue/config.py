@@ -13,10 +13,8 @@ class LabelQueueConfig:
 
     files: list[str] = key(
         [],
-        "files or globs of stage judge's rows, and directories of stage judge; empty: the verdicts of stage judge",
+        "files or globs of stage judge's rows; empty: the verdicts of stage judge",
         content=beside(lambda path, owner: path),
     )
     labels: int | None = key(None, "how many comparisons people will label; null: all of them, ranked", low=1)
-    relabel: bool = key(
-        False, "rank comparisons that have a label too: for a second opinion on it, or to try the queue on a benchmark"
-    )
+    relabel: bool = key(False, "rank comparisons that have a label too")

@@ -13,12 +13,11 @@ class LeaderboardConfig:
 
     files: list[str] = key(
         [],
-        "files or globs of verdicts (stage judge's rows, or rows with model_a, model_b, winner) and directories of "
-        "stage judge; empty: the verdicts of stage judge",
+        "files or globs of verdicts, or of rows with model_a, model_b, winner; empty: the verdicts of stage judge",
         content=beside(lambda path, owner: path),
     )
     prompt: str | None = key(
         None,
-        "column that says which prompt a row is about; null: uid, question_id or prompt_id, else what the user said",
+        "column that says which prompt a row is about; null: uid, question_id, prompt_id, or the user's words",
         active_if=lambda c: c.prompt is not None,
     )

@@ -17,8 +17,8 @@ class StudiesConfig(LimitsConfig):
     spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
     engine: AnyEngine = engine_key(
         None,
-        "who answers repeatedly in place of scorer.model, as a model behind an endpoint: texts alone are read of it, "
-        "so that the other studies and stage selfeval are left out",
+        "who answers repeatedly in place of scorer.model, as a model behind an endpoint; the other "
+        "studies are then left out",
         active_if=lambda c: c.engine,
     )
     against: list[str] = key(
@@ -44,7 +44,6 @@ class StudiesConfig(LimitsConfig):
     )
     official: dict[str, dict[str, float]] = key(
         {},
-        "name of a published score -> model -> its score, shown beside the models' confidence; over the prompts of one "
-        "source or category where it has that name",
+        "name of a published score -> model -> its score; over one source's prompts where it has that name",
         active_if=lambda c: c.official,
     )

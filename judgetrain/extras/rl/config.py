@@ -34,22 +34,18 @@ class RlConfig(TrainerConfig):
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
     labels: str = key(
         "label",
-        "what branches are rewarded by: label, the labels of stage label; start, the verdicts of the judge that "
-        "training goes on from, asked greedily with ten branches, where both orders say the same",
+        "what branches are rewarded by: label, those of stage label; start, what the start says in both "
+        "orders, greedily with ten branches",
         choices=("label", "start"),
     )
     max_comparisons: int | None = key(
-        None,
-        "comparisons that the start labels, drawn by the seed, and all that are held out; None: all",
-        low=1,
-        active_if=_own_labels,
+        None, "comparisons that the start labels, drawn by the seed; None: all", low=1, active_if=_own_labels
     )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
     credit: str = key(
         "branch",
-        "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
-        "they can decide, that they can be read",
+        "what parts are rewarded for: branch, the branch's reward; level, judgments only for being readable",
         choices=("branch", "level"),
     )
     beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)

@@ -33,6 +33,6 @@ class RobustnessConfig:
     )
     methods: list[str] = key(
         [],
-        "attack these of evaluate.methods; if none of them is evaluated: every judge that is not paid for, and longer",
+        "attack these of evaluate.methods; else every judge that is not paid for, and longer",
         active_if=lambda c: c.sample,
     )

@@ -25,7 +25,7 @@ class ServeConfig:
     reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=MODES)
     group: int = key(
         1,
-        "/get_reward: responses to a prompt that are compared, where a trainer sends each in a request of its own "
+        "/get_reward: responses to a prompt that are compared, where each comes in a request of its own "
         "(OpenRLHF's n_samples_per_prompt)",
         low=1,
     )

@@ -26,8 +26,6 @@ class StressConfig(LimitsConfig):
         "random",
         content=beside(method_directory),
     )
-    prompts: int = key(
-        16, "the world's first held-out ones; intervals are over them, and fewer than 8 are told without words", low=2
-    )
+    prompts: int = key(16, "the world's first held-out ones; fewer than 8 are told without words", low=2)
     writer: AnyEngine = engine_key(None, "who writes the responses, sampled at temperature 1, 512 tokens at most")
     samples: int = key(256, "responses to each prompt; n goes up to as many", low=2, high=4096)
