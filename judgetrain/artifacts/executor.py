@@ -26,8 +26,7 @@ class ExecutorConfig:
 
     type: str = key(
         "local",
-        "local: on this machine; ray: by workers on the Ray cluster of RAY_ADDRESS (else on this machine), each with a "
-        "model of its own",
+        "local: on this machine; ray: by workers on the cluster of RAY_ADDRESS, else on this machine",
         choices=tuple(EXECUTORS),
         in_fingerprint=False,
     )

@@ -27,8 +27,7 @@ class TrackConfig:
 
     tracker: Any = key(
         "wandb",
-        "one, or a list; wandb: as WANDB_MODE says, else online with a key (WANDB_API_KEY or netrc) and offline "
-        "without; the others get the curves of training alone",
+        "one, or a list; wandb is offline without a key; the others get the curves of training alone (docs/tracking.md)",
         choices=("wandb", "none", *REPORTED),
     )
 
