@@ -27,7 +27,7 @@ class TrackConfig:
 
     tracker: Any = key(
         "wandb",
-        "one, or a list; wandb is offline without a key; the others get the curves of training alone (docs/tracking.md)",
+        "one, or a list; wandb is offline without a key; the others get training curves alone (docs/tracking.md)",
         choices=("wandb", "none", *REPORTED),
     )
 
