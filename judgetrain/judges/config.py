@@ -25,9 +25,8 @@ C = TypeVar("C")
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
-WAYS = {"plan": ("shared", "independent"), "strip_markdown": (False, True)}
-"""Options of a judge that no key sets: they stand behind its name (``dpo+independent``), or are arguments in Python."""
-BESIDES = ("branches", *WAYS, "prompts", "engine", "model")
+PLANS = ("shared", "independent")
+BESIDES = ("branches", "plan", "prompts", "engine", "model")
 """What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -203,11 +202,10 @@ class JudgeOptions:
         steps: how many criteria are asked for, and the sampling of each step; greedy by default.
         fitted: the weights of aggregation ``fitted``.
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
-            (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
-            shipped sets, the two plans are the same texts, and only the cost differs.
+            (``independent``). No key: it stands behind a judge's name (``dpo+independent``). Where these steps are
+            greedy and their prompts do not show the responses, as in all shipped sets, the two plans are the same
+            texts, and only the cost differs.
         rubric: the criteria of comparisons that bring none; None: the judge's own.
-        strip_markdown: sets the responses' headings and lists as running text before they are judged
-            (``prompting/strip_markdown.py``); trees and predictions are of the comparisons as they were given.
         once: prompts and sampling of a judge that is asked once.
         scorer: how a scorer computes its score.
 
@@ -225,7 +223,6 @@ class JudgeOptions:
     reads: Reads = "two"
     rubric: Rubric | None = None
     retries: int = 0
-    strip_markdown: bool = False
     once: OnceConfig | None = None
     scorer: ScorerConfig | None = None
 
@@ -236,9 +233,8 @@ class JudgeOptions:
             raise ConfigError(f"aggregation={self.aggregation!r}: allowed are {allowed}")
         if (self.aggregation == "fitted") != (self.fitted is not None):
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
-        for name, choices in WAYS.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: allowed are {', '.join(map(str, choices))}")
+        if self.plan not in PLANS:
+            raise ConfigError(f"plan={self.plan!r}: allowed are {', '.join(PLANS)}")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
@@ -259,8 +255,8 @@ class JudgeOptions:
         saved, criteria = JudgeConfig(), StepsConfig.criteria
         if directory is not None:
             saved, criteria = JudgeConfig.load(directory), criteria_of(directory)
-        judge = saved.changed(**{k: v for k, v in asked.items() if k not in WAYS})
-        return cls.of(judge, criteria, directory, **{k: v for k, v in asked.items() if k in WAYS}, **more)
+        judge = saved.changed(**{k: v for k, v in asked.items() if k != "plan"})
+        return cls.of(judge, criteria, directory, plan=asked.get("plan", "shared"), **more)
 
     @property
     def rule(self) -> Aggregation:
@@ -282,8 +278,7 @@ class JudgeOptions:
         """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
         reads = "one response" if self.reads == "one" else ""
         given = "given criteria" if self.rubric else ""
-        layout = "plain" if self.strip_markdown else ""
-        return ", ".join(filter(None, [self.steps.shown, reads, given, layout]))
+        return ", ".join(filter(None, [self.steps.shown, reads, given]))
 
 
 def check_branches(branches: int, criteria: int) -> None:

@@ -127,7 +127,8 @@ class Models:
         directory, criteria = self.directory(method), settings.criteria
         if directory is not None:
             criteria = criteria_of(directory)
-        how = {**({"early_stop": False} if settings.whole_trees else {}), **method.ways}
+        how: dict[str, Any] = {"plan": method.changes.get("plan", "shared")}
+        how |= {"early_stop": False} if settings.whole_trees else {}
         how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric and not settings.own_criteria else {}
         return JudgeOptions.of(self.asking(method), criteria, directory, branches=branches, **how)
 
@@ -247,8 +248,8 @@ def load_judge(
             tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
         asked: how it is asked, where that is to be otherwise than the judge's own ``judge.json`` says. Of a branching
-            judge the keys of ``judge.*`` (``temperature=1.0``), ``plan`` and ``strip_markdown``, of one that is asked
-            once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
+            judge the keys of ``judge.*`` (``temperature=1.0``) and ``plan``, of one that is asked once
+            those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
 
     Raises:
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
@@ -277,7 +278,7 @@ def load_judge(
         options = JudgeOptions(once=_once_options(method, prompts, asked))
     elif method.kind == BRANCHING:
         how = {"branches": branches if method.most is None else method.most, "rubric": given_rubric(criteria)}
-        options = JudgeOptions.of_directory(directory, {**method.ways, **method.asking, **asked}, **how)
+        options = JudgeOptions.of_directory(directory, {**method.changes, **asked}, **how)
 
     def load() -> Engine:
         if method.target in TARGETS:

@@ -12,7 +12,6 @@ from typing import Any
 
 from judgetrain import rooms
 from judgetrain.engines.config import looks_local
-from judgetrain.judges.config import WAYS
 from judgetrain.keys import did_you_mean
 
 JUDGE_STAGES = tuple(stage.name for stage in rooms.stages().values() if stage.judge)
@@ -32,7 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two": {"reads": "two"},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
-    "plain": {"strip_markdown": True},
     "given": {},
     "shuffled": {},
 }
@@ -163,18 +161,14 @@ class Method:
         return [k for k in numbers if k <= self.most] or [self.most]
 
     @property
-    def asking(self) -> dict[str, Any]:
-        """What the options change of ``judge.*``: so one judge can be evaluated in several ways side by side."""
-        return {name: value for name, value in self._changes.items() if name not in WAYS}
-
-    @property
-    def ways(self) -> dict[str, Any]:
-        """What the options say that no key does (:data:`~judgetrain.judges.config.WAYS`)."""
-        return {name: value for name, value in self._changes.items() if name in WAYS}
-
-    @property
-    def _changes(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, Any]:
+        """What the options change in how the judge is asked: so one can be evaluated in several ways side by side."""
         return {name: value for option in self.options for name, value in OPTIONS[option].items()}
+
+    @property
+    def asking(self) -> dict[str, Any]:
+        """What they change of ``judge.*``: all but the plan, which is no key."""
+        return {name: value for name, value in self.changes.items() if name != "plan"}
 
 
 def method_directory(text: str, owner: object = None) -> str | None:

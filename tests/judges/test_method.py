@@ -88,7 +88,7 @@ def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name:
 )
 def test_options_change_how_a_judge_is_asked(options: str, changes: dict[str, object]) -> None:
     method = Method.parse(f"dpo{options}")
-    assert {**method.asking, **method.ways} == changes and {*method.ways} <= {"plan", "strip_markdown"}
+    assert method.changes == changes and {*method.changes} - {*method.asking} <= {"plan"}
 
 
 def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:

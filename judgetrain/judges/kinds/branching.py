@@ -17,7 +17,6 @@ from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, next_wave, stopped, used, verdict
 from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
-from judgetrain.judges.prompting.strip_markdown import strip_markdown
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
 from judgetrain.rubrics import weighted
@@ -118,11 +117,6 @@ class BranchingJudge(Judge):
         )
         how = self.engine, self.prompts
         shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
-        if options.strip_markdown:
-            shown = [
-                replace(c, response_a=strip_markdown(c.response_a), response_b=strip_markdown(c.response_b))
-                for c in shown
-            ]
         trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
         places = range(len(trees)) if numbers is None else numbers
         for attempt in range(1, options.retries + 1):
