@@ -13,9 +13,8 @@ from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
-from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, check_directories
 
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark

@@ -18,9 +18,9 @@ from judgetrain.judges.kinds.aggregation import used
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.judging.items import read_items
+from judgetrain.judging.rows import table
 from judgetrain.judging.stage import judge_of
 from judgetrain.judging.stages import CalibrateSettings
-from judgetrain.judging.summary import table
 from judgetrain.schema import Comparison
 
 

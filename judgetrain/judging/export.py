@@ -18,8 +18,8 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.prompting import continuation, render, token_ids
 from judgetrain.errors import EngineError
 from judgetrain.judges.factory import Models
+from judgetrain.judges.prompting.parsing import SCORES
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.prompting.score_from_logprobs import SCORES
 from judgetrain.judging.stages import ExportSettings
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, VERDICTS, verdict_views, write_views
 from judgetrain.judging.items import Item, read_items
-from judgetrain.judging.rows import SCORES, Row, dropped, row_of, score_rows
+from judgetrain.judging.rows import SCORES, Row, Summary, dropped, row_of, score_rows, scores_told
 from judgetrain.judging.stages import JudgeSettings
-from judgetrain.judging.summary import Summary, scores_told
 from judgetrain.schema import Candidates
 
 SHARDS = "judged"

@@ -11,7 +11,6 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.dialogues import check_adapter
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.checks import check_criteria, check_directories, check_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import (
     ASKED_ONCE,
@@ -24,7 +23,7 @@ from judgetrain.judges.method import (
     method_directory,
 )
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.judges.settings import EXTERNAL, ModelSettings
+from judgetrain.judges.settings import EXTERNAL, ModelSettings, check_criteria, check_directories, check_model
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.keys import in_place
 

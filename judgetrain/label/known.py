@@ -15,7 +15,7 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
-from judgetrain.label.rated import level_of
+from judgetrain.label.labels import level_of
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Verdict, mirror
 
 Shown = tuple[str, str, str, str]

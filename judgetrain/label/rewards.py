@@ -20,8 +20,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
-from judgetrain.label.labels import Label
-from judgetrain.label.rated import by_rating
+from judgetrain.label.labels import Label, by_rating
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored

@@ -20,8 +20,7 @@ from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels, load_external_prompts
-from judgetrain.label.labels import Label, ensemble_label, given_label
-from judgetrain.label.rated import by_rating, each_in
+from judgetrain.label.labels import Label, by_rating, each_in, ensemble_label, given_label
 from judgetrain.label.rewards import branch_rewards
 from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings
 from judgetrain.label.training_data import TrainingData

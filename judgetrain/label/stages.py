@@ -9,9 +9,9 @@ from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TREE_READS, TreeConfig
 from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set, prompt_path
+from judgetrain.judges.settings import check_asking
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
@@ -130,7 +130,7 @@ def check_teacher(settings: TeacherSettings) -> None:
 def _check_evaluations(settings: TeacherSettings) -> None:
     """Read the evaluations that are written already, every row."""
     if settings.teacher.evaluations:
-        from judgetrain.label.evaluations import read_evaluations
+        from judgetrain.label.teacher_stage import read_evaluations
 
         deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
 

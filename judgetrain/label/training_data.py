@@ -11,12 +11,11 @@ from typing import Any
 from judgetrain.artifacts.shards import DiskList
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
-from judgetrain.judges.trees.prune import PrunedBranch, prune
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, PrunedBranch, prune
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
-from judgetrain.label.paper_pairs import Preferences, pair_builder
+from judgetrain.label.pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import leanings
 from judgetrain.label.worth import Worth

@@ -14,12 +14,36 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
 from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import mixed_precision, peft_config, trainer_explained, training_arguments
+from judgetrain.train.arguments import (
+    check_vocabulary,
+    compiled,
+    frozen_experts,
+    memory_explained,
+    mixed_precision,
+    peft_config,
+    trainer_explained,
+    training_arguments,
+    without_dropout,
+)
+from judgetrain.train.checkpoints import (
+    PROBES,
+    AtReference,
+    CheckpointMarks,
+    FiniteFigures,
+    NoMore,
+    Progress,
+    check_saved,
+    finite,
+    forget_logs_after,
+    last_complete,
+    logprobs,
+    neutral_generation,
+    no_number,
+    rounding,
+)
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
-from judgetrain.train.preflight import check_vocabulary, compiled, frozen_experts, memory_explained, without_dropout
-from judgetrain.train.saved import PROBES, check_saved, logprobs, neutral_generation
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +131,6 @@ def complete(
     Raises:
         TrainingError: as :func:`train`.
     """
-    from judgetrain.train.checkpoints import NoMore, finite, forget_logs_after, last_complete, no_number, rounding
     from judgetrain.train.trainers import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
@@ -154,7 +177,6 @@ def _trainer(
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
 
-    from judgetrain.train.checkpoints import AtReference
     from judgetrain.train.trainers import KeptPairs, PreferenceTrainer, SupervisedTrainer
 
     config = job.config
@@ -213,8 +235,6 @@ def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 
 def watchers(out: StageRun) -> list[TrainerCallback]:
     """What watches every training: whole checkpoints, the log, and figures that are numbers."""
-    from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures, Progress
-
     return [CheckpointMarks(out), Progress(out), FiniteFigures()]
 
 

@@ -19,8 +19,8 @@ from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
-from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 

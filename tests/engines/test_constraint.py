@@ -15,8 +15,8 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersE
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import StepsConfig
+from judgetrain.judges.prompting.parsing import judgment_sampling, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.score_from_logprobs import judgment_sampling, read_judgment
 from judgetrain.judges.trees.grow import judgment_slots
 from tests.builders.engines import ask as any_ask
 from tests.builders.scripted import comparison

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import judgetrain
-from judgetrain.judges.prompting.frames import Frame
+from judgetrain.judges.prompting.parsing import Frame
 from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, packaged_sets
 
 LENGTH = 100_000

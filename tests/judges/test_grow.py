@@ -14,8 +14,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.listing import sample_criteria
+from judgetrain.judges.trees.grow import Shape, grow, sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING

@@ -19,7 +19,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.parsing import parse_judgment
+from judgetrain.judges.prompting.parsing import parse_judgment, read_judgment
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
     Dialect,
@@ -28,9 +28,7 @@ from judgetrain.judges.prompting.prompts import (
     packaged_sets,
     slots_of,
 )
-from judgetrain.judges.prompting.score_from_logprobs import read_judgment
-from judgetrain.judges.trees.prune import prune
-from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter

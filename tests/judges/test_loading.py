@@ -23,12 +23,11 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import ModelSettings, judges_of
+from judgetrain.judges.settings import ModelSettings, check_model, judges_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.checks import check_lengths, too_long_hint
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
-from judgetrain.judging.summary import Summary
+from judgetrain.judges.settings import check_lengths, too_long_hint
+from judgetrain.judging.rows import Summary
 
 ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
 

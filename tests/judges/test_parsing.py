@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.prompting.frames import FRAME
 from judgetrain.judges.prompting.parsing import (
+    FRAME,
     ParsedJudgment,
     normalise,
     parse_criteria,
@@ -21,7 +21,7 @@ from judgetrain.judges.prompting.parsing import (
     render_criteria,
 )
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
-from judgetrain.judges.prompting.verdicts import Reading, Reads, read_letter, read_preference, read_rating, read_verdict
+from judgetrain.judges.prompting.replies import Reading, Reads, read_letter, read_preference, read_rating, read_verdict
 from tests.builders.scripted import render_judgment
 
 WHOLE = render_judgment(4, 2, "it cites 3 sources", "misses 2", "A is better.")

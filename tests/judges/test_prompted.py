@@ -18,8 +18,7 @@ from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
-from judgetrain.judges.prompting.replies import Asker
-from judgetrain.judges.prompting.verdicts import read_verdict
+from judgetrain.judges.prompting.replies import Asker, read_verdict
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, mirror
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, number

@@ -9,15 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.prompting.headings import QUOTE, headings_of, quoted
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
     PACKAGED,
+    QUOTE,
     SLOTS,
     Dialect,
+    headings_of,
     judgment_slots,
     load_prompt_set,
     packaged_sets,
+    quoted,
 )
 from tests.builders.scripted import comparison
 

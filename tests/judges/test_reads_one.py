@@ -9,12 +9,10 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges import BranchingJudge, PairwiseJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
-from judgetrain.judges.prompting.frames import SCORE_FRAME, Frame
+from judgetrain.judges.prompting.parsing import SCORE_FRAME, Frame, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.score_from_logprobs import read_judgment
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.prune import prune
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison
 from tests.builders.scripted import ScriptedEngine, criteria, judged
@@ -162,22 +160,22 @@ def test_an_unreadable_sibling_leaves_no_verdict_and_the_score_that_was_read() -
 
 
 @pytest.mark.parametrize(
-    ("text", "scores", "failure"),
+    ("text", "score", "failure"),
     [
-        ("Score: 4\nAnalysis: fine.", (4.0,), None),
-        ("Score: 4/5", (4.0,), None),
-        ("**Score:** 2", (2.0,), None),
-        ("Score: 4\nAnalysis: a\nScore: 5", (), "ambiguous"),
-        ("Score: 4 because", (), "ambiguous"),
-        ("Score: 8", (), "out_of_range"),
-        ("It is good.", (), "no_scores"),
-        ("Score: high", (), "no_scores"),
-        ("Analysis: a\nScore: 5", (), "off_frame"),
+        ("Score: 4\nAnalysis: fine.", 4.0, None),
+        ("Score: 4/5", 4.0, None),
+        ("**Score:** 2", 2.0, None),
+        ("Score: 4\nAnalysis: a\nScore: 5", None, "ambiguous"),
+        ("Score: 4 because", None, "ambiguous"),
+        ("Score: 8", None, "out_of_range"),
+        ("It is good.", None, "no_scores"),
+        ("Score: high", None, "no_scores"),
+        ("Analysis: a\nScore: 5", None, "off_frame"),
     ],
 )
-def test_the_frame_of_one_score_is_strict(text: str, scores: tuple[float, ...], failure: str | None) -> None:
+def test_the_frame_of_one_score_is_strict(text: str, score: float | None, failure: str | None) -> None:
     found = Frame(SCORE_FRAME, 1).read(text)
-    assert (found.values, found.failure) == (scores, failure)
+    assert (found.first, found.failure) == (score, failure)
 
 
 def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> None:

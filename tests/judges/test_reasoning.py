@@ -12,7 +12,7 @@ from judgetrain.extras.correct.correction import Corrector
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.verdicts import read_preference
+from judgetrain.judges.prompting.replies import read_preference
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting

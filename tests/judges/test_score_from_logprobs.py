@@ -19,10 +19,15 @@ from judgetrain.judges import Comparison, SingleTokenJudge, load_judge
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.method import Method
-from judgetrain.judges.prompting.frames import FRAME, SCORE_FRAME
-from judgetrain.judges.prompting.parsing import ParsedJudgment
+from judgetrain.judges.prompting.parsing import (
+    FRAME,
+    SCORE_FRAME,
+    SCORES,
+    ParsedJudgment,
+    judgment_sampling,
+    read_judgment,
+)
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.score_from_logprobs import SCORES, judgment_sampling, read_judgment
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured as composed
 from tests.builders.scripted import ScriptedEngine, comparison, number, render_judgment

@@ -21,8 +21,8 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
-from judgetrain.label.evaluations import read_evaluations
 from judgetrain.label.stages import TeacherSettings
+from judgetrain.label.teacher_stage import read_evaluations
 from judgetrain.pipeline.config import Config
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import comparison, judged

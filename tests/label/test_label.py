@@ -16,8 +16,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.prune import prune
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter

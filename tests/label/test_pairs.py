@@ -12,8 +12,7 @@ from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.paper_pairs import LabelPairBuilder
+from judgetrain.label.pairs import LabelPairBuilder, PairBuilder
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 

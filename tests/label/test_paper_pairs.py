@@ -15,8 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.paper_pairs import LabelPairBuilder, PreferredPairBuilder, pair_builder
+from judgetrain.label.pairs import LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline import CONF

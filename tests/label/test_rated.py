@@ -21,7 +21,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import stage as label_stage
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
-from judgetrain.label.rated import by_rating, each_in
+from judgetrain.label.labels import by_rating, each_in
 from judgetrain.label.stages import LabelSettings, TeacherSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.rubrics import Criterion, Rubric

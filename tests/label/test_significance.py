@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.significance import Outcomes, above_zero, against_label, better, consensus
+from judgetrain.label.selection import Outcomes, above_zero, against_label, better, consensus
 from tests.builders.label import PROMPTER, tree_of
 
 

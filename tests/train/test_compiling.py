@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from judgetrain.engines.config import ModelConfig
-from judgetrain.train.preflight import compiled
+from judgetrain.train.arguments import compiled
 from tests.benchmarks.fused_head import adapted, batch, step
 
 

@@ -13,8 +13,8 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.train.arguments import check_vocabulary, memory_explained
 from judgetrain.train.data import fitting
-from judgetrain.train.preflight import check_vocabulary, memory_explained
 from tests.builders.pairs_pipeline import composed
 from tests.builders.train import config, run_initial, sft_rows, templated
 

@@ -24,7 +24,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.extras.rl.run import branch_arguments
 from judgetrain.judges.config import StepsConfig
-from judgetrain.train import run, saved, stage
+from judgetrain.train import checkpoints, run, stage
 from judgetrain.train.checkpoints import AtReference
 from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
@@ -87,15 +87,15 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
     start, judge = ModelConfig(path="world"), initial.path("model")
     tokenizer = load_tokenizer(start)
     rows = [tokenizer("the cat reads")["input_ids"]]
-    here = saved.logprobs(load_model(start.at(judge)), rows)
-    assert not saved.check_saved(judge, start, tokenizer, rows, here, 1e-3)
-    monkeypatch.setattr(saved.os, "sysconf", lambda name: 1000)
-    assert "are not loaded again to be compared, in 0.001 GB of memory" in saved.check_saved(
+    here = checkpoints.logprobs(load_model(start.at(judge)), rows)
+    assert not checkpoints.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+    monkeypatch.setattr(checkpoints.os, "sysconf", lambda name: 1000)
+    assert "are not loaded again to be compared, in 0.001 GB of memory" in checkpoints.check_saved(
         judge, start, tokenizer, rows, here, 1e-3
     )
     tokenizer.chat_template = "other"
     with pytest.raises(TrainingError, match="the tokenizer that was written reads texts, or ends answers, otherwise"):
-        saved.check_saved(judge, start, tokenizer, rows, here, 1e-3)
+        checkpoints.check_saved(judge, start, tokenizer, rows, here, 1e-3)
 
 
 def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Path) -> None:

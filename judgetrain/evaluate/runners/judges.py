@@ -14,13 +14,13 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result
 from judgetrain.evaluate.stages import EvaluateSettings, grown_by
-from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.kinds.prompted import prediction_of
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set, prompt_path
 from judgetrain.judges.prompting.replies import Reply, errors_told
+from judgetrain.judges.settings import check_criteria, check_model, too_long_hint
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.rubrics import Criterion, Rubric

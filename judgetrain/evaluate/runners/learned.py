@@ -26,12 +26,12 @@ from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, PromptedByCriterion, replied
 from judgetrain.evaluate.stages import EvaluateSettings, grown_by
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, has_step, load_prompt_set, prompt_file, slots_of
+from judgetrain.judges.settings import check_model
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.rubrics import Criterion, Rubric

@@ -10,10 +10,9 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correct.config import CorrectConfig
-from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, check_directories, check_model
 from judgetrain.judging.stages import check_judge
 
 

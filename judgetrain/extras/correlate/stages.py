@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correlate.config import CorrelateConfig
-from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, check_directories
 from judgetrain.judging.stages import check_judge
 
 

@@ -13,10 +13,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import check_branches
 from judgetrain.extras.probdiff_studies.comparing import read_verdicts
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
-from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, check_directories, check_model
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.stages import check_scorer
 

@@ -21,10 +21,10 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.train.arguments import arguments_of, kept_best, peft_config, trainer_explained
+from judgetrain.train.checkpoints import PROBES, AtReference
 from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
 from judgetrain.train.run import Job, complete, policy_of, watchers
-from judgetrain.train.saved import PROBES
 from judgetrain.train.stage import goes_on
 
 if TYPE_CHECKING:
@@ -130,7 +130,6 @@ def _trainer(
 
     from judgetrain.extras.rl.rollouts import reward_functions
     from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels
-    from judgetrain.train.checkpoints import AtReference
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]

@@ -12,9 +12,8 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.server.config import TOKEN
-from judgetrain.judges.checks import check_directories
 from judgetrain.judges.factory import Models
-from judgetrain.judges.settings import judges_of
+from judgetrain.judges.settings import check_directories, judges_of
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.stage import judge_of
 from judgetrain.judging.stages import JudgeSettings, check_judge

@@ -9,9 +9,8 @@ from typing import ClassVar
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
 from judgetrain.extras.stress.config import StressConfig
-from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import BASELINE, Method
-from judgetrain.judges.settings import ModelSettings
+from judgetrain.judges.settings import ModelSettings, check_directories
 from judgetrain.judging.stages import check_judge
 
 SCORED = ("longer", "random")

@@ -15,8 +15,16 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
-from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
+from judgetrain.judges.prompting.replies import (
+    Asker,
+    Question,
+    Read,
+    Reply,
+    failures_of,
+    read_letter,
+    read_rating,
+    read_verdict,
+)
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)

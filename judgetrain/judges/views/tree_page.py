@@ -12,8 +12,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.base import Reason
 from judgetrain.judges.printing import in_own_order
-from judgetrain.judges.trees.prune import prune
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 DIRECTORY = "view"
