@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hydra.core.plugins import Plugins
 
+from judgetrain import rooms
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.pipeline import key_names
 from tests.builders.pipeline import configured
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+COMMANDS = {*rooms.stages(), *rooms.commands(), "keys"}
 EXTRAS = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "SlurmLauncher"}
 
 
@@ -84,6 +86,21 @@ def test_every_page_is_reached_from_the_index() -> None:
         found = {target for name in new for target in LINK.findall(pages[name].read_text(encoding="utf-8"))}
         new = (found & set(pages)) - reached
     assert reached == set(pages), f"no page that docs/README.md leads to names {sorted(set(pages) - reached)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_what_a_page_names_in_passing_exists(page: Path) -> None:
+    """Keys that are set in a sentence, the project's own programs, and the names of stages and commands."""
+    text = page.read_text(encoding="utf-8")
+    known = key_names.key_types()
+    sections = {name.partition(".")[0] for name in known if "." in name}
+    for name in re.findall(r"`(?:[^`\n]* )?([a-z_]+\.[\w.\[\]]+)=", text):
+        assert name.partition(".")[0] not in sections or key_names.is_key(name, known), f"{page.name}: {name}"
+    for program in re.findall(r"python -m (tests\.[\w.]+)", text):
+        assert (ROOT / f"{program.replace('.', '/')}.py").exists(), f"{page.name}: {program}"
+    for words in commands(page):
+        for word in words[:1]:
+            assert "=" in word or word.startswith("-") or word in COMMANDS, f"{page.name}: {word}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
