@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work, done, end_with
+from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work, done, end_with, share_cores
 from judgetrain.errors import EngineError, JudgetrainError
 
 _CALLS = count()
@@ -53,6 +53,7 @@ class LocalExecutor(Executor):
                 f"executor.workers={self._workers}: there is a GPU, which one process fills; leave it out"
             )
         self._started = True
+        share_cores(self._workers)
         name, packed = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work)
         pool = Parallel(
             self._workers, "loky", "generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes=None

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain import rooms
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executor import share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import CONF, EXIT_ERROR, EXIT_INTERRUPTED
@@ -176,6 +177,7 @@ def _told_to_wandb(settings: Any, recipe: str) -> Iterator[None]:
 
 def hydra_jobs(given: Sequence[str]) -> None:
     """Run Hydra over the command line."""
+    share_cores()
     register(ConfigStore.instance(), given)
     named = named_stage([*given])
     sys.argv[1:] = recipe_overrides(arguments(named))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
-from judgetrain.artifacts.executor import end_with, make_executor
+from judgetrain.artifacts.executor import end_with, make_executor, share_cores
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -110,8 +110,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     count = distributed.processes(config.train)
-    # Threads of all workers together fill the machine once.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    share_cores(count)
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
         settings = LaunchConfig(
             min_nodes=1,

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judgetrain.artifacts import executor
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.executor import Executor, ExecutorConfig, make_executor
+from judgetrain.artifacts.executor import Executor, ExecutorConfig, idle_cores, make_executor, share_cores
 from judgetrain.artifacts.shards import DiskList, markers_of, only, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt
 from judgetrain.engines.lazy_model import loaded_once
@@ -249,3 +250,40 @@ def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> 
     tracemalloc.stop()
     assert kept < 500_000
     assert not list(tmp_path.iterdir()), "it has no name: a kill leaves nothing of it"
+
+
+def test_idle_cores_are_what_the_system_counts_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter(
+        [[100, 0, 50, 200, 10, 0, 0, 5], [115, 5, 55, 225, 15, 0, 0, 10]]
+    )  # of 60 ticks 30 are idle or waiting
+    monkeypatch.setattr(executor, "_ticks", lambda: next(looks))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert idle_cores(3) == 4
+    monkeypatch.setattr(executor, "_ticks", lambda: [0] * 8)
+    assert idle_cores(3) == 3, "a system that does not count"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "idle", "processes", "threads"),
+    [
+        (False, 8, 0, None),
+        (False, 5, 0, "5"),
+        (False, 0, 0, "1"),
+        (False, 5, 2, "2"),
+        (False, 8, 2, "4"),
+        (True, 1, 2, None),
+    ],
+)
+def test_threads_are_as_many_as_there_are_idle_cores_unless_the_user_has_chosen(
+    chosen: bool, idle: int, processes: int, threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_CHOSEN", chosen)
+    monkeypatch.setattr(executor, "idle_cores", lambda own: idle)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    share_cores(processes)
+    assert (os.environ.get("OMP_NUM_THREADS"), os.environ["OMP_WAIT_POLICY"]) == (threads, "ACTIVE")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    share_cores(processes)
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"

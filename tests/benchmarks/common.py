@@ -1,10 +1,80 @@
-"""What the benchmark programs do alike: a command line whose help is the program's docstring."""
+"""What the benchmark programs share: a command line whose help is the program's docstring, turns, and tables."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """A parser that shows the docstring as it is laid out."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured of one workload, ours and the best-configured peer's, in turns."""
+
+    workload: str
+    unit: str
+    ours: Sequence[float]
+    peers: Sequence[float]
+    peer: str
+    """Its name, version and options."""
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast we are, by medians: units are of time unless they are ``.../s``."""
+        ours, peers = statistics.median(self.ours), statistics.median(self.peers)
+        return ours / peers if self.unit.endswith("/s") else peers / ours
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Markdown: medians with the least and the most, and their ratio."""
+    rows = ["| workload | | ours | peer | faster | peer's options |", "| --- | --- | --- | --- | --- | --- |"]
+    for f in figures:
+        cells = (f.workload, f.unit, _said(f.ours), _said(f.peers), f"{f.ratio:.2f} times", f"{f.peer}{f.note}")
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _said(values: Sequence[float]) -> str:
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:.3g}" if len(values) == 1 else f"{middle:.3g} ({low:.3g} to {high:.3g})"
+
+
+def one_core() -> None:
+    """Have this process run on one core with one thread; ``taskset`` may have chosen it already."""
+    import torch
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
+
+
+def in_turns(arms: Mapping[str, Callable[[], float | None]], repeats: int) -> dict[str, list[float]]:
+    """CPU seconds of each arm, ``repeats`` times, one after the other; an arm that gives a number says its own."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(repeats):
+        for name, arm in arms.items():
+            began = time.process_time()
+            own = arm()
+            seconds[name].append(time.process_time() - began if own is None else own)
+    return seconds
+
+
+def versions(*packages: str) -> str:
+    """``torch 2.13.0, trl 1.16.0``."""
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"no {package}")
+    return ", ".join(found)
