@@ -91,7 +91,9 @@ def share_cores(processes: int = 0) -> None:
 def idle_cores(unknown: int) -> int:
     """How many cores nothing runs on, to the next whole one; ``unknown``: where the system does not say."""
     try:
-        before, _, after = _ticks(), time.sleep(LOOK), _ticks()
+        before = _ticks()
+        time.sleep(LOOK)
+        after = _ticks()
     except (OSError, ValueError):
         return unknown
     all_, idle = (sum(end) - sum(start) for start, end in ((before, after), (before[3:5], after[3:5])))
