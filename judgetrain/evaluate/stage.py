@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.engines.answers import spending
+from judgetrain.engines.answers import CostProbe, Costs, described, spending
+from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
 from judgetrain.evaluate.metrics.paired import Choice, PairedComparison, choose, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlap, overlaps
-from judgetrain.evaluate.report.disagreements import Link, disagreement_links
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.settings import EXTERNAL
+from judgetrain.judges.views.tree_page import DIRECTORY, INDEX
+
+Link = tuple[str, str]
+"""Text and address, relative to the report's page."""
 
 
 def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -56,10 +63,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
             own = budget if evaluation.models.paid(method) else None  # so that workers may share what else is asked
             for benchmark, found in runner_of(method).run(method, replace(evaluation, benchmarks=asked, budget=own)):
                 results.setdefault(benchmark.name, []).extend(found)
-    names = [method.name for method in methods]
-    links: dict[str, list[Link]] = {b.name: disagreement_links(b.name, names, out) for b in benchmarks}
-    for each in made:
-        links[each.of] += disagreement_links(each.benchmark.name, names, out)
+    links: dict[str, list[Link]] = {benchmark.name: [] for benchmark in benchmarks}
+    for of, about in [*((b.name, b.name) for b in benchmarks), *((each.of, each.benchmark.name) for each in made)]:
+        pages = [(name, f"{DIRECTORY}/{about}-{name}/{INDEX}") for name in (method.name for method in methods)]
+        links[of] += [(f"{about}: disagreements of {name}", at) for name, at in pages if out.path(at).is_file()]
     _write(evaluation, results, further, seen, links)
 
 
@@ -182,3 +189,40 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), buffer)
     return buffer.getvalue()
+
+
+def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage evaluate; its judges are not made for it."""
+    found = dict(estimated(settings))
+    yield f"evaluate: dry run for {', '.join(found)}, expected"
+    total = CostProbe().costs
+    for costs in found.values():
+        for step, cost in costs.items():
+            total[step] += cost
+    yield from described(total, settings.evaluate, "evaluate")
+
+
+def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
+    """The methods that ask a model that is paid for, each with its costs by step.
+
+    Their runners go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
+    place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
+    """
+    benchmarks, methods = settings.benchmarks, settings.evaluated
+    further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
+    for method in methods:
+        asked_of = method.names_model and method.target in EXTERNAL
+        engine: EngineConfig | None = getattr(settings, method.target) if asked_of else None
+        if engine is None or not engine.paid:
+            continue
+        probe = CostProbe(name=engine.model_name)
+        changes: dict[str, Any] = {method.target: probe}
+        acted = replace(settings, **changes)
+        if acted.judge is not None:  # a probe's replies cannot be read, and are no reason to ask again
+            acted = replace(acted, judge=acted.judge.changed(retries=0))
+        with tempfile.TemporaryDirectory(prefix="judgetrain-estimate-") as folder:
+            out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, Console(silent=True))
+            asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
+            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
+            list(runner_of(method).run(method, evaluation))
+        yield f"{method.text} ({engine.model_name})", probe.costs

@@ -151,7 +151,7 @@ EVALUATE = Stage(
     code="judgetrain.evaluate.stage:run",
     check=_check_evaluate,
     check_here=_check_evaluate_here,
-    estimate="judgetrain.evaluate.estimate:estimate",
+    estimate="judgetrain.evaluate.stage:estimate",
     finished="judgetrain.evaluate.hooks:require_finished",
     without="judgetrain.evaluate.stages:without",
 )

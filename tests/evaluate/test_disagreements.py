@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines import lazy_model
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.report import disagreements
-from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.report.report import Report, html_page
 from judgetrain.evaluate.runners import judges
 from judgetrain.judges.config import JudgeOptions, TreeConfig
@@ -33,7 +30,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     artifacts = tmp_path / "artifacts"
     sft = judge(artifacts / "sft" / "s1")
     monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
-    monkeypatch.setattr(judges, "write_disagreements", partial(disagreements.write_disagreements, limit=9))
+    monkeypatch.setattr(judges, "VIEW", 9)
     config = Config(
         evaluate=EvaluateConfig([pairs(tmp_path, 30)], ["sft", "random"], [1, 3], bootstrap=20),
         robustness=UNATTACKED,
@@ -91,7 +88,7 @@ def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> N
     predictions[1:] = [replace(p, verdict_ab="A", verdict_ba="B", margin=0.0) for p in predictions[1:]]
     out = StageRun(tmp_path / "out", "evaluate", 1, Console())
     benchmark = Benchmark(name="b", split="test", comparisons=[t.comparison for t in trees])
-    write_disagreements("sft", benchmark, [(tree, None) for tree in (silent, *trees[1:])], predictions, out, 5)
+    judges.write_disagreements("sft", benchmark, [(tree, None) for tree in (silent, *trees[1:])], predictions, out)
     last = (out.directory / "view" / "b-sft" / "00003.html").read_text(encoding="utf-8")
     assert trees[0].comparison.id in last
     assert "none could be read" in last

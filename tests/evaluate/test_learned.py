@@ -17,8 +17,8 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.estimate import estimated
 from judgetrain.evaluate.runners import learned
+from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.prompted import PairwiseJudge

@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.estimate import estimated
+from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig

@@ -308,18 +308,13 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
 
 
-def test_a_method_bears_the_settings_that_differ_where_its_figures_do() -> None:
-    def names(settings: list[dict[str, str]], *figures: float) -> list[str]:
-        numbered = dict(enumerate(settings, 1))
-        return method_names("dpo", numbered, {i: {"world@1": x} for i, x in enumerate(figures, 1)})
+def test_a_method_bears_the_runs_label_where_its_figures_differ() -> None:
+    def names(*figures: dict[str, float]) -> list[str]:
+        return [*method_names({"dpo": dict(enumerate(figures, 1))}, ["beta=0.1", "beta=0.5"]).values()]
 
-    grid = [{"train.dpo.beta": b, "evaluate.dev_share": d} for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
-    assert names(grid, 0.5, 0.5, 0.5, 0.5) == ["dpo"] * 4
-    both = [f"dpo (dev_share={d}, beta={b})" for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
-    assert names(grid, 0.5, 0.6, 0.7, 0.8) == both
-    assert names([grid[0], grid[3]], 0.5, 0.6) == [both[0], both[3]], "either may be what it is"
-    assert names([grid[0], grid[0]], 0.5, 0.6) == ["dpo (run 1)", "dpo (run 2)"]
-    assert method_names("dpo", {1: grid[0], 3: grid[1]}, {1: {"world@1": 0.5}, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
+    assert names({"world@1": 0.5}, {"world@1": 0.5}) == ["dpo", "dpo"]
+    assert names({"world@1": 0.5}, {"world@1": 0.6}) == ["dpo (beta=0.1)", "dpo (beta=0.5)"]
+    assert names({"world@1": 0.5}, {"human@1": 0.1}) == ["dpo", "dpo"], "another benchmark is no other figure"
 
 
 def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:

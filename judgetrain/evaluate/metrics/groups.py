@@ -1,4 +1,5 @@
-"""Agreement by group, by prompts that several comparisons share, and with single votes where several people voted."""
+"""Agreement by group, by prompt and by single votes, and how it goes with length: in most data the longer response is
+the better one more often than not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods set against each other on the same comparisons: paired differences."""
+"""Methods and numbers of branches beside each other: paired differences, and the choice on a development split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records as JSON files hold them, read back by the annotations of their dataclasses."""
+"""Rows of ``metrics.json``: what metrics are computed from, and every one of a method on a benchmark. A metric is
+registered by its field in :class:`MetricRow`."""
 
 from __future__ import annotations
 
@@ -77,12 +78,6 @@ class Sample:
     Raises:
         ValueError: predictions of other comparisons or in another order.
     """
-
-    __slots__ = (
-        *("labelled", "labels", "ab", "ba", "single_ab", "single_ba", "agreed", "consistent", "without_ties"),
-        *("decided", "margins", "single_margins", "longer", "prompts", "named_prompts", "groups", "domains"),
-        *("failures", "votes", "seconds", "resamples", "seed"),
-    )
 
     def __init__(
         self, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
@@ -170,15 +165,8 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
             metric is not defined, or an array [n] of one value an item, whose mean is the metric.
         needs: names of attributes of :class:`~judgetrain.evaluate.metrics.rows.Sample`, with spaces between.
         column: where the report shows it; without one it stands in ``metrics.json`` only.
-
-    Raises:
-        AttributeError: a sample has no such attribute.
     """
-    names = tuple(needs.split())
-    for name in names:
-        if name not in Sample.__slots__:
-            raise AttributeError(f"a metric needs {name!r}, which is no attribute of Sample")
-    return field(default=None, metadata={"metric": Metric(compute, names, column)})
+    return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
 
 
 _OPTIONAL = ("asked", "plan", "overlap", "learned", "chosen", "run")

@@ -1,4 +1,4 @@
-"""Putting several evaluations together into one report."""
+"""Several evaluations in one report, and what runs and their methods are called in it."""
 
 from __future__ import annotations
 
@@ -63,18 +63,12 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
 
     Methods stand in the order of ``methods`` (names), those that it lacks after them in that of the runs.
 
-    A method is called by the settings that its figures depend on (``dpo (beta=0.1)``), and rows of one name stand once
-    (:mod:`judgetrain.evaluate.report.merge`). Runs that differ in nothing but their seed are also put together as
-    mean and standard deviation.
+    Rows of one name (:func:`method_names`) stand once. Runs that differ in nothing but their seed are also put together
+    as mean and standard deviation.
     """
     runs = _in_order(runs)
-    labels, figures = run_labels([run.settings for run in runs]), _figures(runs)
-    given = {method: {i: runs[i - 1].settings for i in found} for method, found in figures.items()}
-    names = {
-        (number, method): name
-        for method, found in figures.items()
-        for number, name in zip(found, method_names(method, given[method], found), strict=True)
-    }
+    labels = run_labels([run.settings for run in runs])
+    names = method_names(_figures(runs), labels)
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1):
@@ -163,7 +157,8 @@ def run_labels(settings: Sequence[Settings]) -> list[str]:
     """
     labels = _labels(settings, differing(settings))
     twice = Counter(labels)
-    return [_numbered(label, i) if twice[label] > 1 else label for i, label in enumerate(labels, 1)]
+    numbers = [[f"run {i}"] if twice[label] > 1 else [] for i, label in enumerate(labels, 1)]
+    return [", ".join([*([label] if label else []), *number]) for label, number in zip(labels, numbers, strict=True)]
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -183,24 +178,15 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
     return {key: found for part in parts for key, found in part.items()}
 
 
-def method_names(method: str, settings: Mapping[int, Settings], results: Mapping[int, Results]) -> list[str]:
-    """What a method is called in each of the runs that have it; both mappings are by the number of the run, from 1.
-
-    It carries the settings that differ (``dpo (beta=0.1)``): none where all runs gave the same figures, the number
-    of the run where runs of equal settings gave different ones.
-    """
-    given = list(settings.values())
-    labels = _labels(given, differing(given))
-    apart = [
-        (labels[i], labels[j])
-        for (i, one), (j, other) in combinations(enumerate(results.values()), 2)
-        if any(one[place] != other[place] for place in one if place in other)
-    ]
-    if not apart:
-        return [method] * len(labels)
-    unlike = {first for first, second in apart if first == second}
-    names = (_numbered(label, n) if label in unlike else label for n, label in zip(settings, labels, strict=True))
-    return [f"{method} ({name})" if name else method for name in names]
+def method_names(figures: Mapping[str, Mapping[int, Results]], labels: Sequence[str]) -> dict[tuple[int, str], str]:
+    """What a method is called by the number of the run and its name: itself where all runs gave the same figures, else
+    with what tells the run from the others (``dpo (beta=0.1)``)."""
+    names = dict[tuple[int, str], str]()
+    for method, found in figures.items():
+        pairs = combinations(found.values(), 2)
+        same = all(one[place] == other[place] for one, other in pairs for place in one if place in other)
+        names |= {(n, method): method if same else f"{method} ({labels[n - 1]})" for n in found}
+    return names
 
 
 def differing(settings: Sequence[Settings]) -> list[str]:
@@ -227,7 +213,3 @@ def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
     last = Counter(key.rpartition(".")[2] for key in keys)
     names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in keys}
     return [", ".join(f"{names[k]}={each[k]}" for k in keys if k in each) for each in settings]
-
-
-def _numbered(label: str, number: int) -> str:
-    return f"{label}{', ' if label else ''}run {number}"

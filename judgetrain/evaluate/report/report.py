@@ -1,4 +1,4 @@
-"""What a report holds: results by benchmark, and where they come from."""
+"""What a report holds, and how it is shown: on the console, as Markdown, as one page, and to the tracker."""
 
 from __future__ import annotations
 

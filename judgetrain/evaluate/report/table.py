@@ -1,4 +1,4 @@
-"""What a table of a report is, and how numbers become text: here and nowhere else."""
+"""What a table of a report is, how numbers become text, and the tables of a benchmark from rows of the result files."""
 
 from __future__ import annotations
 

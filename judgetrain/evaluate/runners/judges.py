@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from judgetrain.artifacts.stage_run import ShardResult, tokens_of
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result
 from judgetrain.evaluate.stages import EvaluateSettings, grown_by
+from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.kinds.prompted import prediction_of
@@ -23,10 +23,15 @@ from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.judges.settings import check_criteria, check_model, too_long_hint
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
+from judgetrain.judges.views.tree_page import DIRECTORY, View, write_views
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
 
 Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
+
+
+VIEW = 20
+"""Pages of disagreements to look at, per benchmark and judge."""
 
 
 class BranchingRunner:
@@ -147,6 +152,47 @@ def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTr
     """
     first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row))
     return first, others[0] if others else None
+
+
+def write_disagreements(
+    name: str,
+    benchmark: Benchmark,
+    trees: Sequence[tuple[EvaluationTree, EvaluationTree | None]],
+    predictions: Sequence[Prediction],
+    out: StageRun,
+) -> None:
+    """Write pages of up to :data:`VIEW` comparisons on which the judge does not give the label in both orders.
+
+    Those with the largest margin for the wrong side come first. ``trees``: of each comparison the tree and None, or
+    with independent plans those of both orders, a page each. ``predictions`` are with the most branches.
+    """
+    wrong = [
+        (p, both)
+        for p, both in zip(predictions, trees, strict=True)
+        if both[0].comparison.label is not None and p.verdict != both[0].comparison.label
+    ]
+    wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1][0].comparison.label))
+    views = [View(tree, facts=_facts(p)) for p, both in wrong[:VIEW] for tree in both if tree is not None]
+    shown = min(VIEW, len(wrong))
+    title = f"{benchmark.name}, {name}: {shown} of {len(wrong)} comparisons without the right verdict"
+    write_views(views, out.path(DIRECTORY) / f"{benchmark.name}-{name}", title)
+
+
+def _wrongness(prediction: Prediction, label: str | None) -> float:
+    """How far the mean margin is from what the label says; -1 where nothing could be read."""
+    if prediction.margin is None:
+        return -1.0
+    return {"A": -prediction.margin, "B": prediction.margin}.get(str(label), abs(prediction.margin))
+
+
+def _facts(prediction: Prediction) -> dict[str, str]:
+    words = {"A": "A", "B": "B", "tie": "tie", None: "none could be read"}
+    margin = "–" if prediction.margin is None else f"{prediction.margin:+.2f}"
+    return {
+        "verdict, A shown first": words[prediction.verdict_ab],
+        "verdict, B shown first": words[prediction.verdict_ba],
+        "mean score of A minus B": margin,
+    }
 
 
 class AskedOnceRunner:
