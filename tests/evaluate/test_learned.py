@@ -205,7 +205,7 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
     config = settings("rubric:8:external")
     config.evaluate.external = OpenAIEngineConfig(model="m")
     ((name, costs),) = estimated(EvaluateSettings.of(config))
-    made = {step: cost.calls for step, cost in costs.items()}
+    made = {step: cost["calls"] for step, cost in costs.items()}
     assert (name, made) == ("rubric:8:external (m)", {"rubric": 2, "score": 2 * 2 * 4 * 8 + 2 * 4 * 12})
 
 
