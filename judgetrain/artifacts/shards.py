@@ -97,10 +97,11 @@ def seconds_of(directory: Path, name: str) -> float:
     return float(sum(marker["seconds"] for marker in markers_of(directory, name)))
 
 
-def seconds_so_far(directory: Path) -> float | None:
-    """Seconds spent on an artifact up to what was finished last; None where nothing is known."""
+def seconds_so_far(directory: Path) -> tuple[float, float]:
+    """Seconds on the clock, and of a processor, spent on an artifact up to what was finished last; 0 where unknown."""
     found = read_json(directory / SECONDS)
-    return float(found) if isinstance(found, (int, float)) else None
+    wall, cpu = found if isinstance(found, list) and len(found) == 2 else (0.0, 0.0)
+    return float(wall), float(cpu)
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -108,7 +108,8 @@ class StageRun(ShardSeeds):
         self._notes: dict[str, Any] = self._kept_notes()
         self._sharded: list[str] = []
         self._printed = ""
-        self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
+        earlier, cpu = seconds_so_far(directory)
+        self._clock, self._since, self._cpu_since = clock, clock() - earlier, _cpu() - cpu
 
     def _kept_notes(self) -> dict[str, Any]:
         found = read_json(self._notes_path) if self._notes_path.exists() else {}
@@ -122,7 +123,12 @@ class StageRun(ShardSeeds):
     @property
     def seconds(self) -> float:
         """Seconds spent on the artifact so far, those of earlier runs included, up to what they finished last."""
-        return self._earlier + self._clock() - self._started
+        return self._clock() - self._since
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The same of a processor: this process's, and those of the workers on this machine that have ended."""
+        return _cpu() - self._cpu_since
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -138,7 +144,7 @@ class StageRun(ShardSeeds):
     def keep_seconds(self) -> None:
         """Write :attr:`seconds` down: whenever something is finished, so that a kill loses no more than the rest."""
         if self._writes:
-            write_json_atomic(self.path(SECONDS), round(self.seconds, 3))
+            write_json_atomic(self.path(SECONDS), [round(self.seconds, 3), round(self.cpu_seconds, 3)])
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
@@ -331,3 +337,8 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _cpu() -> float:
+    """Seconds of a processor that this process and its ended children have taken."""
+    return sum(os.times()[:4])

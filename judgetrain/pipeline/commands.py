@@ -102,7 +102,7 @@ def _partial(plan: Plan) -> str:
     steps = [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]
     if steps:
         parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
-    if spent := seconds_so_far(directory):
+    if spent := seconds_so_far(directory)[0]:
         parts.append(f"{duration(spent)} so far")
     return ", ".join(parts or ["started"])
 

@@ -323,6 +323,7 @@ class Pipeline:
             "versions": versions(),
             **out.totals(),
             "seconds": round(out.seconds, 2),
+            "cpu_seconds": round(out.cpu_seconds, 2),
             "notes": out.notes,
         }
 

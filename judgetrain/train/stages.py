@@ -110,8 +110,8 @@ OWN = frozenset(
         *("num_generations_eval", "reward_weights", "max_completion_length", "num_iterations", "temperature"),
     )
 )
-"""Arguments of TRL that are decided here. Packing among them: batches hold examples of like length, so little is
-padding; ld_alpha: the reference's log-probabilities are sums; num_iterations and temperature: branches are the
+"""Arguments of TRL that are decided here. Packing and padding_free among them: batches hold examples of like length, so
+little is padding, and on a CPU padding_free is three times slower; ld_alpha: the reference's log-probabilities are sums; num_iterations and temperature: branches are the
 policy's own."""
 
 
