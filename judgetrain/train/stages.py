@@ -111,8 +111,8 @@ OWN = frozenset(
     )
 )
 """Arguments of TRL that are decided here. Packing and padding_free among them: batches hold examples of like length, so
-little is padding, and on a CPU padding_free is three times slower; ld_alpha: the reference's log-probabilities are sums; num_iterations and temperature: branches are the
-policy's own."""
+little is padding, and on a CPU padding_free is three times slower; ld_alpha: the reference's log-probabilities are
+sums; num_iterations and temperature: branches are the policy's own."""
 
 
 def check_training(key: str, config: TrainerConfig) -> None:

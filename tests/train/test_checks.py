@@ -22,7 +22,7 @@ from tests.builders.pipeline import check_stage
     ("config", "message"),
     [
         (DpoConfig(trainer={"beta": 0.2}), r"k\.trainer\.beta: is not given here; see k\.beta"),
-        (TrainConfig(trainer={"packing": True}), r"k\.trainer\.packing: judgetrain decides it; leave it out"),
+        (TrainConfig(trainer={"padding_free": True}), r"k\.trainer\.padding_free: judgetrain decides it; leave it out"),
         (DpoConfig(trainer={"ld_alpha": 0.5}), r"k\.trainer\.ld_alpha: judgetrain decides it"),
         (RlConfig(trainer={"temperature": 0.5}), r"k\.trainer\.temperature: judgetrain decides it"),
         (DpoConfig(), ""),
