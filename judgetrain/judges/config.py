@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, get_args
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
@@ -40,6 +40,17 @@ GIVEN = ("only", "first")
 Aggregation = Literal["vote", "mean", "fitted"]
 """How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores
 (``judges/kinds/aggregation.py``), or that which fitted weights make the likelier one (``judges/fitted.py``)."""
+
+
+class Rule(NamedTuple):
+    """How the branches of one order become its verdict.
+
+    ``weighed``: the side with the larger weighted mean of scores, and a ``tie`` up to such a share of the scale; so it
+    is for an order by itself, too, where fitted weights decide between both. Else the side that more of them prefer.
+    """
+
+    weighed: bool
+    tie: float
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
@@ -259,14 +270,15 @@ class JudgeOptions:
         return cls.of(judge, criteria, directory, plan=asked.get("plan", "shared"), **more)
 
     @property
-    def rule(self) -> Aggregation:
+    def rule(self) -> Rule:
         """How branches become a verdict: of judgments of one response by their scores, whatever else is said."""
-        return "mean" if self.reads == "one" and self.aggregation != "fitted" else self.aggregation
+        weighed = self.reads == "one" or self.aggregation != "vote"
+        return Rule(weighed, self.tie if weighed else 0.0)
 
     @property
     def stops_early(self) -> bool:
         """Whether branches are judged only until the verdict is settled."""
-        return self.early_stop and self.rule != "fitted"
+        return self.early_stop and self.aggregation != "fitted"
 
     @property
     def orders(self) -> tuple[Order, Order]:

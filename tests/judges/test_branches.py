@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeOptions, TreeConfig
+from judgetrain.judges.config import JudgeOptions, Rule, TreeConfig
 from judgetrain.judges.kinds.aggregation import steps, verdict
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -36,13 +36,13 @@ def test_a_criterion_of_the_judge_s_own_weighs_a_third_of_the_one_before(words: 
             None if None in SCORES[w[half]] else Fraction(SCORES[w[half]][0] - SCORES[w[half]][1]) for w in words
         ]
         weighed = [(margin or 0) * Fraction(1, 3) ** place for place, margin in enumerate(margins)]
-        assert steps(tree.criteria, order, "mean") == pytest.approx([float(step) for step in weighed])
-        assert steps(tree.criteria, order, "vote") == [(step > 0) - (step < 0) for step in weighed]
+        assert steps(tree.criteria, order, Rule(True, 0.0)) == pytest.approx([float(step) for step in weighed])
+        assert steps(tree.criteria, order, Rule(False, 0.0)) == [(step > 0) - (step < 0) for step in weighed]
         read = 4 * sum(Fraction(1, 3) ** place for place, margin in enumerate(margins) if margin is not None)
         even = abs(sum(weighed)) <= tie * read
         expected = None if not read else "tie" if even else "A" if sum(weighed) > 0 else "B"
-        assert verdict(tree.criteria, order, "mean", float(tie)) == expected
-        assert steps(tree.criteria[:0], order, "mean") == []
+        assert verdict(tree.criteria, order, Rule(True, float(tie))) == expected
+        assert steps(tree.criteria[:0], order, Rule(True, 0.0)) == []
 
 
 PROMPTS = load_prompt_set("compact")

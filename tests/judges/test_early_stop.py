@@ -17,7 +17,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.config import Aggregation, JudgeOptions, TreeConfig
+from judgetrain.judges.config import Aggregation, JudgeOptions, Rule, TreeConfig
 from judgetrain.judges.kinds.aggregation import most, needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -30,9 +30,9 @@ COMPARISONS = [comparison(i) for i in range(24)]
 LENGTHS = [comparison(i % 9, "x" * (i % 4), "y" * (i % 3)) for i in range(12)]
 WORLD = eval_comparisons(WorldConfig(eval_comparisons=24), 0)
 K = 9
-Rule = tuple[Aggregation, float]
+How = tuple[Aggregation, float]
 """What makes branches a verdict, and how wide a tie is."""
-RULES: list[Rule] = [("vote", 0.0), ("mean", 0.0), ("mean", 0.125)]
+RULES: list[How] = [("vote", 0.0), ("mean", 0.0), ("mean", 0.125)]
 
 
 def sign(steps: Iterable[float]) -> int:
@@ -77,7 +77,7 @@ def test_needed_against_every_way_it_can_go_on(steps: list[int], left: int, most
     assert needed(steps, [most] * left) == fewest
 
 
-def judge(engine: object, early_stop: bool, rule: Rule = ("vote", 0.0), branches: int = K) -> BranchingJudge:
+def judge(engine: object, early_stop: bool, rule: How = ("vote", 0.0), branches: int = K) -> BranchingJudge:
     how = {"aggregation": rule[0], "tie": rule[1], "early_stop": early_stop}
     options = JudgeOptions(branches=branches, steps=TreeConfig(criteria=K), **how)  # type: ignore[arg-type]
     return BranchingJudge(engine, PROMPTS, options, "test")  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 @pytest.mark.parametrize("name", ["failing", "content", "world"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("branches", [1, 4, K])
-def test_the_same_verdicts_from_fewer_tokens(name: str, rule: Rule, branches: int) -> None:
+def test_the_same_verdicts_from_fewer_tokens(name: str, rule: How, branches: int) -> None:
     engine, comparisons = engines()[name]
     whole = judge(engine, False, rule, branches).compare_all(comparisons, 5)
     early = judge(engine, True, rule, branches).compare_all(comparisons, 5)
@@ -134,7 +134,7 @@ def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
             assert judged == everything[: len(judged)]
             # Settled after these, and not before the last of them.
             assert sign(judged) == sign(everything)
-            weights = [most(criterion, aggregation) for criterion in full.criteria]
+            weights = [most(criterion, Rule(aggregation == "mean", 0.0)) for criterion in full.criteria]
             assert needed(judged, weights[len(judged) :]) == 0
             if name == "world":  # where a guideline fails, it fails for the order that has stopped, too
                 assert needed(judged[:-1], weights[len(judged) - 1 :]) > 0
@@ -154,7 +154,7 @@ def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list
 
 @pytest.mark.parametrize("name", ["content", "world"])
 @pytest.mark.parametrize("rule", RULES)
-def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, rule: Rule) -> None:
+def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, rule: How) -> None:
     engine, comparisons = engines()[name]
     large = judge(engine, True, rule)
     trees = large.sample(comparisons, 5)

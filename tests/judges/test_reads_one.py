@@ -203,7 +203,7 @@ def test_means_that_are_less_than_the_ties_width_apart_are_a_tie() -> None:
         assert judge(tie=tie)("q", "a b c", "a b c d").verdict == verdict
         assert judge("two", aggregation="mean", tie=tie)("q", "a b c", "a b c d").verdict == verdict
         assert judge("two", aggregation="vote", tie=tie)("q", "a b c", "a b c d").verdict == "B", "votes have no width"
-    assert judge(aggregation="vote").options.rule == "mean", "one response's scores are weighed, never voted on"
+    assert judge(aggregation="vote").options.rule.weighed, "one response's scores are weighed, never voted on"
 
 
 def test_a_given_criterion_that_cannot_be_read_leaves_no_score() -> None:

@@ -7,34 +7,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from judgetrain.judges.base import verdict_of
-from judgetrain.judges.config import Aggregation
+from judgetrain.judges.config import Rule
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
-MEANS = ("mean", "fitted")
-"""What an order by itself says is the mean's side where fitted weights decide between both."""
-
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 
 
-def most(criterion: CriterionNode, aggregation: Aggregation) -> float:
+def most(criterion: CriterionNode, rule: Rule) -> float:
     """The most that a criterion adds to the balance with one branch."""
-    return (HIGHEST - LOWEST) * abs(criterion.criterion.weight) if aggregation in MEANS else 1.0
+    return (HIGHEST - LOWEST) * abs(criterion.criterion.weight) if rule.weighed else 1.0
 
 
-def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
+def steps(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
     """What each branch judged in one order adds: above 0 for A, below for B.
 
-    0 for a tie, for what cannot be read and for a guideline that cannot be judged by. A criterion's weight counts in
-    the ``mean`` alone.
+    0 for a tie, for what cannot be read and for a guideline that cannot be judged by. A criterion's weight counts
+    where scores are ``weighed``.
     """
+
+    def step(criterion: CriterionNode, judgment: JudgmentNode) -> float:
+        if not rule.weighed:
+            return _VOTES.get(judgment.verdict, 0.0)
+        return (margin_of(criterion, judgment) or 0.0) * abs(criterion.criterion.weight)
+
     found: list[float] = []
     for criterion in criteria:
         for guideline in criterion.guidelines:
             judged = [j for j in guideline.judgments if j.order == order]
-            found += [0.0] if guideline.failure else [_step(criterion, j, aggregation) for j in judged]
+            found += [0.0] if guideline.failure else [step(criterion, j) for j in judged]
     return found
 
 
@@ -47,32 +50,15 @@ def margin_of(criterion: CriterionNode, judgment: JudgmentNode) -> float | None:
     return -ahead if judgment.inverted else ahead
 
 
-def _step(criterion: CriterionNode, judgment: JudgmentNode, aggregation: Aggregation) -> float:
-    if aggregation in MEANS:
-        return (margin_of(criterion, judgment) or 0.0) * abs(criterion.criterion.weight)
-    return _VOTES.get(judgment.verdict, 0.0)
-
-
-def _read(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
+def _read(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> list[float]:
     """The most that each branch could have added that was judged in one order and could be read."""
-    return [most(c, aggregation) for c in criteria for j in c.judgments if j.order == order and j.verdict is not None]
+    return [most(c, rule) for c in criteria for j in c.judgments if j.order == order and j.verdict is not None]
 
 
-def width(aggregation: Aggregation, tie: float) -> float:
-    """How far from even a balance may be and still be a tie, as a share of the most that it could be."""
-    return tie if aggregation in MEANS else 0.0
-
-
-def verdict(
-    criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation, tie: float = 0.0
-) -> Verdict | None:
-    """The verdict of the branches of some criteria in one order; None if none of them can be read.
-
-    ``tie``: how far apart weighted means may be and still be a tie, as a share of the scale.
-    """
-    read = _read(criteria, order, aggregation)
-    balance = math.fsum(steps(criteria, order, aggregation))
-    return verdict_of(balance, width(aggregation, tie) * math.fsum(read)) if read else None
+def verdict(criteria: Sequence[CriterionNode], order: Order, rule: Rule) -> Verdict | None:
+    """The verdict of the branches of some criteria in one order; None if none of them can be read."""
+    read = _read(criteria, order, rule)
+    return verdict_of(math.fsum(steps(criteria, order, rule)), rule.tie * math.fsum(read)) if read else None
 
 
 _ROUNDING = 1e-9
@@ -94,19 +80,16 @@ def needed(judged: Sequence[float], left: Sequence[float], read: Sequence[float]
     return len(left)
 
 
-def next_wave(
-    tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS, tie: float = 0.0
-) -> Wave:
+def next_wave(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Order] = ORDERS) -> Wave:
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
     criteria = used(tree, branches)
     if any(c.given for c in criteria):  # a rubric's criteria are all judged: each has its part in a response's score
         return {c.rank: tuple(orders) for c in criteria if not c.guidelines}
-    weights = [most(criterion, aggregation) for criterion in criteria]
+    weights = [most(criterion, rule) for criterion in criteria]
     waiting = {}
     for order in orders:
-        judged = steps(criteria, order, aggregation)
-        read, tied = _read(criteria, order, aggregation), width(aggregation, tie)
-        if number := needed(judged, weights[len(judged) :], read, tied):
+        judged = steps(criteria, order, rule)
+        if number := needed(judged, weights[len(judged) :], _read(criteria, order, rule), rule.tie):
             waiting[order] = number
     if not waiting:
         return {}
@@ -119,15 +102,13 @@ def used(tree: EvaluationTree, branches: int) -> tuple[CriterionNode, ...]:
     return tree.criteria[: max(branches, sum(c.given is not None for c in tree.criteria))]
 
 
-def stopped(
-    tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS, tie: float = 0.0
-) -> EvaluationTree:
+def stopped(tree: EvaluationTree, branches: int, rule: Rule, orders: Sequence[Order] = ORDERS) -> EvaluationTree:
     """The part of a tree that a judge with ``branches`` branches that stops early would have grown.
 
     The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
     """
     grown = [replace(c, guidelines=()) for c in tree.criteria]
-    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, aggregation, orders, tie):
+    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, rule, orders):
         pairs = zip(tree.criteria, grown, strict=True)
         grown = [_shown(whole, wave[whole.rank]) if whole.rank in wave else part for whole, part in pairs]
     return replace(tree, criteria=tuple(grown))

@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
-from judgetrain.judges.config import JudgeOptions, check_branches
+from judgetrain.judges.config import JudgeOptions, Rule, check_branches
 from judgetrain.judges.fitted import margins_of
 from judgetrain.judges.kinds.aggregation import margin_of, next_wave, stopped, used, verdict
 from judgetrain.judges.printing import in_own_order
@@ -113,9 +113,7 @@ class BranchingJudge(Judge):
         wanted = options.branches if branches is None else branches
         check_branches(wanted, steps.criteria)
         shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
-        steer = (
-            (lambda tree: next_wave(tree, wanted, options.rule, orders, options.tie)) if options.stops_early else None
-        )
+        steer = (lambda tree: next_wave(tree, wanted, options.rule, orders)) if options.stops_early else None
         how = self.engine, self.prompts
         shown = [c if c.rubric else replace(c, rubric=options.rubric) for c in comparisons]
         trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
@@ -185,15 +183,12 @@ def predict(
     ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
     then that of order AB.
     """
-    both, aggregation = options.orders, options.rule
-    if tree.given and aggregation != "fitted":  # the weights of a rubric count
-        aggregation = "mean"
+    both = options.orders
+    rule = Rule(True, options.tie) if tree.given else options.rule  # the weights of a rubric count
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, both)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-    trees = [
-        stopped(t, branches, aggregation, orders, options.tie) if options.stops_early else t for t, orders in parts
-    ]
+    trees = [stopped(t, branches, rule, orders) if options.stops_early else t for t, orders in parts]
     found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
@@ -201,7 +196,7 @@ def predict(
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
-    verdicts = [verdict(found[i], both[i], aggregation, options.tie) for i in (0, -1)]
+    verdicts = [verdict(found[i], both[i], rule) for i in (0, -1)]
     margin, summed = _weighted([*first, *second]), None
     if options.fitted:
         margin = options.fitted.logit(margins_of(*found)) if None not in verdicts else None
