@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from judgetrain.judges.base import Cost, Judge, Prediction
     from judgetrain.judges.factory import load_judge
-    from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
+    from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge, ScorerJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, SingleTokenJudge
-    from judgetrain.judges.kinds.scorer import ScorerJudge
     from judgetrain.schema import Comparison, Dialogue, Message
 
 _PLACES = {
     "judges.base": ("Cost", "Judge", "Prediction"),
-    "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge"),
+    "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge", "ScorerJudge"),
     "judges.kinds.branching": ("BranchingJudge",),
     "judges.kinds.prompted": ("SingleTokenJudge", "PairwiseJudge", "PointwiseJudge"),
-    "judges.kinds.scorer": ("ScorerJudge",),
     "judges.factory": ("load_judge",),
     "schema": ("Comparison", "Dialogue", "Message"),
 }

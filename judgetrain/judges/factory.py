@@ -50,7 +50,7 @@ def make_judge(
             raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}, and {', '.join(BASELINES)}")
         return BASELINES[method.target]()
     if method.kind == "scorer":
-        from judgetrain.judges.kinds.scorer import ScorerJudge
+        from judgetrain.judges.kinds.baselines import ScorerJudge
 
         assert options.scorer is not None
         return ScorerJudge(scorer(options.scorer), method.target, options.scorer)

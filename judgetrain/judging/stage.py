@@ -1,4 +1,5 @@
-"""Stage ``judge``: a file of comparisons in, verdicts with their reasons out."""
+"""Stage ``judge``: a file of comparisons in, verdicts with their reasons out; and ``calibrate``: how much each
+criterion counts in them, fitted on comparisons with known labels."""
 
 from __future__ import annotations
 
@@ -6,22 +7,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.data.rows import clusters
 from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.factory import Models
+from judgetrain.judges.fitted import FILE, Fitted, fit, margins_of
+from judgetrain.judges.kinds.aggregation import used
+from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import BRANCHING, Method
+from judgetrain.judges.trees.schema import cost_of
 from judgetrain.judges.views.tree_page import DIRECTORY, VERDICTS, verdict_views, write_views
 from judgetrain.judging.items import Item, read_items
-from judgetrain.judging.rows import SCORES, Row, Summary, dropped, row_of, score_rows, scores_told
-from judgetrain.judging.stages import JudgeSettings
-from judgetrain.schema import Candidates
+from judgetrain.judging.rows import SCORES, Row, Summary, dropped, row_of, score_rows, scores_told, table
+from judgetrain.judging.stages import CalibrateSettings, JudgeSettings
+from judgetrain.schema import Candidates, Comparison
 
 SHARDS = "judged"
 PAGES = 100
@@ -158,3 +165,75 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
     out.tell(summary.told())
     for path in (place, pages):
         out.log(f"judge: {path}")
+
+
+def run_calibrate(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``fitted.json``, for ``judge.aggregation=fitted judge.fitted=FILE``; shards ``margins`` keep what was said.
+
+    Raises:
+        DataError: too few rows have labels, or could be read.
+    """
+    config = settings.verdicts
+    items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"calibrate: {told}"))
+    labelled = [item.comparison for item in items if item.failure is None and item.comparison.label]
+    if not labelled:
+        raise DataError(f"none of the {len(items)} rows of verdicts.source has a label; name its column with fields")
+    branches = settings.method.most or 1
+    with (
+        spending(settings.asked_engines, config, "verdicts", out) as budget,
+        judge_of(Models(settings, inputs, out, budget), settings) as judge,
+    ):
+
+        def process(index: int, found: Sequence[Comparison]) -> ShardResult:
+            asked = judge()
+            assert isinstance(asked, BranchingJudge)
+            trees, others = asked.ask(found, settings.seed, numbers=[c.number for c in found])
+            rows = [
+                {
+                    "id": tree.comparison.id,
+                    "asked": list(tree.comparison.dialogue.asked),
+                    "label": tree.comparison.label,
+                    "margins": margins_of(used(tree, branches), *([used(other, branches)] if other else [])),
+                }
+                for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True)
+            ]
+            spent = sum(map(cost_of, (*trees, *others)), Cost())
+            tokens = int(spent.prompt_tokens), int(spent.generated_tokens)
+            return ShardResult(rows, len(rows), prompt_tokens=tokens[0], generated_tokens=tokens[1])
+
+        out.sharded("margins", labelled, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
+    rows = list(read_rows(out.directory, "margins"))
+    prompts = clusters([tuple(r["asked"]) for r in rows])
+    found = fit([r["margins"] for r in rows], [r["label"] for r in rows], prompts)
+    found.save(out.directory)
+    out.tell(told(found, settings.method.name))
+    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FILE}")
+
+
+def told(found: Fitted, judge: str) -> Iterator[Any]:
+    """The table and the lines at the stage's end."""
+    rows = ((name, f"{weight:.2f}") for name, weight in sorted(found.weights.items(), key=lambda item: -item[1]))
+    yield table(f"Criteria of {judge}, n = {found.n}", ("criterion", "weight"), rows)
+    parts = (("mean", found.before), ("fitted, held out", found.after))
+    for name, each in parts:
+        yield f"{name}: agreement {100 * each['agreement']:.1f}%, calibration error {each['ece']:.3f}"
+
+
+def _card(directory: Path, judge: str) -> str:
+    """What a judge's card says of the weights that were fitted for it; empty of another stage's artifact."""
+    if not (directory / FILE).is_file():
+        return ""
+    found = Fitted.load(directory, "fitted weights")
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in sorted(found.weights.items(), key=lambda w: -w[1]))
+    before, after = (
+        f"agreement {each['agreement']:.3f}, calibration error {each['ece']:.3f}"
+        for each in (found.before, found.after)
+    )
+    return (
+        f"Rule `judge.aggregation=fitted`, on {found.n} labelled comparisons. Plain mean: {before}; fitted weights, on "
+        f"prompts that they were not fitted on: {after}. Weights: {weights}."
+    )
+
+
+PARTS = {"Fitted weights": _card}
+"""By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""

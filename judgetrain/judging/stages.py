@@ -171,7 +171,11 @@ def _check_calibrate(settings: JudgeSettings) -> None:
 
 
 CALIBRATE = replace(
-    JUDGE, name="calibrate", settings=CalibrateSettings, code="judgetrain.judging.calibrate:run", check=_check_calibrate
+    JUDGE,
+    name="calibrate",
+    settings=CalibrateSettings,
+    code="judgetrain.judging.stage:run_calibrate",
+    check=_check_calibrate,
 )
 
 

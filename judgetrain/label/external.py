@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.answers import answers_of, spending
+from judgetrain.engines.answers import CostProbe, Costs, Estimator, answers_of, described, spending
 from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import answer_of
@@ -37,6 +37,7 @@ from judgetrain.judges.prompting.replies import (
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
+from judgetrain.label.stages import LabelSettings
 from judgetrain.schema import ORDERS, Comparison, Verdict
 
 SHARD = 32
@@ -248,3 +249,20 @@ def summary(table: dict[str, Any]) -> str:
     for what, found in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
         parts += [f"{found['rate']:.1%} of {found['compared']} disagree {what}"] if found["compared"] else []
     return ", ".join(parts)
+
+
+def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> Costs:
+    """The expected cost of the external judge's labels; what is asked again because it could not be read adds to it."""
+    prompts, dialect = load_external_prompts(settings)
+    probe = CostProbe()
+    ask(cases, Asker(Estimator(probe), prompts, settings.sampling, 1), dialect, 0)
+    return probe.costs
+
+
+def estimated(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage label."""
+    config = settings.label.external
+    _, dialect = load_external_prompts(config)
+    cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
+    yield f"label: dry run for {config.engine.model_name}: {len(cases)} comparisons, expected"
+    yield from described(estimate_external(config, cases), config, "label.external")

@@ -2,30 +2,223 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, is_held_out
-from judgetrain.data.duplicates import named_queries
+from judgetrain.artifacts.shards import DiskList, read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
+from judgetrain.data.cells import RowError
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.duplicates import BenchmarkQueries, named_queries
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import read
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.errors import NothingToLearnError
+from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.config import TREE_READS
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import EvaluationTree, shard_of
+from judgetrain.judges.trees.schema import EvaluationTree, PrunedBranch, prune, shard_of
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
-from judgetrain.label.corrections import correction_rows
-from judgetrain.label.examples import Prompter
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Pair, Prompter, sft_row
 from judgetrain.label.external import external_labels, load_external_prompts
-from judgetrain.label.labels import Label, by_rating, each_in, ensemble_label, given_label
-from judgetrain.label.rewards import branch_rewards
+from judgetrain.label.labels import HINTS, Label, accepts, by_rating, each_in, ensemble_label, given_label
+from judgetrain.label.pairs import Preferences, pair_builder
+from judgetrain.label.rewards import Rewards, branch_rewards
+from judgetrain.label.selection import leanings
 from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings
-from judgetrain.label.training_data import TrainingData
-from judgetrain.label.worth import learn
+from judgetrain.label.worth import Worth, learn
 from judgetrain.schema import Comparison
+
+KEY = "label.corrections"
+COLUMNS = ("response", "judgment", "corrected")
+
+
+def correction_rows(
+    source: SourceConfig, prompts: PromptSet, queries: BenchmarkQueries | None = None
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Supervised examples of level ``correction``: the prompt that stage correct asks with, and the corrected response.
+
+    Rows have a query (or messages) and the columns response, judgment and corrected; stage correct's own call the
+    judgment evaluation. How many are left out, by reason, comes second: ``contaminated``, they hold one of a
+    benchmark's ``queries``, and ``not_corrected``, their ``corrected`` is null.
+
+    Raises:
+        DataError: a row without one of them; names file and line.
+    """
+    reader = RowReader(replace(source, name=source.name or "corrections"), key=KEY)
+    dropped = Counter[str]()
+
+    def take(row: Any, number: int) -> list[dict[str, Any]]:
+        dialogue = reader.dialogue(row, number)
+        texts = {"judgment": row.get("evaluation")} | {name: row[name] for name in COLUMNS if name in row}
+        corrected = texts.pop("corrected", "")
+        contaminated = queries is not None and queries.matches(dialogue)
+        if corrected is None or contaminated:
+            dropped["not_corrected" if corrected is None else "contaminated"] += 1
+            return []
+        for name, text in {"response": None, **texts, "corrected": corrected}.items():
+            if not isinstance(text, str) or not text.strip():
+                raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
+        item = Comparison(dialogue.id, dialogue, texts["response"], corrected)
+        return [sft_row(list(prompts.render("correction", slots_of(item) | texts)), corrected, "correction", item, [])]
+
+    return [row for rows in read(source, KEY, take) for row in rows], dropped
+
+
+class TrainingData:
+    """Collects the examples, pairs and labels of trees.
+
+    Args:
+        prompter: renders the judge's prompts.
+        config: how trees are labelled, and how much is taken from each.
+        rewards: the branches' scores.
+        seed: what is drawn for a tree depends on it and on the comparison's id.
+        preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
+        place: the directory of the temporary files that hold examples and pairs.
+        worth: what criteria are worth over all trees, where that was learned.
+    """
+
+    def __init__(
+        self,
+        prompter: Prompter,
+        config: LabelConfig | None = None,
+        rewards: Rewards | None = None,
+        seed: int = 0,
+        preferred: Mapping[str, Preferences] | None = None,
+        place: Path | None = None,
+        worth: Worth | None = None,
+    ) -> None:
+        self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
+        self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred, worth), seed
+        self.worth = worth
+        self.sft: DiskList[dict[str, Any]] = DiskList(dict, dict, place)
+        self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
+        self.labels: list[dict[str, Any]] = []
+        self.divided: dict[str, int] = {}
+        """How many comparisons give SFT examples and pairs, where no comparison gives both."""
+        self.trees: Counter[str] = Counter()
+        self.branches: Counter[str] = Counter()
+        self._consistent: Counter[str] = Counter()
+        self._truth: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
+        """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
+        branches, ensemble = prune(tree), ensemble_label(tree, self.config)
+        self._failures.update(tree.failures)
+        label = given or self.rewards.break_tie(tree, self.worth.label(tree, ensemble) if self.worth else ensemble)
+        known: dict[str, Any] = {
+            "ensemble_verdict": ensemble.verdict,
+            "truth": tree.comparison.label,
+            "made": tree.comparison.made or "",
+        }
+        if tree.comparison.alone and (rating := tree.comparison.rating_a):  # no verdict on two responses
+            known |= {"verdict": None, "truth": None, "rating": rating.score}
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **known})
+        self.trees[label.reason or f"label_{label.verdict}"] += 1
+        for branch in branches.values():
+            self.branches[self._pruning_reason(branch, label)] += 1
+            self._consistent["self_consistent"] += branch.self_consistent
+            self._consistent["positionally_consistent"] += branch.positionally_consistent
+            self._consistent["both"] += branch.self_consistent and branch.positionally_consistent
+        if label.verdict is None:
+            return label
+        if tree.comparison.label is not None:
+            said = ensemble.verdict if label.source == "given" else label.verdict
+            self._truth["right" if tree.comparison.label == said else "wrong" if said else "no_label"] += 1
+        rng = random.Random(derive_seed(self.seed, tree.comparison.id))
+        self.sft.extend(self.sft_examples(tree, branches, label, rng))
+        self.pairs.extend(self.pair_builder.pairs(tree, label, rng))
+        return label
+
+    def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
+        """``kept``, or why a branch trains nothing: a constraint that it breaks, ``no_label`` or ``against_label``."""
+        if not branch.kept or label.verdict is None:
+            return "no_label" if branch.kept else branch.reason
+        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.rule) else "against_label"
+
+    def sft_examples(
+        self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
+    ) -> list[dict[str, Any]]:
+        """Examples from the branches that satisfy both constraints and are in keeping with the label."""
+        config, prompter, comparison = self.config, self.prompter, tree.comparison
+        kept = [branch for branch in tree.judgments() if self._pruning_reason(branches[branch[2].id], label) == "kept"]
+        if not kept:
+            return []
+        drawn = rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree))
+        chosen = [kept[i] for i in sorted(drawn)]
+        rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
+        guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
+        rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values() if c.wrote(g)]
+        if len(tree.criteria) == prompter.count and not tree.given:
+            good = {c.id for c, _, j in kept if j.verdict == label.verdict and config.rule == "evidence"}
+            leading = sorted(tree.criteria, key=lambda c: (c.id not in good, c.rank))  # the paper: as sampled
+            leading = self.worth.ranked(tree) if self.worth else leading
+            rows.append(prompter.criteria_row(comparison, leading))
+        return rows
+
+    def select_pairs(self) -> None:
+        """Leave out repeated pairs and, where ``config.balance`` asks for it, those that unbalance the rest.
+
+        With ``config.sft_share``, first the pairs of the comparisons that give SFT examples, and those examples of the
+        others (the paper's table 6).
+        """
+        if self.config.sft_share is not None:
+            self._divide(self.config.sft_share)
+        self.pairs = self.pairs.only(self.pair_builder.selected(self.pairs, self.seed))
+
+    def _divide(self, share: float) -> None:
+        """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
+        ids = [row["comparison_id"] for row in self.labels]
+        number = max(1, round(share * len(ids)))
+        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
+        self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
+        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if row["comparison_id"] in taught)
+        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if pair.comparison_id not in taught)
+
+    def table(self) -> dict[str, dict[str, Any]]:
+        """Kept and dropped, by rule.
+
+        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own.
+        """
+        return {
+            "trees": dict(sorted(self.trees.items())),
+            "branches": dict(sorted(self.branches.items())),
+            "branches_that_are": dict(sorted(self._consistent.items())),
+            "sft": dict(Counter(row["level"] for row in self.sft)),
+            "pairs": dict(Counter(pair.level for pair in self.pairs)),
+            "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
+            "pairs_lean_to": leanings(self.pairs),
+            "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
+            **({"comparisons_for": self.divided} if self.divided else {}),
+            **({"criteria_worth": {"explained": round(self.worth.explained, 3)}} if self.worth else {}),
+        }
+
+    def nothing_left(self) -> str:
+        """Why there is nothing to train on: what most was lost for, and what helps."""
+        said = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        if self.divided:
+            said += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
+        lost = Counter({r: n for r, n in self.branches.items() if r != "no_label"})
+        form = "teach the Initial judge longer, or enforce the judgments' form (tree.constrained=true)"
+        judging = causes(self._failures, HINTS, f"look at the texts in trees-*.jsonl; {form}")
+        if self.unlabelled.total() > self.trees.total() / 2:
+            return f"{said}, no label: {causes(self.unlabelled, HINTS, judging)}"
+        if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
+            return f"{said}, {lost['unreadable']} branches are unreadable: {judging}"
+        return f"{said}, branches that were lost: {causes(lost, HINTS, 'grow more trees, or more branches')}"
+
+    @property
+    def unlabelled(self) -> Counter[str]:
+        """Trees without a label, by reason."""
+        return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
+
 
 VIEWED = 20
 """Pages of trees to look at."""

@@ -173,7 +173,7 @@ def _check_label(settings: LabelSettings) -> None:
 TEACHER = Stage(
     name="teacher",
     code="judgetrain.label.teacher_stage:run",
-    estimate="judgetrain.label.estimate:teacher",
+    estimate="judgetrain.label.teacher_stage:estimated",
     settings=TeacherSettings,
     inputs=needs("responses"),
     check=check_teacher,
@@ -192,7 +192,7 @@ TREE = Stage(
 LABEL = Stage(
     name="label",
     code="judgetrain.label.stage:run",
-    estimate="judgetrain.label.estimate:external",
+    estimate="judgetrain.label.external:estimated",
     inputs=lambda settings: ("tree", "initial") if settings.label.signals else ("tree",),
     parts={"examples": _of_examples},
     settings=LabelSettings,

@@ -17,7 +17,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.duplicates import named_queries
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
-from judgetrain.engines.answers import answers_of, spending
+from judgetrain.engines.answers import CostProbe, Costs, Estimator, answers_of, described, spending
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer, own_context
@@ -348,3 +348,25 @@ def _listed(tree: EvaluationTree, limit: int) -> list[str]:
         return parse_criteria(tree.criteria_text, limit, material_of(tree.comparison))
     lists = (whole_criteria(each.text, each.finish_reason, limit, tree.comparison) for each in tree.lists)
     return [criterion for listed in lists for criterion in listed][:limit]
+
+
+def estimate(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> Costs:
+    """The expected cost of annotating ``comparisons``, by step.
+
+    A teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
+    """
+    probe = CostProbe()
+    writer(settings, comparisons, 0)(comparisons, Estimator(probe), 0)
+    return probe.costs
+
+
+def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
+    """The lines of a dry run of stage teacher."""
+    config = settings.teacher
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
+    taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))
+    left = f"{len(remaining)} remain for the tree"
+    if not remaining:
+        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
+    yield f"teacher: dry run for {config.engine.model_name}: {len(taught)} comparisons ({left}), expected"
+    yield from described(estimate(settings, taught), config, "teacher")

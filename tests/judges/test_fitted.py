@@ -15,7 +15,7 @@ from judgetrain.judges import BranchingJudge, fitted
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.fitted import Fitted, calibration_error, fit
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judging.calibrate import PARTS
+from judgetrain.judging.stage import PARTS
 from judgetrain.schema import Verdict
 from tests.builders.judging import judge_stage, lines
 from tests.builders.scripted import ScriptedEngine

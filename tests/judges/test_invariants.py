@@ -34,8 +34,8 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.rewards import Rewards, percentiles
+from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
-from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.builders.label import tree_of

@@ -25,8 +25,15 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BASELINES, ScorerJudge
-from judgetrain.judges.kinds.baselines import STRENGTH, SurfaceJudge, differences
-from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
+from judgetrain.judges.kinds.baselines import (
+    PREFIX,
+    STRENGTH,
+    SurfaceJudge,
+    differences,
+    predictions,
+    samples_of,
+    verdict_of,
+)
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Message
 from judgetrain.scorers.config import ScorerConfig

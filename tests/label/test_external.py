@@ -24,9 +24,8 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
-from judgetrain.label.estimate import estimate_external
-from judgetrain.label.estimate import external as dry_run
-from judgetrain.label.external import cases_of, conflicting, external_labels
+from judgetrain.label.external import cases_of, conflicting, estimate_external, external_labels
+from judgetrain.label.external import estimated as dry_run
 from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings

@@ -22,8 +22,8 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label, vote
 from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
-from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
 from tests.builders.judges import noisy_trees

@@ -29,8 +29,8 @@ from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
-from judgetrain.label.estimate import estimate
 from judgetrain.label.stages import TeacherSettings
+from judgetrain.label.teacher_stage import estimate
 from judgetrain.pipeline.config import Config
 from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.scripted import criteria, judged

@@ -13,7 +13,7 @@ from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import LabelPairBuilder, PairBuilder
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.stage import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
 LENIENT = LabelConfig(**ANY_EVIDENCE)

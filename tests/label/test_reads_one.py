@@ -13,8 +13,8 @@ from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.known import KnownLabels
 from judgetrain.label.selection import against_label, consensus
+from judgetrain.label.stage import TrainingData
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
-from judgetrain.label.training_data import TrainingData
 from judgetrain.schema import ORDERS, RESPONSES, Comparison
 from tests.builders.scripted import ScriptedEngine, criteria, judged
 

@@ -14,7 +14,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.rewards import Rewards, percentiles
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.stage import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
 

@@ -13,7 +13,7 @@ from judgetrain.judges.trees.schema import DISCOUNT, EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.training_data import TrainingData
+from judgetrain.label.stage import TrainingData
 from judgetrain.label.worth import FEWEST, Worth, learn
 from judgetrain.schema import Comparison, Verdict
 from tests.builders.label import tree_of

@@ -12,7 +12,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result, shards_of
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.kinds.scorer import predictions, samples_of
+from judgetrain.judges.kinds.baselines import predictions, samples_of
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 from judgetrain.scorers.estimator import Scores, Usage, value_of
