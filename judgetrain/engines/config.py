@@ -123,6 +123,10 @@ class EngineConfig:
         """How many GPUs one copy of its model runs on, where there are any."""
         return 1
 
+    def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
+        """What so many tokens cost; None where no price is known."""
+        return None
+
     def with_model(self, path: str) -> Self:
         """The same engine for another model: a stage's trained judge."""
         return self
@@ -270,6 +274,12 @@ class OpenAIEngineConfig(EngineConfig):
         "ask for judgments and verdicts as JSON of a schema (response_format); they are then read as ever",
         active_if=lambda c: c.json_schema,
     )
+    price: list[float] = key(
+        [],
+        "price of a million prompt tokens and of a million generated ones, as in [0.15, 0.6]: evaluations say money",
+        in_fingerprint=False,
+        low=0.0,
+    )
     makes = "judgetrain.engines.openai.engine:OpenAIEngine"
     paid = True
 
@@ -277,6 +287,12 @@ class OpenAIEngineConfig(EngineConfig):
     def model_name(self) -> str:
         """The name, else the model's at the server."""
         return self.name or self.model or self.type
+
+    def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
+        """By :attr:`price`."""
+        if not self.price or prompt_tokens is None or generated_tokens is None:
+            return None
+        return (self.price[0] * prompt_tokens + self.price[1] * generated_tokens) / 1e6
 
     def with_model(self, path: str) -> Self:
         """A server that was started with a judge's directory knows the model by its path."""
@@ -288,6 +304,8 @@ class OpenAIEngineConfig(EngineConfig):
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
         if taken := {"model", "messages", "stream"} & set(self.extra_body):
             raise ConfigError(f"{key}.extra_body.{min(taken)}: is not given here; every request brings its own")
+        if len(self.price) not in (0, 2):
+            raise ConfigError(f"{key}.price={self.price}: expected two numbers, of prompt and of generated tokens")
         server_address(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:

@@ -81,6 +81,7 @@ def _write(
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, tuning, paired, predicted = list[MetricRow](), list[MetricRow](), list[PairedComparison](), list[Any]()
     chosen, records = dict[str, Sequence[Choice]](), dict[tuple[str, str], Sequence[Any]]()
+    engines = {method.name: evaluation.models.external(method.target) for method in evaluation.methods}
     for benchmark in evaluation.benchmarks:
         predictions = [found for found, _ in results[benchmark.name]]
         dev, test = split(benchmark, settings.dev_share)
@@ -94,6 +95,8 @@ def _write(
                 overlap = seen.get((row.method, benchmark.name))
                 learned = evaluation.learned.get(row.method)
                 row = replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap, learned=learned)
+                if engine := engines.get(row.method):
+                    row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
                 own.append(row)
                 predicted += prediction_rows(part, part_of(part, found))
         told = Predicted(

@@ -203,7 +203,7 @@ def test_a_model_that_names_no_criteria_has_no_verdicts(
 def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
     """Two rounds, since what a dry run writes is never right, and four criteria in each, as in the verdicts."""
     config = settings("rubric:8:external")
-    config.evaluate.external = OpenAIEngineConfig(model="m")
+    config.evaluate.external = OpenAIEngineConfig(model="m", price=[1, 1])
     ((name, costs),) = estimated(EvaluateSettings.of(config))
     made = {step: cost["calls"] for step, cost in costs.items()}
     assert (name, made) == ("rubric:8:external (m)", {"rubric": 2, "score": 2 * 2 * 4 * 8 + 2 * 4 * 12})

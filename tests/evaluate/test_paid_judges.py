@@ -19,7 +19,7 @@ from judgetrain.extras.correct.config import CorrectConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import pairs, run
+from tests.builders.evaluate import pairs, refused, run
 from tests.builders.faulty_server import FaultyServer, serving
 from tests.builders.scripted import criteria, judged
 from tests.builders.watched import spread
@@ -71,6 +71,17 @@ def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, con
         for path in (first.path("metrics.json"), second.path("metrics.json"))
     ]
     assert rows[0] == rows[1]
+
+
+def test_with_a_price_a_verdict_costs_money(config: Config) -> None:
+    """The server bills 7 tokens of every prompt and 3 of every answer; a verdict of the pairwise judge is one call."""
+    config.evaluate.methods, config.evaluate.external.price = ["pairwise:external", "first"], [0.5, 2.0]
+    out = evaluated(config, "a")
+    judge, baseline = json.loads(out.path("metrics.json").read_text())
+    assert judge["money"] == pytest.approx((7 * 0.5 + 3 * 2.0) / 1e6) and "money" not in baseline
+    assert "| money per 1,000 |" in out.path("report.md").read_text()
+    config.evaluate.external.price = [0.5]
+    assert "evaluate.external.price=[0.5]: expected two numbers" in refused(config, "evaluate")
 
 
 def test_workers_share_what_judges_of_ones_own_say_beside_one_that_is_paid(

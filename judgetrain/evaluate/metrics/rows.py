@@ -169,7 +169,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
 
 
-_OPTIONAL = ("asked", "plan", "overlap", "learned", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "overlap", "learned", "money", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -230,6 +230,7 @@ class Learned:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
+    money: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +246,8 @@ class MetricRow:
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
     trained on, None for what is no trained judge. ``learned``: what a method without training
-    learned from. ``extras``: the columns of extras by their names (:mod:`judgetrain.evaluate.hooks`).
+    learned from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their
+    names (:mod:`judgetrain.evaluate.hooks`).
     ``chosen``: this number of branches was chosen on a development split;
     ``run``: in a merged report, its run.
     ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
@@ -342,6 +344,7 @@ class MetricRow:
     plan: str | None = None
     overlap: Overlap | None = None
     learned: Learned | None = None
+    money: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     chosen: bool | None = None
     run: str | None = None
@@ -350,6 +353,11 @@ class MetricRow:
     def key(self) -> MethodKey:
         """The method with its number of branches."""
         return MethodKey(self.method, self.branches)
+
+    @property
+    def money_of_1000(self) -> float | None:
+        """What 1,000 verdicts cost."""
+        return None if self.money is None else 1000 * self.money
 
     @property
     def labels(self) -> int | None:
@@ -396,6 +404,7 @@ METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(Me
 _COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {
     "parsed": Column(COST, "parsed %"),
     "labels": Column(COST, "labels used", "integer", sparse=True),
+    "money_of_1000": Column(COST, "money per 1,000", "hundredths", sparse=True),
 }
 COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 """The columns of the report by the attribute of a row that they show."""

@@ -127,7 +127,9 @@ class RubricRunner(PromptedByCriterion):
         rounds = list(read_rows(evaluation.out.directory, shards))
         (marker,) = markers_of(evaluation.out.directory, shards)
         spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
+        engine = models.external(by.target)
         told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
+        told["money"] = engine.money(**spent) if engine else None
         evaluation.learned[method.name] = Learned(labels=len(pairs), **told)
         best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
         if best is None:
