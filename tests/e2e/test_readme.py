@@ -1,0 +1,90 @@
+"""The README's commands, as printed, on the debug recipe's judge and on a few rows of the generated world."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.schema import Comparison
+from tests.builders.debug_run import finished_once
+from tests.builders.pipeline import here
+from tests.pipeline.test_docs import ROOT, commands
+
+PAGE = ROOT / "README.md"
+READABLE = ["track.tracker=none", "judge.constrained=true"]
+"""The debug recipe's judge has learned next to nothing; its form is enforced."""
+
+
+def rows(n: int) -> list[Comparison]:
+    return list(eval_comparisons(WorldConfig(eval_comparisons=n), seed=4))
+
+
+@pytest.fixture
+def here_is_a_judge(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (judge,) = finished_once(tmp_path_factory).glob("artifacts/dpo/*/model")
+    Path("my-judge").symlink_to(judge)
+    found = rows(8)
+    with Path("mine.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["query", "response_a", "response_b"])
+        writer.writerows([c.dialogue.query, c.response_a, c.response_b] for c in found)
+    Path("rubric.yaml").write_text("- {name: Facts, text: what it says is true, weight: 3}\n")
+    for name, side in (("a", 0), ("b", 1), ("c", 0)):
+        texts = [(c.dialogue.query, (c.response_a, c.response_b)[side] + " ." * (name == "c")) for c in found]
+        answers = [{"instruction": query, "output": text, "generator": name} for query, text in texts]
+        Path(f"{name}.json").write_text(json.dumps(answers))
+    return tmp_path
+
+
+def used(words: Sequence[str]) -> bool:
+    return words[0] in ("judge", "leaderboard")
+
+
+@pytest.mark.parametrize("words", [w for w in commands(PAGE) if used(w)], ids=lambda w: " ".join(w[:1] + w[-1:]))
+def test_a_judge_is_used_as_printed(words: list[str], here_is_a_judge: Path) -> None:
+    done = here(*words, *READABLE)
+    assert done.returncode == 0, done.stderr
+    assert next(here_is_a_judge.glob("outputs/artifacts/judge/*/verdicts.jsonl")).read_text().strip()
+
+
+def test_the_lines_of_python_run_as_printed(here_is_a_judge: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    assert "It is true." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [w for w in commands(PAGE) if "recipe=pairs" in w], ids=["labels", "model", "dialogues"]
+)
+def test_a_training_of_ones_own_begins_as_printed(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the teacher, which the rest begins with; ``test_own_rows`` goes on to the table."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    found = rows(48)
+    texts = [{"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b} for c in found]
+    test = [row | {"label": c.label} for row, c in zip(texts, found, strict=True)]
+    if any("contrast" in word for word in words):
+        train = [{"query": row["query"], "reference": row["response_a"]} for row in texts]
+    else:
+        train = [
+            row | ({"label": c.label} if "teacher=given" in words else {}) for row, c in zip(texts, found, strict=True)
+        ]
+    test = [row | {"label": c.label} for row, c in zip(texts, found, strict=True)]
+    for name, part in (("train", train[:36]), ("test", test[36:])):
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    given = [word.replace("DIR", str(tmp_path)).replace("MODEL", "world") for word in words]
+    small = ["stage=teacher", "cluster.encoder=static:world", "cluster.n_clusters=4", "track.tracker=none"]
+    paid = ["dry_run=true"] if "teacher=openai" in words else []
+    done = here(*(word for word in given if word != "stage=evaluate"), *small, *paid)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"teacher: (18 in, 18 out|dry run for external)", done.stdout + done.stderr), done.stdout + done.stderr
