@@ -40,11 +40,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut.
-
-    Raises:
-        JudgetrainError: the disk is full; the old file, if any, is untouched.
-    """
+    """Write a file whole or not at all, also after a power cut (JudgetrainError: a full disk; the old one stays)."""
     with atomic(path) as file:
         file.write(data)
 
@@ -60,11 +56,7 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines as they come, without holding them all, so that the file is there whole or not at all.
-
-    Raises:
-        JudgetrainError: the disk is full.
-    """
+    """Write JSON lines as they come, without holding them all, whole or not at all (JudgetrainError: a full disk)."""
     with atomic(path) as file:
         for row in rows:
             write_row(file, row)
@@ -104,11 +96,7 @@ def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
 
 @contextmanager
 def full_disk_explained(place: Path) -> Iterator[None]:
-    """Turn what any library raises where the disk is full into a sentence.
-
-    Raises:
-        JudgetrainError: the disk is full.
-    """
+    """Turn what any library raises where the disk is full into a sentence (JudgetrainError)."""
     try:
         yield
     except JudgetrainError:

@@ -202,11 +202,7 @@ class ContentHashes:
         return plain(value, lambda key, path: self.of(path))
 
     def file(self, path: Path, again: bool = False) -> str:
-        """SHA-256 of one file; ``again``: read it whatever is remembered. Call :meth:`keep` when all is read.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """SHA-256 of one file (OSError); ``again``: whatever is remembered. Call :meth:`keep` when all is read."""
         stat, place = path.stat(), str(path.resolve())
         seen = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
         if again or self._known.get(place, [])[:-1] != seen:

@@ -26,11 +26,7 @@ UNLISTED = (MANIFEST, ".lock", SECONDS, "model/README.md")
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a finished artifact, None where there is none.
-
-    Raises:
-        DataError: it is not what was written; says how to make the stage again.
-    """
+    """The manifest of a finished artifact, or None (DataError: not what was written; how to make it again)."""
     path = directory / MANIFEST
     if not path.is_file():
         return None

@@ -105,11 +105,7 @@ def seconds_so_far(directory: Path) -> tuple[float, float]:
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
-    """The rows of ``<name>.jsonl``, or of all its shards in order.
-
-    Raises:
-        DataError: no such file, a missing shard, or a malformed line (named with its number).
-    """
+    """The rows of ``<name>.jsonl``, or of all its shards in order (DataError: one is missing, a malformed line)."""
     for path in _files(directory, name):
         yield from _rows(path)
 
@@ -179,11 +175,7 @@ def _files(directory: Path, name: str) -> list[Path]:
 
 
 def count_rows(directory: Path, name: str) -> int:
-    """How many rows :func:`read_rows` gives, without parsing them.
-
-    Raises:
-        DataError: no such file, or a missing shard.
-    """
+    """How many rows :func:`read_rows` gives, without parsing them (DataError: a missing file or shard)."""
     return sum(_lines(path) for path in _files(directory, name))
 
 

@@ -105,20 +105,16 @@ class StageRun(ShardSeeds):
                 stale.unlink()
         self._direct: list[dict[str, Any]] = []
         self._notes_path = directory / ".notes.json"
-        self._notes: dict[str, Any] = self._kept_notes()
+        self._notes: dict[str, Any] = read_json(self._notes_path) if self._notes_path.exists() else {}
+        if not isinstance(self._notes, dict):
+            raise DataError(
+                f"{self._notes_path} is damaged: remove {directory}, which is not finished, and run the same command "
+                f"again: stage {stage} is made from its beginning"
+            )
         self._sharded: list[str] = []
         self._printed = ""
         earlier, cpu = seconds_so_far(directory)
         self._clock, self._since, self._cpu_since = clock, clock() - earlier, _cpu() - cpu
-
-    def _kept_notes(self) -> dict[str, Any]:
-        found = read_json(self._notes_path) if self._notes_path.exists() else {}
-        if isinstance(found, dict):
-            return found
-        raise DataError(
-            f"{self._notes_path} is damaged: remove {self.directory}, which is not finished, and run the same command "
-            f"again: stage {self.stage} is made from its beginning"
-        )
 
     @property
     def seconds(self) -> float:
@@ -234,7 +230,10 @@ class StageRun(ShardSeeds):
         total = max(1, -(-len(items) // size))
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
         self._sharded.append(name)
-        self._forget_other_shards(name, total)
+        for markers in (True, False):  # a run that split the items otherwise has left shards of other items
+            for path, of in shards_of(self.directory, name, markers=markers):
+                if of != total:
+                    path.unlink()
         stems = [f"{name}-{i:05d}-of-{total:05d}" for i in range(total)]
         sizes = [min(size, len(items) - i * size) for i in range(total)]
         marked = [i for i in range(total) if self._marker(stems[i]).exists()]
@@ -265,13 +264,6 @@ class StageRun(ShardSeeds):
         said = result.counted() | {"seconds": seconds, "facts": result.facts, "file": described(path)}
         write_json_atomic(self._marker(stem), said)
         self.keep_seconds()
-
-    def _forget_other_shards(self, name: str, total: int) -> None:
-        """Remove what a run that split the items otherwise has left: its shards hold other items."""
-        for markers in (True, False):
-            for path, of in shards_of(self.directory, name, markers=markers):
-                if of != total:
-                    path.unlink()
 
     def _marker(self, stem: str) -> Path:
         return self.path(f".{stem}.json")

@@ -192,11 +192,7 @@ BATCH, BATCH_GPU = 16, 256
 
 
 def check_encoder(name: str, key: str) -> None:
-    """Check what ``cluster.encoder`` names, short of loading it.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
-    """
+    """Refuse (ConfigError) an encoder that ``cluster.encoder`` names wrongly, short of loading it."""
     if name.startswith(STATIC):
         check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
         return

@@ -38,11 +38,6 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
     return str(packaged) if packaged.exists() else name or None
 
 
-def queries_of(benchmarks: list[BenchmarkConfig], owner: object = None) -> object:
-    """What of ``dialogues.decontaminate`` decides which dialogues are left out: the benchmarks' queries."""
-    return resolve_name("judgetrain.data.duplicates:identity_of")(benchmarks)
-
-
 @dataclass
 class SourceConfig:
     """Where rows come from: dialogues, comparisons or prompts."""
@@ -155,7 +150,7 @@ class DialoguesConfig:
         [],
         "benchmarks, as in evaluate.benchmarks, whose queries and near-duplicates are left out of "
         "training; only their queries are in the fingerprint",
-        content=queries_of,
+        content=lambda benchmarks, owner: resolve_name("judgetrain.data.duplicates:identity_of")(benchmarks),
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 

@@ -20,7 +20,7 @@ import numpy as np
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.stages import ResponsesSettings
-from judgetrain.data.world.splits import with_truth
+from judgetrain.data.world import with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.config import EngineConfig
@@ -246,7 +246,9 @@ def constructed(
             said = texts[writer := rng.choice(writers)]
             good = said[dialogue.id].strip()
             if neighbours and kind == "nearby":
-                worse, lacking = _nearby(dialogue, good, said, neighbours), "no_neighbour"
+                others = ((other.id, said.get(other.id, "").strip()) for other in neighbours.of(dialogue))
+                worse = next(((text, f"an answer to {name}") for name, text in others if text and text != good), None)
+                lacking = "no_neighbour"
             else:
                 worse, lacking = _other_numbers(good, rng) or _other_order(good, rng), "no_place_for_errors"
             if worse is None:
@@ -262,12 +264,6 @@ def constructed(
     longer = ((len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values())
     counts["better_is_longer"] = sum(longer)
     return found, counts
-
-
-def _nearby(dialogue: Dialogue, good: str, said: Mapping[str, str], neighbours: Neighbours) -> tuple[str, str] | None:
-    """The same writer's answer to the nearest other query, and whose it is."""
-    answers = ((other.id, said.get(other.id, "").strip()) for other in neighbours.of(dialogue))
-    return next(((text, f"an answer to {name}") for name, text in answers if text and text != good), None)
 
 
 def sentences(text: str) -> list[str]:

@@ -178,7 +178,8 @@ def table(path: Path) -> Iterator[Row]:
                 log.warning("%s: read as a table with %r between its columns", path, between)
             for cells in rows:
                 place, begins = f"{path}:{begins}", rows.line_num + 1
-                cells = [_unquoted(cell) for cell in cells] if plain else cells
+                if plain:
+                    cells = [c[1:-1].replace('""', '"') if _QUOTED.fullmatch(c) else c for c in cells]
                 if cells and not names:
                     names = cells
                     if twice := [name for name, n in Counter(names).items() if n > 1 and name.strip()]:
@@ -191,10 +192,6 @@ def table(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
     if not found:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
-
-
-def _unquoted(cell: str) -> str:
-    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
 
 
 def parquet(path: Path) -> Iterator[Row]:

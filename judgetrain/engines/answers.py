@@ -116,11 +116,7 @@ class AnswerStore:
         return found
 
     def get(self, content: Mapping[str, Any]) -> Completion | None:
-        """The answer to a request of this content, if there is one.
-
-        Raises:
-            EngineError: it is there, and is not what was kept.
-        """
+        """The answer to a request of this content, if there is one (EngineError: it is not what was kept)."""
         path = self._path(content)
         if not path.is_file():
             return None
@@ -136,11 +132,7 @@ class AnswerStore:
         return Completion(**found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:
-        """Keep an answer with its request's content.
-
-        Raises:
-            JudgetrainError: the disk is full.
-        """
+        """Keep an answer with its request's content (JudgetrainError: the disk is full)."""
         # ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
         stored = {"request": content, "completion": asdict(completion)}
         write_text_atomic(self._path(content), json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1))

@@ -108,11 +108,7 @@ def adapted(config: ModelConfig) -> ModelConfig | None:
 
 
 def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
-    """The model's own configuration, from its directory or the Hub.
-
-    Raises:
-        EngineError: names the path and the remedy.
-    """
+    """The model's own configuration, from its directory or the Hub (EngineError: the path and the remedy)."""
     from transformers import AutoConfig
 
     found: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
@@ -341,11 +337,7 @@ def note_weights(directory: Path) -> None:
 
 
 def check_weights(directory: Path) -> None:
-    """Check the weights of a directory that has digests.
-
-    Raises:
-        EngineError: a file is missing, or holds other bytes than were written.
-    """
+    """Refuse (EngineError) weights of a directory with digests that are missing, or not what was written."""
     if not (directory / DIGESTS).is_file():
         return
     found = read_json(directory / DIGESTS)

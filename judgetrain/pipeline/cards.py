@@ -100,11 +100,7 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_hub(config: Config) -> None:
-    """Check, before any stage runs, that what ``hub`` asks for can be done.
-
-    Raises:
-        ConfigError: no name, no token, no network, or a stage that makes no judge.
-    """
+    """Refuse (ConfigError), before any stage runs, a ``hub`` without name, token, network or a judge to push."""
     if config.hub is None:
         return
     if config.stage not in (*JUDGE_STAGES, "evaluate"):

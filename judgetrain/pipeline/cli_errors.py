@@ -23,11 +23,7 @@ _NOISE = re.compile(r"full_key:|object_type=|reference_type=|set HYDRA_FULL|To a
 
 
 def arguments(given: list[str]) -> list[str]:
-    """The command line with Hydra's flags before the overrides, wherever they stood.
-
-    Raises:
-        ConfigError: a flag that there is not, or a wrong value of one.
-    """
+    """The command line with Hydra's flags before the overrides, wherever they stood (ConfigError: a wrong flag)."""
     from argparse import ArgumentError
 
     parser = get_args_parser()
@@ -43,11 +39,7 @@ def arguments(given: list[str]) -> list[str]:
 
 
 def named_stage(given: list[str]) -> list[str]:
-    """The command line with ``stage=NAME`` for a first word that is a stage's or a command's name.
-
-    Raises:
-        ConfigError: another stage is named too.
-    """
+    """The command line with ``stage=NAME`` for a first word that names one (ConfigError: two are named)."""
     if not given or given[0] not in {*rooms.stages(), *rooms.commands()}:
         return given
     if other := next((text for text in given[1:] if text.startswith("stage=")), None):

@@ -22,8 +22,8 @@ from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import STAGES
+from judgetrain.pipeline.job import JOB, evaluations, read_jobs
 from judgetrain.pipeline.run import Pipeline, Plan
-from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
 TARGETS = ("dpo", "evaluate")
 NO_INPUT = "no input"
@@ -108,11 +108,7 @@ def _partial(plan: Plan) -> str:
 
 
 def show_cost(pipeline: Pipeline) -> None:
-    """Print the estimate of the first stage to be made that asks a paid model.
-
-    Raises:
-        ConfigError: that stage asks one, and has no estimate.
-    """
+    """Print the estimate of the first stage to be made that asks a paid model (ConfigError: it has no estimate)."""
     wanted = pipeline.config.stage
     pipeline.check(wanted)
     missing = [*pipeline.missing(wanted)]
@@ -233,16 +229,12 @@ def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
         if not paths:
             raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
         for path in paths:
-            found = _of_sweep(path) if any(path.glob(f"*/{JOB}")) else [path]
+            found = [path]
+            if any(path.glob(f"*/{JOB}")) and not (found := evaluations(read_jobs(path))):
+                raise ConfigError(
+                    f"report.runs: {str(path)!r}: no job of this sweep made an evaluation (stage=evaluate)"
+                )
             for directory in found:
                 if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
                     seen.add(directory.resolve())
                     yield directory
-
-
-def _of_sweep(sweep: Path) -> list[Path]:
-    """The evaluations that the jobs of a sweep ended in."""
-    found = evaluations(read_jobs(sweep))
-    if not found:
-        raise ConfigError(f"report.runs: {str(sweep)!r}: no job of this sweep made an evaluation (stage=evaluate)")
-    return found

@@ -35,11 +35,7 @@ GROUPS = {
 
 
 def filled(key: str, value: str) -> str:
-    """The text; conf/ asks for it where Hydra makes directories before the configuration is checked.
-
-    Raises:
-        ConfigError: it is empty.
-    """
+    """The text (ConfigError: it is empty): Hydra makes directories before the configuration is checked."""
     if not value:
         raise ConfigError(f"{key}={value!r}: must not be empty; leave it out for {getattr(Config(), key)}")
     return value
@@ -117,20 +113,15 @@ def _schema(typed: frozenset[str]) -> DictConfig:
 def _structured(kind: type[Any]) -> DictConfig:
     """A dataclass as Hydra checks it, with an open mapping for each engine, whatever its type."""
     schema: DictConfig = OmegaConf.structured(kind)
-    for key, _, default in _variants(kind()):
-        OmegaConf.update(schema, key, _any_of(default), merge=False)
+    names: dict[str, Any] = dict.fromkeys(name for kind in ENGINES.values() for name in _names(kind))
+    for key, _, default in _variants(kind()):  # a key that is null has its type's own default
+        every = names | {"type": default.type if default is not None else None}
+        OmegaConf.update(schema, key, _open(every), merge=False)
     return schema
 
 
 def _open(content: Mapping[str, Any]) -> DictConfig:
     return OmegaConf.create(dict(content), flags={"struct": False})
-
-
-def _any_of(default: Any) -> DictConfig:
-    """The keys of every type of engine: one that is null has its type's own default."""
-    every: dict[str, Any] = dict.fromkeys(name for kind in ENGINES.values() for name in _names(kind))
-    every["type"] = default.type if default is not None else None
-    return _open(every)
 
 
 def _names(kind: type) -> list[str]:
@@ -275,7 +266,11 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     for name, section in rooms.sections().items():
         read = partial(_read, section, found.get(name), layers)
         setattr(config, name, read() if section.core or name in named else Untyped(read))
-    _check_added(overrides)
+    added = [text.lstrip("+").partition("=")[0] for text in overrides if text.startswith("+")]
+    keys = key_types(added)
+    for key in added:  # which Hydra adds, whether there are such keys or not
+        if not is_key(key, keys) and key not in groups():
+            raise no_such_key(key)
     for i, source in enumerate(sources := config.dialogues.sources):
         sources[i] = described(source, f"dialogues.sources[{i}]")
     return config
@@ -289,11 +284,7 @@ def _benchmark(given: Any) -> Any:
 
 
 def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]]) -> Any:
-    """A section's typed, range-checked object.
-
-    Raises:
-        ConfigError: names the key, the value and what is allowed.
-    """
+    """A section's typed, range-checked object (ConfigError: the key, the value and what is allowed)."""
     if not dataclasses.is_dataclass(value):
         try:
             value = OmegaConf.to_object(OmegaConf.merge(_structured(section.load()), value or {}))
@@ -312,15 +303,6 @@ def _complete(node: Any, prefix: str, layers: Sequence[Collection[str]]) -> None
         if isinstance(value, SourceConfig) and value.type == "world" and _path_alone(key, layers):
             value.type = "jsonl"  # which reads whatever file the path names
     validate(node, prefix)
-
-
-def _check_added(overrides: Collection[str]) -> None:
-    """Refuse keys that there are not, which Hydra adds where a ``+`` stands before them."""
-    added = [text.lstrip("+").partition("=")[0] for text in overrides if text.startswith("+")]
-    keys = key_types(added)
-    for name in added:
-        if not is_key(name, keys) and name not in groups():
-            raise no_such_key(name)
 
 
 def _layers(overrides: Collection[str]) -> list[Collection[str]]:

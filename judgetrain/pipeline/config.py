@@ -32,12 +32,6 @@ class ReportConfig:
     name: str = key("all", "the report is written to output_dir/reports/NAME", in_fingerprint=False)
 
 
-def _prompt_file(name: str, owner: Any) -> str | None:
-    from judgetrain.judges.prompting.prompts import prompt_path
-
-    return prompt_path(name, owner)
-
-
 @dataclass
 class RunConfig:
     """What every run reads, whatever its stage."""
@@ -51,7 +45,7 @@ class RunConfig:
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
-        content=in_place(_prompt_file),
+        content=in_place(lambda *asked: resolve_name("judgetrain.judges.prompting.prompts:prompt_path")(*asked)),
     )
     criteria: str | None = key(
         None,

@@ -58,11 +58,7 @@ class Plan:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of the finished artifact, or None.
-
-        Raises:
-            DataError: it is damaged.
-        """
+        """The manifest of the finished artifact, or None (DataError: it is damaged)."""
         return read_manifest(self.directory)
 
     @property
@@ -212,11 +208,7 @@ class Pipeline:
         return bool(config)
 
     def check(self, name: str) -> None:
-        """Check the settings of a stage and of everything that it needs and that has to be made.
-
-        Raises:
-            ConfigError: names the key, its value and the remedy.
-        """
+        """Refuse (ConfigError) settings of a stage, or of one that it needs and that has to be made."""
         for stage in self._inputs_first(name, self._made):
             STAGES[stage].check(self.settings(stage))
 

@@ -167,11 +167,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
 
 
 def revision_prompt(name_or_path: str, name: str) -> str:
-    """The prompt of a set that ProbDiff revises with.
-
-    Raises:
-        ConfigError: the set has none of this name.
-    """
+    """The prompt of a set that ProbDiff revises with (ConfigError: the set has none of this name)."""
     found = load_scorer_prompts(name_or_path).revision
     if name not in found:
         raise ConfigError(f"scorer.revision_prompt={name!r}: allowed are {', '.join(found)}")

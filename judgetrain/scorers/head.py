@@ -172,11 +172,7 @@ class AttentionEntropies:
         self._layers: list[torch.Tensor] = []
 
     def take(self) -> list[tuple[Any, ...]]:
-        """For each row of the batch its layers' entropies, a float array ``[heads]`` each; forgets them.
-
-        Raises:
-            EngineError: no layer gave attention weights.
-        """
+        """For each row of the batch its layers' entropies ``[heads]``; forgets them (EngineError: there are none)."""
         layers, self._layers = self._layers, []
         if not layers:
             raise EngineError("the model gives no attention weights, also with eager attention: leave out attnent")

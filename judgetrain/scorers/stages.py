@@ -41,22 +41,14 @@ def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
 
 
 def load_scorer(model: ModelConfig) -> TokenScorer:
-    """The scorer that reads a model.
-
-    Raises:
-        EngineError: the model or tokenizer cannot be loaded, or the model not be taken apart.
-    """
+    """The scorer that reads a model (EngineError: it cannot be loaded, or not be taken apart)."""
     from judgetrain.scorers.statistics import TokenScorer
 
     return TokenScorer.from_pretrained(model)
 
 
 def finished_settings(directory: Path) -> dict[str, Any]:
-    """The settings of a finished stage selfeval.
-
-    Raises:
-        DataError: the directory holds none.
-    """
+    """The settings of a finished stage selfeval (DataError: the directory holds none)."""
     manifest = checked(directory)
     if manifest is None:
         raise DataError(f"{directory}: holds no finished stage selfeval (no {MANIFEST}); run stage=selfeval")
@@ -71,11 +63,7 @@ def model_of(settings: Mapping[str, Any]) -> str:
 
 
 def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
-    """Check the model that scorers read, and their prompts.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
-    """
+    """Refuse (ConfigError) the model that scorers read, or their prompts, where either is not there."""
     scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
     revision_prompt(scorer.prompts, scorer.revision_prompt)
 

@@ -77,11 +77,7 @@ class TokenScorer:
 
     @classmethod
     def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
-        """A scorer with a model from a directory, the Hub, ``world`` or ``package:NAME``.
-
-        Raises:
-            EngineError: the model cannot be loaded, or not be taken apart.
-        """
+        """A scorer of a directory, a Hub id, ``world`` or ``package:NAME`` (EngineError: it cannot be loaded)."""
         config = ModelConfig(path=model) if isinstance(model, str) else model
         return cls(load_model(config, best_device()), load_tokenizer(config), **options)
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from judgetrain.data import world
+from judgetrain.data.world import Split, queries
 from judgetrain.data.world.language import load_language, write_response
-from judgetrain.data.world.splits import Split, queries
 from judgetrain.extras.judge_reward import JudgeReward
 from tests.benchmarks.common import parser_of
 

@@ -19,7 +19,7 @@ from judgetrain.artifacts.shards import counted
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.data.world import eval_comparisons
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config

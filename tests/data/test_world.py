@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import BASE, eval_comparisons, train_dialogues, true_verdict
+from judgetrain.data.world import BASE, Split, eval_comparisons, queries, train_dialogues, true_verdict
 from judgetrain.data.world.engine import SLOPPY_GUIDELINE, Annotator, Referee, WorldEngine
 from judgetrain.data.world.language import load_language, write_response
-from judgetrain.data.world.splits import Split, queries
 from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.baselines import differences, fitted

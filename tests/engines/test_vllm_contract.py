@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.engines.lazy_model import make_engine

@@ -100,11 +100,7 @@ def shipped() -> list[str]:
 
 
 def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
-    """An adapter by name, or from a YAML file.
-
-    Raises:
-        ConfigError: no such adapter (lists the shipped ones), or a file that is none; names file and key.
-    """
+    """An adapter by name, or from a YAML file; a ConfigError names file and key, and lists the shipped ones."""
     path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
         told = f"adapter {name!r} is neither a file nor one of {', '.join(shipped())}"

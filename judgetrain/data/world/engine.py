@@ -151,11 +151,7 @@ class Referee:
     def preference(
         self, criterion: str, responses: tuple[str, str], critiques: tuple[str, str], rng: random.Random
     ) -> str:
-        """Which of two critiques says what the responses show; by chance where neither is closer to it.
-
-        Raises:
-            KeyError: the world has no such criterion.
-        """
+        """Which of two critiques says what the responses show, or chance (KeyError: no such criterion)."""
         name = criterion_name(criterion)
         words = self.language.properties[name].grades
         grades = [(side, self.language.grade(response, name)) for side, response in zip("AB", responses, strict=True)]

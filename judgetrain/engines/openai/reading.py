@@ -227,10 +227,8 @@ def in_form(answer: str, form: Form) -> str:
         return answer
     said = dict(pairs) if isinstance(pairs, tuple) else {}
     whole = len(said) == len(form) and len(pairs) == len(form)
-    if not (whole and all(_keeps(said.get(line.name), line) for line in form)):
+    values = [(said.get(line.name), line) for line in form]
+    fits = (v in (_schema(line).get("enum") or [str(v)]) and not isinstance(v, bool) for v, line in values)
+    if not (whole and all(fits)):
         return answer
     return "\n".join(line.written.replace("{}", " ".join(str(said[line.name]).split())) for line in form)
-
-
-def _keeps(value: Any, line: FormLine) -> bool:
-    return value in (_schema(line).get("enum") or [str(value)]) and not isinstance(value, bool)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.data.world import pretraining_queries
 from judgetrain.data.world.language import load_language
-from judgetrain.data.world.splits import pretraining_queries
 from judgetrain.extras.world_base.corpus import Corpus
 
 if TYPE_CHECKING:

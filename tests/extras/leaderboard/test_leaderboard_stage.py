@@ -13,8 +13,8 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.data.cells import RowError
+from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
-from judgetrain.data.world.splits import queries
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.leaderboard.battles import battle_of, read_battles
 from judgetrain.pipeline.run import Pipeline

@@ -16,7 +16,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, is_held_out
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
+from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
-from judgetrain.data.world.splits import queries
 from judgetrain.errors import ConfigError
 from judgetrain.extras.stress import proxies
 from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, standardised

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.data.world import pretraining_queries, queries
 from judgetrain.data.world.engine import criterion_name
 from judgetrain.data.world.language import load_language
-from judgetrain.data.world.splits import pretraining_queries, queries
 from judgetrain.extras.world_base.corpus import Corpus
 from tests.builders.data import RAW
 
