@@ -127,6 +127,7 @@ def responses(tmp_path: Path) -> Path:
     found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=40), 2) if c.label != "tie"][:9]
     (tested,) = eval_comparisons(WorldConfig(eval_comparisons=12), 1)[:1]
     rest = [replace(found[0], id="tie", label="tie"), replace(found[1], id="none", label=None)]
+    rest.append(replace(found[2], id="made", made="errors"))
     rows = [replace(c, id=f"train:{i}") for i, c in enumerate(found)] + rest + [replace(tested, id="seen", label="A")]
     directory = tmp_path / "artifacts" / "responses" / "r1"
     directory.mkdir(parents=True)
@@ -182,11 +183,11 @@ def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     config, inputs = settings("rubric:70:external"), {"responses": responses}
     out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
     assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
-    told = "10 of 12 training comparisons are labelled A or B, 9 have no benchmark's query"
+    told = "10 of 13 training comparisons are labelled A or B, 9 have no benchmark's query"
     assert f"rubric:70:external: {told}: it learns from these" in capsys.readouterr().out
     rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
     (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
-    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 7 training comparisons .* 4 have no"):
+    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 8 training comparisons .* 4 have no"):
         run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
 
 

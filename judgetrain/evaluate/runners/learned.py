@@ -54,7 +54,7 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     """So many training comparisons with a label of A or B, drawn at random, as a method learns from.
 
-    None has a query of a benchmark, nor nearly one. A dry run, for which no stage upstream is made, takes the
+    None is one whose better side is known by how it was made, and none has a query of a benchmark, nor nearly one. A dry run, for which no stage upstream is made, takes the
     benchmarks' own, which cost as much.
 
     Raises:
@@ -65,7 +65,8 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     if directory is None:
         return (tested * method.labels)[: method.labels]
     rows = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
-    known = sorted((c for c in rows if c.label in ("A", "B") and not c.alone), key=lambda c: derive_seed(seed, c.id))
+    people = [c for c in rows if c.label in ("A", "B") and not c.alone and not c.made]
+    known = sorted(people, key=lambda c: derive_seed(seed, c.id))
     queries, found = BenchmarkQueries([("", text) for c in tested for text in asked(c.dialogue)]), list[Comparison]()
     for comparison in known:
         if len(found) < method.labels and not any(queries.matches(comparison.dialogue)):
