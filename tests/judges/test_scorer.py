@@ -25,15 +25,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BASELINES, ScorerJudge
-from judgetrain.judges.kinds.baselines import (
-    PREFIX,
-    STRENGTH,
-    SurfaceJudge,
-    differences,
-    predictions,
-    samples_of,
-    verdict_of,
-)
+from judgetrain.judges.kinds.baselines import STRENGTH, SurfaceJudge, differences, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Message
 from judgetrain.scorers.config import ScorerConfig
@@ -198,7 +190,7 @@ def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, 
 def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:
     config, plain = configured_by("recipe=quickstart_scorers"), configured_by("recipe=quickstart")
     check_stage("evaluate", config)
-    greedily = [method for method in plain.evaluate.methods if "+" not in method and not method.startswith(PREFIX)]
+    greedily = [method for method in plain.evaluate.methods if "+" not in method and ":" not in method]
     judges = len(greedily)
     assert config.evaluate.methods[:judges] == greedily
     assert sorted(config.evaluate.methods[judges:]) == sorted(f"scorer:{name}" for name in OF_RESPONSES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, adopt, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
-from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.lazy_model import Loaded, loaded_once
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
@@ -82,7 +83,8 @@ class Evaluation:
         Args:
             kind: what the rows are: ``trees``, ``replies``, ``scores``.
             name: the method's, in file names and for seeds.
-            load: loads the model, once for all benchmarks, and only where a shard is missing.
+            load: loads the model, once for all benchmarks, and only where a shard is missing; what
+                :func:`~judgetrain.engines.lazy_model.loaded_once` gives stays loaded.
             process: makes a shard of the model, the comparisons and a seed. It can be pickled.
             shown: a benchmark's comparisons as the model is shown them; None: as they are.
             how: as of :meth:`fill`.
@@ -90,7 +92,7 @@ class Evaluation:
         Returns:
             by benchmark the rows and the seconds that they took; the model is freed before the first is given.
         """
-        with loaded_once(load) as model:
+        with nullcontext(load) if isinstance(load, Loaded) else loaded_once(load) as model:
             for benchmark in self.benchmarks:
 
                 def ask(seed: int, items: Sequence[Comparison], about: str = benchmark.name) -> ShardResult:

@@ -283,9 +283,15 @@ class PromptedByCriterion:
         return self.judged(method, evaluation, rubric, options, SHAPE)
 
     def judged(
-        self, method: Method, evaluation: Evaluation, rubric: Rubric, options: JudgeOptions, shape: Shape
+        self,
+        method: Method,
+        evaluation: Evaluation,
+        rubric: Rubric,
+        options: JudgeOptions,
+        shape: Shape,
+        load: Callable[[], Any] | None = None,
     ) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Judge every benchmark by a rubric; the larger mean of scores wins."""
+        """Judge every benchmark by a rubric; the larger mean of scores wins. ``load``: a model that is there already."""
         models, by = evaluation.models, grown_by(method)
 
         def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
@@ -294,7 +300,8 @@ class PromptedByCriterion:
 
         depends = self.depends(method, evaluation, options) | {"rubric": rubric.to_row()}
         how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(by)}
-        for benchmark, rows, seconds in evaluation.kept("trees", method.name, lambda: models.judge(by), process, **how):
+        load = load or (lambda: models.judge(by))
+        for benchmark, rows, seconds in evaluation.kept("trees", method.name, load, process, **how):
             trees = [_trees(row, comparison)[0] for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
             found = [replace(predict(tree, 1, options, method.name), branches=0) for tree in trees]
             yield benchmark, [(found, round(seconds / len(rows), 6))]

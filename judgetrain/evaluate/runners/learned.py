@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     """So many training comparisons with a label of A or B, drawn at random, as a method learns from.
 
-    None is one whose better side is known by how it was made, and none has a query of a benchmark, nor nearly one. A dry run, for which no stage upstream is made, takes the
-    benchmarks' own, which cost as much.
+    None is one whose better side is known by how it was made, and none has a query of a benchmark, nor nearly one. A
+    dry run, for which no stage upstream is made, takes the benchmarks' own, which cost as much.
 
     Raises:
         ConfigError: there are too few; where there are fewer than asked for, these are taken.
@@ -125,28 +126,29 @@ class RubricRunner(PromptedByCriterion):
                 return drawn(judge(), items, prompts, options, seed)
 
             evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
-        rounds = list(read_rows(evaluation.out.directory, shards))
-        (marker,) = markers_of(evaluation.out.directory, shards)
-        spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
-        engine = models.external(by.target)
-        told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
-        told["money"] = engine.money(**spent) if engine else None
-        evaluation.learned[method.name] = Learned(labels=len(pairs), **told)
-        best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
-        if best is None:
-            evaluation.out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
-            yield from self.nothing(method, evaluation)
-            return
-        heard = "; ".join(best["criteria"])
-        evaluation.out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
-        rubric = Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
-        yield from self.judged(method, evaluation, rubric, options, ONCE)
-
-    def nothing(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """No verdicts, and why."""
+            found = self._found(method, by, evaluation, shards, len(pairs))
+            if found is not None:
+                yield from self.judged(method, evaluation, found, options, ONCE, judge)
+                return
         for benchmark in evaluation.benchmarks:
             said: dict[str, Any] = {"failures": {"rubric:none": 1}}
             yield benchmark, [([Prediction.of(c, method.name, **said) for c in benchmark.comparisons], 0.0)]
+
+    def _found(self, method: Method, by: Method, evaluation: Evaluation, shards: str, labels: int) -> Rubric | None:
+        """The best of the rubrics that were drawn; what they took is noted."""
+        out, engine = evaluation.out, evaluation.models.external(by.target)
+        rounds, (marker,) = list(read_rows(out.directory, shards)), markers_of(out.directory, shards)
+        spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
+        told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
+        told["money"] = engine.money(**spent) if engine else None
+        evaluation.learned[method.name] = Learned(labels=labels, **told)
+        best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
+        if best is None:
+            out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
+            return None
+        heard = "; ".join(best["criteria"])
+        out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
+        return Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
 
 
 def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
@@ -192,8 +194,7 @@ def named(
         prompts.render("pair", slots_of(c) | {"response_a": c.response_a, "response_b": c.response_b})[-1]["content"]
         for c in better
     ]
-    while len(texts) > 1 and sum(map(len, texts)) > SHOWN:
-        texts = texts[:-1]
+    texts = texts[: sum(length <= SHOWN for length in accumulate(map(len, texts))) or 1]
     done, limits = list[Completion](), Sampling.of(options.steps.criteria_sampling)
     while texts:
         seen = [(c.response_a, c.response_b) for c in better[: len(texts)]]

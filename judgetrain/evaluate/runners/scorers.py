@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from judgetrain.artifacts.shards import markers_of, read_rows
-from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
+from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result, shards_of
@@ -45,30 +45,23 @@ class ScorerRunner:
         model = scored_model(settings, evaluation.settings.base)
         with loaded_once(lambda: load_scorer(model)) as scorer:
             for group, members in groups(names).items():
+
+                def process(
+                    ready: Any, items: Sequence[Comparison], seed: int, members: Sequence[str] = members
+                ) -> ShardResult:
+                    before = ready.usage
+                    found = score(ready, samples_of(items), members, settings, seed)
+                    usage = ready.usage - before
+                    rows = [
+                        {"id": c.id, **{m: [s.plain(2 * i), s.plain(2 * i + 1)] for m, s in found.items()}}
+                        for i, c in enumerate(items)
+                    ]
+                    facts, missing = {"calls": usage.calls}, found[members[0]].unscored
+                    return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts=facts)
+
                 depends = {"members": list(members), "scorer": settings, "model": model}
-                for benchmark in evaluation.benchmarks:
-                    about = benchmark.name, group
-
-                    def process(
-                        seed: int,
-                        items: Sequence[Comparison],
-                        about: tuple[str, str] = about,
-                        members: Sequence[str] = members,
-                    ) -> ShardResult:
-                        ready = scorer()
-                        before = ready.usage
-                        found = score(ready, samples_of(items), members, settings, derive_seed(seed, *about))
-                        usage = ready.usage - before
-                        rows = [
-                            {"id": c.id, **{m: [s.plain(2 * i), s.plain(2 * i + 1)] for m, s in found.items()}}
-                            for i, c in enumerate(items)
-                        ]
-                        facts, missing = {"calls": usage.calls}, found[members[0]].unscored
-                        return ShardResult(rows, len(rows), missing, **tokens_of([usage]), facts=facts)
-
-                    shards, who = shards_of("scores", benchmark, group), f"{benchmark.name}: {', '.join(members)}"
-                    how: dict[str, Any] = {"depends": depends, "size": settings.shard_size, "gpus": model.gpus}
-                    evaluation.fill(shards, benchmark.comparisons, process, scorer, who, **how)
+                how: dict[str, Any] = {"depends": depends, "size": settings.shard_size, "gpus": model.gpus}
+                list(evaluation.kept("scores", group, scorer, process, **how))
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
