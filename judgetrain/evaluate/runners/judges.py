@@ -291,7 +291,7 @@ class PromptedByCriterion:
         shape: Shape,
         load: Callable[[], Any] | None = None,
     ) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Judge every benchmark by a rubric; the larger mean of scores wins. ``load``: a model that is there already."""
+        """Judge every benchmark by a rubric; the larger mean of scores wins. ``load``: a model that is there."""
         models, by = evaluation.models, grown_by(method)
 
         def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
