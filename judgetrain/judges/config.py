@@ -18,7 +18,7 @@ from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
-    from judgetrain.judges.fitted import Fitted
+    from judgetrain.judges.kinds.aggregation import Fitted
     from judgetrain.scorers.config import ScorerConfig
 
 C = TypeVar("C")
@@ -38,8 +38,8 @@ GIVEN = ("only", "first")
 """What a given rubric is: all that is judged by, or the head of a list that the judge goes on with."""
 
 Aggregation = Literal["vote", "mean", "fitted"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores
-(``judges/kinds/aggregation.py``), or that which fitted weights make the likelier one (``judges/fitted.py``)."""
+"""How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores,
+or that which fitted weights make the likelier one (``judges/kinds/aggregation.py``)."""
 
 
 class Rule(NamedTuple):
@@ -255,7 +255,7 @@ class JudgeOptions:
         """
         own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
         if judge.aggregation == "fitted":
-            from judgetrain.judges.fitted import Fitted
+            from judgetrain.judges.kinds.aggregation import Fitted
 
             own |= {"fitted": Fitted.load(judge.fitted or directory or "")}
         return cls(steps=judge.asking(criteria), **own | more)  # type: ignore[arg-type]

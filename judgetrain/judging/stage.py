@@ -19,8 +19,7 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.factory import Models
-from judgetrain.judges.fitted import FILE, Fitted, fit, margins_of
-from judgetrain.judges.kinds.aggregation import used
+from judgetrain.judges.kinds.aggregation import FILE, Fitted, fit, margins_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.trees.schema import cost_of

@@ -27,7 +27,7 @@ class GivenEngineConfig(EngineConfig):
 
     type: str = "given"
 
-    makes = "judgetrain.label.known:no_engine"
+    makes = "judgetrain.label.labels:no_engine"
     computes = True
 
     def check(self, key: str) -> None:

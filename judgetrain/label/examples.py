@@ -1,15 +1,27 @@
-"""Training examples in TRL's conversational formats, made from nodes of evaluation trees."""
+"""Training examples in TRL's conversational formats, made from nodes of evaluation trees, and which are left out.
+
+A preference pair teaches that its chosen side is better. What speaks for it are a handful of judgments, so that chance
+alone makes many pairs: posterior probabilities say how sure one may be that siblings of a tree differ. Success is net:
+judgments that decide rightly less those that decide wrongly; a judgment that sees a tie, or cannot be read, is neither.
+Left out are repeats, near-identical texts and, on request, what unbalances the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 Messages = list[dict[str, str]]
 
@@ -110,3 +122,193 @@ class Pair:
             "reward": self.reward,
             "made": self.made,
         }
+
+
+PRIOR = 0.5
+"""Pseudo-counts of each outcome (Jeffreys)."""
+
+DRAWS = 20_000
+"""From each posterior: a probability is off by 0.002 at most at 0.9."""
+
+
+class Outcomes(NamedTuple):
+    """How many judgments were right, wrong, and neither."""
+
+    right: int
+    wrong: int
+    neither: int
+
+    @property
+    def net(self) -> float:
+        """Right less wrong ones as a share of all, from -1 to 1; 0 of none."""
+        return (self.right - self.wrong) / max(1, sum(self))
+
+
+def independent(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
+    """The judgments that are evidence of their own: those of response B by itself say what their siblings of A say."""
+    return [j for j in judgments if j.order != "B"]
+
+
+def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
+    """Judgments by a label A or B: ties are neither right nor wrong."""
+    found = Counter(j.verdict for j in independent(judgments))
+    return Outcomes(found[label], found["B" if label == "A" else "A"], found["tie"] + found[None])
+
+
+def against_consensus(judgments: Iterable[JudgmentNode], consensus: Verdict) -> Outcomes:
+    """Judgments by the verdict that their criterion's judgments agree on: any other one is wrong."""
+    found = Counter(j.verdict for j in independent(judgments))
+    return Outcomes(found[consensus], found.total() - found[consensus] - found[None], found[None])
+
+
+@functools.cache
+def better(first: Outcomes, second: Outcomes) -> float:
+    """The probability that the first kind of judgments has the higher net success, given their outcomes.
+
+    Each outcome's chance has a Dirichlet posterior; the two are independent.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    draws = [rng.dirichlet([count + PRIOR for count in counts], DRAWS) for counts in (first, second)]
+    net = [drawn[:, 0] - drawn[:, 1] for drawn in draws]
+    return float(np.mean(net[0] > net[1]))
+
+
+def above_zero(outcomes: Outcomes) -> float:
+    """The probability that judgments of this kind are more often right than wrong."""
+    return _mostly(outcomes.right, outcomes.wrong)
+
+
+def _mostly(right: int, wrong: int) -> float:
+    """As SciPy's ``beta.sf``, to the last bit, whose checks of a distribution's arguments take 50 times as long."""
+    from scipy.special import betaincc
+
+    return float(betaincc(right + PRIOR, wrong + PRIOR, 0.5))
+
+
+def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
+    """The verdict that readable judgments agree on, in each order and with probability ``sure`` by their majority.
+
+    In order AB and in BA, where both responses are shown, no other verdict is more frequent, and the posterior
+    probability that more than half of such judgments give it is at least ``sure``; else None.
+    """
+    told = independent(judgments)
+    orders = dict.fromkeys([*(ORDERS if any(j.order in ORDERS for j in told) else ()), *(j.order for j in told)])
+    counts = [Counter(j.verdict for j in told if j.order == order and j.verdict) for order in orders]
+    total = sum(counts, Counter())
+    for verdict, count in total.most_common(1):
+        leads = all(0 < found[verdict] == max(found.values()) for found in counts)
+        if leads and 2 * count > total.total() and _mostly(count, total.total() - count) >= sure:
+            return verdict
+    return None
+
+
+_Sides = tuple[bool | None, ...]
+"""On which side of each trait a pair is; None: on neither."""
+_Kind = tuple[bool, bool]
+"""Whether its chosen and its rejected side decide, where places are evened out."""
+
+
+def near_identical(first: str, second: str) -> str | None:
+    """Why two texts teach no difference, or None.
+
+    ``score_digits_only``: they differ in numbers alone; ``near_identical``: in case, punctuation and spacing at most.
+    """
+    if _words(first) == _words(second):
+        return "near_identical"
+    if _words(re.sub(r"\d+(?:[.,]\d+)?", "", first)) == _words(re.sub(r"\d+(?:[.,]\d+)?", "", second)):
+        return "score_digits_only"
+    return None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def repeats(pairs: Iterable[Pair]) -> set[int]:
+    """Indices of the pairs that have the prompt of an earlier one, and its chosen and rejected side word by word.
+
+    Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
+    """
+    seen: set[bytes] = set()
+    found: set[int] = set()
+    for index, pair in enumerate(pairs):
+        said = repr((pair.prompt, _words(pair.chosen), _words(pair.rejected)))
+        key = blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if key in seen:
+            found.add(index)
+        seen.add(key)
+    return found
+
+
+def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:
+    """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
+
+    ``by`` ``order``: chosen judged in order AB or BA; ``verdict``: the chosen judgment decides or says tie; ``place``:
+    what is taught speaks for the response shown first or second (a chosen verdict for it, or a rejected one for the
+    other beside a chosen tie), evened out apart for pairs that decide on both sides, on the chosen and on the rejected
+    one. With several, each combination and its opposite (AB that decides, BA that says tie) are evened out. Pairs on
+    neither side of a trait (no order) are kept as far as the other traits allow.
+    """
+    names = [name for name in _TRAITS if name in by]
+    left_out: set[int] = set()
+    for level in sorted({pair.level for pair in pairs}):
+        cells: dict[tuple[_Kind, _Sides], list[int]] = {}
+        for index, pair in enumerate(pairs):
+            if pair.level == level:
+                said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
+                kind = said[0] in ("A", "B"), said[1] in ("A", "B")
+                cells.setdefault((kind, tuple(_TRAITS[name](pair) for name in names)), []).append(index)
+        every = itertools.product((True, False, None), repeat=len(names))
+        for sides, kind in itertools.product(every, sorted({kind for kind, _ in cells})):
+            opposite = tuple(None if side is None else not side for side in sides)
+            more = len(cells.get((kind, sides), ())) - len(cells.get((kind, opposite), ()))
+            if more > 0:
+                left_out.update(rng.sample(cells[kind, sides], more))
+    return left_out
+
+
+def _longer(pair: Pair) -> bool | None:
+    chosen, rejected = len(pair.chosen.strip()), len(pair.rejected.strip())
+    return None if chosen == rejected else chosen > rejected
+
+
+def _order(pair: Pair) -> bool | None:
+    found = re.search(r"/(AB|BA)\d+$", pair.chosen_nodes[0]) if pair.level == "judgment" else None
+    return None if found is None else found[1] == "AB"
+
+
+def _decides(pair: Pair) -> bool | None:
+    """Whether the chosen judgment is no tie; None also of one response, whose judgment says a score and no verdict."""
+    alone = re.search(r"/[AB]\d+$", pair.chosen_nodes[0])
+    return None if alone or pair.chosen_verdict is None else pair.chosen_verdict != "tie"
+
+
+def _first(pair: Pair) -> bool | None:
+    order, (chosen, rejected) = _order(pair), (pair.chosen_verdict, pair.rejected_verdict)
+    spoken_for = chosen if chosen in ("A", "B") else mirror(rejected) if chosen and rejected else None
+    return None if order is None or spoken_for not in ("A", "B") else order == (spoken_for == "A")
+
+
+_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"order": _order, "verdict": _decides, "place": _first}
+
+
+def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
+    """What a judge could learn from the pairs besides quality, by level: shares, near 0.5 where that is nothing.
+
+    ``chosen_longer``: of the pairs of unequal length, those whose chosen side is the longer; ``order_ab``: of the
+    judgment pairs, those in order AB; ``decides``: those whose chosen side is no tie; ``first``: of those that speak
+    for a place, those for the response shown first.
+    """
+    shares = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
+    found: dict[str, dict[str, list[bool]]] = {}
+    for pair in pairs:
+        sides = found.setdefault(pair.level, {name: [] for name in shares})
+        for name, trait in shares.items():
+            if (side := trait(pair)) is not None:
+                sides[name].append(side)
+    return {
+        level: {name: round(sum(said) / len(said), 3) if said else None for name, said in sides.items()}
+        for level, sides in sorted(found.items())
+    }

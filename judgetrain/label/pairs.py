@@ -19,11 +19,11 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Messages, Pair, Prompter
-from judgetrain.label.labels import Label, accepts
-from judgetrain.label.rewards import Rewards
-from judgetrain.label.selection import (
+from judgetrain.label.examples import (
+    Messages,
     Outcomes,
+    Pair,
+    Prompter,
     above_zero,
     against_consensus,
     against_label,
@@ -33,6 +33,8 @@ from judgetrain.label.selection import (
     repeats,
     surplus,
 )
+from judgetrain.label.labels import Label, accepts
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.worth import Worth
 from judgetrain.schema import ORDERS, Verdict
 

@@ -30,8 +30,7 @@ from judgetrain.judges.trees.grow import Shape, grow, material_of, sample_criter
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, shard_of
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, sft_row
-from judgetrain.label.known import KnownLabels
-from judgetrain.label.labels import HINTS, each_in, judged
+from judgetrain.label.labels import HINTS, KnownLabels, each_in, judged
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 

@@ -53,7 +53,7 @@ def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
-    from judgetrain.train.reference import reference_logps
+    from judgetrain.train.trainers import reference_logps
 
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
     with memory_explained(settings.key()):

@@ -23,8 +23,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge, load_judge
-from judgetrain.judges.fitted import calibration_error, fit, margins_of
-from judgetrain.judges.kinds.aggregation import used
+from judgetrain.judges.kinds.aggregation import calibration_error, fit, margins_of, used
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict

@@ -11,9 +11,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges import BranchingJudge, fitted
+from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
-from judgetrain.judges.fitted import Fitted, calibration_error, fit
+from judgetrain.judges.kinds import aggregation
+from judgetrain.judges.kinds.aggregation import Fitted, calibration_error, fit
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judging.stage import PARTS
 from judgetrain.schema import Verdict
@@ -74,8 +75,8 @@ def test_ties_have_a_width_and_exchanging_the_responses_exchanges_the_verdict() 
 
 def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance is a third. Were a tie's width chosen on what it is measured on, it would be right in 40% of these."""
-    monkeypatch.setattr(fitted, "FOLDS", 3)
-    monkeypatch.setattr(fitted, "STRENGTHS", (1.0,))
+    monkeypatch.setattr(aggregation, "FOLDS", 3)
+    monkeypatch.setattr(aggregation, "STRENGTHS", (1.0,))
     found = []
     for seed in range(100):
         rng = np.random.default_rng(seed)

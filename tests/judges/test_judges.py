@@ -16,9 +16,8 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.base import Cost, Plan, Prediction
+from judgetrain.judges.base import Cost, Plan, Prediction, in_own_order
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
-from judgetrain.judges.printing import in_own_order
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy

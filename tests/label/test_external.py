@@ -24,10 +24,10 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
+from judgetrain.label.examples import near_identical
 from judgetrain.label.external import cases_of, conflicting, estimate_external, external_labels
 from judgetrain.label.external import estimated as dry_run
 from judgetrain.label.labels import Label, ensemble_label
-from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from tests.builders.faulty_server import serving

@@ -16,7 +16,7 @@ from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
-from judgetrain.label.known import judgment, suited
+from judgetrain.label.labels import judgment, suited
 from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import ORDERS, Verdict

@@ -10,9 +10,8 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig, TeacherConfig
-from judgetrain.label.examples import Prompter
-from judgetrain.label.known import KnownLabels
-from judgetrain.label.selection import against_label, consensus
+from judgetrain.label.examples import Prompter, against_label, consensus
+from judgetrain.label.labels import KnownLabels
 from judgetrain.label.stage import TrainingData
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
 from judgetrain.schema import ORDERS, RESPONSES, Comparison

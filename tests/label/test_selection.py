@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.examples import Pair, Prompter, leanings, near_identical, surplus
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.selection import leanings, near_identical, surplus
 
 
 def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:

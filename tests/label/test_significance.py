@@ -9,8 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Outcomes, above_zero, against_label, better, consensus
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.selection import Outcomes, above_zero, against_label, better, consensus
 from tests.builders.label import PROMPTER, tree_of
 
 

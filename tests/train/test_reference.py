@@ -15,7 +15,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train import reference
+from judgetrain.train import trainers
 from judgetrain.train.data import Slices, digest, fitting, table, with_reference
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
 from tests.builders.watched import Elsewhere
@@ -65,7 +65,7 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
     def never(*_: Any) -> None:
         raise AssertionError("the reference model was run again")
 
-    monkeypatch.setattr(reference._Forward, "__call__", never)
+    monkeypatch.setattr(trainers._Forward, "__call__", never)
     marks = {cached.plan("dpo").fingerprint}
     for change in ("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4"):
         other = plant(composed(Path(cached.config.output_dir), "train.dpo.max_steps=1", change))
@@ -87,7 +87,7 @@ def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
 
 
 def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "SHARD", 10)
+    monkeypatch.setattr(trainers, "SHARD", 10)
     here, there = (plant(composed(tmp_path / name)) for name in ("here", "there"))
     here.run("reference")
     executor = Elsewhere()
@@ -100,7 +100,7 @@ def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkey
 @pytest.mark.ray
 def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Ray itself, where it is installed; a finished shard is not made again."""
-    monkeypatch.setattr(reference, "SHARD", 10)
+    monkeypatch.setattr(trainers, "SHARD", 10)
     here = plant(composed(tmp_path / "here"))
     here.run("reference")
     ray = ("executor=ray", "executor.workers=2")

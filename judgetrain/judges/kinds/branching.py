@@ -12,11 +12,9 @@ from typing import Any
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, Rule, check_branches
-from judgetrain.judges.fitted import margins_of
-from judgetrain.judges.kinds.aggregation import margin_of, next_wave, stopped, used, verdict
-from judgetrain.judges.printing import in_own_order
+from judgetrain.judges.kinds.aggregation import margin_of, margins_of, next_wave, stopped, used, verdict
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of

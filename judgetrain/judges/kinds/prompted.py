@@ -12,8 +12,7 @@ from typing import Any, ClassVar, cast
 from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
-from judgetrain.judges.printing import in_own_order
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import (
     Asker,

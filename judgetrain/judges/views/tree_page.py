@@ -10,8 +10,7 @@ from typing import Any
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
-from judgetrain.judges.base import Reason
-from judgetrain.judges.printing import in_own_order
+from judgetrain.judges.base import Reason, in_own_order
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
