@@ -2,8 +2,8 @@
 
 Of responses that people rated one by one: what of them is judged, and when a judgment of one is right. And a teacher
 that writes evaluations by rule from labels that are known (``teacher.engine.type=given``): the data's, or a constructed
-pair's better side. It teaches the form of an evaluation and the labels, and no more: all criteria of a comparison get the one
-label.
+pair's better side. It teaches the form of an evaluation and the labels, and no more: all criteria of a comparison get
+the one label.
 """
 
 from __future__ import annotations
