@@ -1,4 +1,4 @@
-"""The pages for users: links lead somewhere, every page is in the index, and the commands are valid configurations."""
+"""The pages for users: links and anchors lead somewhere, every page is in the index, and every command would run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from hydra.core.plugins import Plugins
 
 from judgetrain import rooms
 from judgetrain.data.config import BenchmarkConfig
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import key_names
+from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +107,7 @@ def test_what_a_page_names_in_passing_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_commands_are_valid_configurations(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_would_run_where_their_files_are(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plugins = {cls.__name__ for cls in Plugins.instance().discover()}
     for words in commands(page):
@@ -114,5 +117,17 @@ def test_commands_are_valid_configurations(page: Path, tmp_path: Path, monkeypat
             continue
         if any(w.startswith("recipe=path/") for w in overrides):
             continue
-        config = configured(*overrides, as_run=True)
+        named = [f"stage={word}" for word in words[:1] if word in rooms.stages()]
+        config = configured(*overrides, *named, as_run=True)
         assert all(isinstance(b, BenchmarkConfig) for b in config.dialogues.decontaminate), words
+        if config.stage in STAGES:
+            assert not refusals(config), words
+
+
+def refusals(config: Config) -> list[str]:
+    """Why a run under the configuration would not begin, but for the page's own files, which are not here."""
+    try:
+        Pipeline(config).plan(config.stage)
+    except (ConfigError, DataError) as error:
+        return [line for line in str(error).splitlines() if "no such file" not in line]
+    return []
