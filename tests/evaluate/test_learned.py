@@ -18,6 +18,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners import learned
+from judgetrain.evaluate.runners.judges import replied
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
@@ -102,6 +103,18 @@ def test_examples_are_turns_before_the_question_with_a_and_b_right_in_turn() -> 
         assert texts[2::2] == ("[[A]]", "[[B]]", "[[A]]")
         shown = [text.partition("[Answer of assistant A begins]\n")[2].partition("\n")[0] for text in texts[1::2]]
         assert shown == ["answer 4 p", "other 5", "answer 7 ", first]
+
+
+def test_examples_that_do_not_fit_are_left_out_the_farther_half_first() -> None:
+    def answer(request: Request, _: int) -> str:
+        return "!too_long" if len(request.messages) > 4 else "[[A]]"
+
+    judge = PairwiseJudge(ScriptedEngine(answer), load_prompt_set("pairwise", "pairwise"))
+    shard = replied(judge, PAIRS[:2], 1, lambda items: [LABELLED[4:8], LABELLED[5:6]])
+    assert {reply["failure"] for row in shard.rows for reply in row["replies"]} == {None}
+    shown = [[m["content"] for m in r.messages[1:-1:2]] for r in judge.engine.requests]  # type: ignore[attr-defined]
+    assert [len(each) for each in shown] == [4, 4, 1, 1, 2, 2, 1, 1]
+    assert "query 7" in shown[6][0] and "query 5" in shown[2][0]
 
 
 class Letters:

@@ -239,8 +239,18 @@ class AskedOnceRunner:
 
 
 def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near | None = None) -> ShardResult:
-    """The replies on comparisons as a finished shard; ``near`` finds the examples that each is asked after."""
-    asked = judge.ask(items, seed, examples=near(items)) if near else judge.ask(items, seed)
+    """The replies on comparisons as a finished shard; ``near`` finds the examples that each is asked after.
+
+    Where a prompt is too long for the context, it is asked after the nearer half of its examples.
+    """
+    examples = list(near(items)) if near else []
+    asked = judge.ask(items, seed, examples=examples) if near else judge.ask(items, seed)
+    while long := [i for i, each in enumerate(examples) if each and any(r.failure == "too_long" for r in asked[i])]:
+        for i in long:
+            examples[i] = examples[i][(len(examples[i]) + 1) // 2 :]
+        again = judge.ask([items[i] for i in long], seed, examples=[examples[i] for i in long])
+        for i, replies in zip(long, again, strict=True):
+            asked[i] = replies
     rows = [
         {"comparison_id": c.id, "replies": [reply.to_row() for reply in replies]}
         for c, replies in zip(items, asked, strict=True)
