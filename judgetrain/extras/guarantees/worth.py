@@ -86,16 +86,17 @@ def _tokens(found: Sequence[Prediction]) -> float:
 
 def _told(check: Check, seconds: float | None, tokens: float, share: float | None) -> str:
     assert check.difference is not None
-    ends = check.difference_ci
-    interval = f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" if ends else ""
-    points = f"{100 * check.difference:.1f} points{interval}"
+    ahead = check.difference > 0
+    low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
+    interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0") if check.difference_ci else "too few prompts for an interval"
+    points = f"{100 * abs(check.difference):.1f} points"
     if check.passed:
         spent = f"{share:.0%} of its tokens a verdict" if share is not None else f"{tokens:.0f} tokens a verdict"
         spent = f"{duration(seconds)} and {spent}" if seconds is not None else spent
         without = f"over the best you could do without it ({check.second})"
-        return f"{check.first}: training gains {points} {without}, for {spent}"
-    shown = "training does not pay here" if check.difference <= 0 else "nothing shows that training pays here"
-    return f"{shown}: use {check.second}, beside which {check.first} gains {points}"
+        return f"{check.first}: training gains {points} ({interval}) {without}, for {spent}"
+    shown = "nothing shows that training pays here" if ahead else "training does not pay here"
+    return f"{shown}: use {check.second} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
 
 
 def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:

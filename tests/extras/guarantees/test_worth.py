@@ -63,9 +63,9 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "words"),
     [
-        (20, r"training does not pay here: use longer, beside which dpo@3 gains -16\.7 points \(-"),
-        (30, r"training does not pay here: use longer, beside which dpo@3 gains 0\.0 points"),
-        (32, r"nothing shows that training pays here: use longer, beside which dpo@3 gains 3\.3 points \(0\.0 to"),
+        (20, r"training does not pay here: use longer \(dpo@3 is 16\.7 points behind, 8\.3 to 2"),
+        (30, r"training does not pay here: use longer \(dpo@3 is 0\.0 points behind, -"),
+        (32, r"nothing shows that training pays here: use longer \(dpo@3 is 3\.3 points ahead, 0\.0 to"),
         (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict$"),
     ],
 )
