@@ -88,7 +88,8 @@ def _told(check: Check, seconds: float | None, tokens: float, share: float | Non
     assert check.difference is not None
     ahead = check.difference > 0
     low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
-    interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0") if check.difference_ci else "too few prompts for an interval"
+    interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0")
+    interval = interval if check.difference_ci else "too few prompts for an interval"
     points = f"{100 * abs(check.difference):.1f} points"
     if check.passed:
         spent = f"{share:.0%} of its tokens a verdict" if share is not None else f"{tokens:.0f} tokens a verdict"
