@@ -71,6 +71,11 @@ def test_python_examples_are_python(page: Path) -> None:
         compile(textwrap.dedent(block).replace(", ...)", ")"), page.name, "exec")
 
 
+def test_every_stage_is_listed() -> None:
+    listed = re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "stages.md").read_text(encoding="utf-8"))
+    assert not {*rooms.stages(), *rooms.commands()}.difference(listed)
+
+
 def test_the_readme_is_read_in_one_screen() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150 and len(text) <= 9500
