@@ -64,7 +64,7 @@ def test_the_lines_of_python_run_as_printed(here_is_a_judge: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "words", [w for w in commands(PAGE) if "recipe=pairs" in w], ids=["labels", "model", "dialogues"]
+    "words", [w for w in commands(PAGE) if "teacher=" in " ".join(w)], ids=["labels", "model", "dialogues"]
 )
 def test_a_training_of_ones_own_begins_as_printed(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
