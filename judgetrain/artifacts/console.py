@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+VERBOSE = "JUDGETRAIN_VERBOSE"
+"""The variable by which ``-v`` reaches every process."""
 EVERY = 30.0
 """Seconds between two lines that say how far some work is, where output is no terminal."""
 
@@ -52,10 +54,14 @@ class Console:
         if not self.terminal:
             yield self._lines(title, total, unit, initial)
             return
-        from tqdm.auto import tqdm
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        with tqdm(total=total, initial=initial, desc=title, unit=f" {unit}", leave=False) as bar:
-            yield bar.update
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        with Progress(
+            *columns, TimeRemainingColumn(elapsed_when_finished=True), transient=True, refresh_per_second=2
+        ) as bar:
+            task = bar.add_task(title, total=total, completed=initial)
+            yield lambda number: bar.advance(task, number)
 
     def _lines(self, title: str, total: int, unit: str, initial: int) -> Callable[[int], None]:
         """Says at most every :data:`EVERY` seconds how far some work is, and how long the rest takes at this pace."""
@@ -73,16 +79,20 @@ class Console:
         return advance
 
 
-def quiet_libraries(terminal: bool) -> None:
+def quiet_libraries() -> None:
     """Keep the libraries' own progress bars and notices out of the run's output; call before importing them.
 
-    Bars stay where there is a terminal to draw them on. A variable that the user has set is left as it is.
+    A variable that the user has set is left as it is.
     """
-    defaults = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "WANDB_SILENT": "true"}
-    if not terminal:
-        defaults |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
-    for name, value in defaults.items():
+    bars = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")
+    notices = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "WANDB_SILENT": "true"}
+    for name, value in {**dict.fromkeys(bars, "1"), **notices}.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
     # It misses 4-bit kernels for CPUs, which nothing here uses.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    logging.getLogger("DeepSpeed").addFilter(_errors)  # it sets its own level when it is imported
+
+
+def _errors(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR

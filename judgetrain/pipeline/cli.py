@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
+from judgetrain.artifacts.console import VERBOSE
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
 TIME_TO_END = 30.0
@@ -35,6 +36,7 @@ Examples:
 Groups, selected as group=option:
 {groups}
 
+Why rows and replies were left out: -v
 Every key with its type, default, range and meaning: python -m judgetrain keys [PREFIX]
 Flags of Hydra: python -m judgetrain --hydra-help"""
 
@@ -62,6 +64,9 @@ def main() -> int:
         return 0
     from judgetrain.pipeline import job
 
+    if "-v" in given:
+        given.remove("-v")
+        os.environ[VERBOSE] = "1"  # workers have it too
     if given[0] == "keys":
         return job.guarded(lambda: _show(lambda: job.show_keys(given[1:])))
     return job.guarded(lambda: job.hydra_jobs(given))

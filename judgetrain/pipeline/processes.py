@@ -64,7 +64,7 @@ def run_stage(task: Task, out: StageRun) -> None:
 
 def follow(config: Config) -> None:
     """Help the leader with every stage that it names, until it says that there is no more."""
-    quiet_libraries(terminal=False)
+    quiet_libraries()
     world = distributed.current()
     while (task := world.decide(lambda: None)) is not None:
         run_stage(task, stage_run(config, task, Console(silent=True), writes=False))
@@ -138,7 +138,7 @@ def work(config: Config, stage: str, make: Callable[[Config, str], None], parent
     """One worker: join the others, then lead the stage or help with it."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
-    quiet_libraries(sys.stdout.isatty())
+    quiet_libraries()
     one_of_several(config, lambda config: make(config, stage))
 
 

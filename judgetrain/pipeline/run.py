@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from judgetrain.artifacts.console import Console, duration, quiet_libraries
+from judgetrain import rooms
+from judgetrain.artifacts.console import VERBOSE, Console, duration, quiet_libraries
 from judgetrain.artifacts.executor import executor_type
-from judgetrain.artifacts.files import full_disk_explained, locked, using, write_json_atomic
+from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
 from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.shards import SECONDS
@@ -178,9 +180,12 @@ class Pipeline:
         started, made, plan = time.time(), len(self.made), self.plan(name)
         with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
             self.verify(name)
-            for stage in self.missing(name):
+            stages = [*self.missing(name)]
+            for place, stage in enumerate(stages, 1):
                 try:
-                    self._make(self.plan(stage))
+                    self._make(
+                        self.plan(stage), f"stage {place} of {len(stages)}: {stage}: {rooms.stages()[stage].does}"
+                    )
                 except NothingToLearnError as error:
                     if not self._do_without(stage, name):
                         raise
@@ -198,6 +203,17 @@ class Pipeline:
             self.console.line(f"{name}: {_summary(plan.manifest)}")
         self.console.line(f"{name}: nothing to do, everything is there: {plan.directory}")
         return plan.directory
+
+    def _expected(self, stages: Sequence[str]) -> str:
+        """How long these stages took when they were last made here, the first and all of them, where that is known."""
+        seconds = []
+        for stage in stages:
+            made = [*self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")]
+            last = read_json(max(made, key=lambda path: path.stat().st_mtime)) if made else None
+            seconds.append(last.get("seconds", 0.0) if isinstance(last, dict) else 0.0)
+        if not all(seconds):
+            return ""
+        return f" (last time {duration(seconds[0])}; all that is left {duration(sum(seconds))})"
 
     def _do_without(self, lost: str, name: str) -> bool:
         """Go on without a stage that came to nothing, where the stage asked for can."""
@@ -257,10 +273,11 @@ class Pipeline:
         for stage in stages:
             check_parts(self.plan(stage).settings, stage, checked)
 
-    def _make(self, plan: Plan) -> None:
+    def _make(self, plan: Plan, announced: str) -> None:
         with locked(plan.directory, self.console):
             if plan.finished:  # by another process
                 return
+            self.console.line(announced)
             alone = distributed.current().group is None
             if plan.stage.trains and alone and self.config.train.distributed != "none":
                 launch(self.config, plan.stage.name, _execute)
@@ -271,9 +288,9 @@ class Pipeline:
     def execute(self, plan: Plan) -> None:
         """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
         name = plan.stage.name
-        resumed = any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir())
-        self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
-        quiet_libraries(self.console.terminal)
+        if any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir()):
+            self.console.line(f"{name}: resuming what an earlier run left")
+        quiet_libraries()
         inputs = {i: each.directory for i, each in plan.inputs.items()}
         task = Task(inputs, name, plan.settings, str(plan.directory))
         out = stage_run(self.config, task, self.console)
@@ -334,8 +351,11 @@ def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(manifest: dict[str, Any]) -> str:
     counts, tokens = manifest["counts"], manifest["tokens"]
-    parts = [f"{counts['in']} in, {counts['out']} out"]
-    parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
+    parts = [f"{counts['in']:,} in, {counts['out']:,} out"]
+    if VERBOSE in os.environ:
+        parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
+    elif counts["dropped"]:
+        parts.append(f"{sum(counts['dropped'].values()):,} left out or asked again (-v says why)")
     if tokens["generated"]:
-        parts.append(f"{tokens['generated']} tokens generated")
+        parts.append(f"{tokens['generated']:,} tokens generated")
     return f"{', '.join(parts)}, {duration(manifest['seconds'])}"

@@ -6,13 +6,14 @@ the judge that was trained.
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,9 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, out: StageRun) -> None:
         self._out, self._announced = out, 0
+        self._bar = ExitStack()
+        self._advance: Callable[[int], None] = lambda steps: None
+        atexit.register(self._bar.close)  # where training fails, the terminal has its cursor back
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write one row of numbers."""
@@ -70,6 +74,17 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         """Start the clock by which the time left is told."""
         self._first, self._started = state.global_step, time.monotonic()
         self._told = self._started
+        if self._out.console.terminal and state.is_world_process_zero:
+            progress = self._out.console.progress(f"{self._out.stage}: training", state.max_steps, "steps", self._first)
+            self._advance = self._bar.enter_context(progress)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """One step on, where there is a bar."""
+        self._advance(1)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """The bar goes."""
+        self._bar.close()
 
     def _announce(self, state: TrainerState, loss: float) -> None:
         """A line at every fifth of the steps, and at least every :data:`EVERY` seconds."""

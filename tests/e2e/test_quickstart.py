@@ -97,7 +97,7 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
         log.touch()
         run = fork(output, log)
         # Into the middle of the stage: a moment after the line that announces it.
-        while run.is_alive() and f"{stage}: starting" not in log.read_text():
+        while run.is_alive() and f": {stage}: " not in log.read_text():
             time.sleep(0.02)
         time.sleep(0.4)
         if run.is_alive():
@@ -121,7 +121,7 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     output, log = tmp_path / "outputs", tmp_path / "log"
     run = start(output, log, "seed=3")
-    while run.poll() is None and "responses: starting" not in log.read_text():
+    while run.poll() is None and ": responses: " not in log.read_text():
         time.sleep(0.02)
     run.send_signal(signal.SIGINT)
     assert run.wait(timeout=120) == 130, log.read_text()

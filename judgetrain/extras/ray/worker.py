@@ -22,7 +22,7 @@ class Worker:
 
         if Path(place).is_dir():
             os.chdir(place)
-        quiet_libraries(False)
+        quiet_libraries()
         self._name = ""
         self._work: Work[Any] | None = None
 
