@@ -181,11 +181,10 @@ class Pipeline:
         with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
             self.verify(name)
             stages = [*self.missing(name)]
-            for place, stage in enumerate(stages, 1):
+            for place, stage in enumerate(stages):
+                what = f"stage {place + 1} of {len(stages)}: {stage}: {rooms.stages()[stage].does}"
                 try:
-                    self._make(
-                        self.plan(stage), f"stage {place} of {len(stages)}: {stage}: {rooms.stages()[stage].does}"
-                    )
+                    self._make(self.plan(stage), what + self._expected(stages[place:]))
                 except NothingToLearnError as error:
                     if not self._do_without(stage, name):
                         raise
