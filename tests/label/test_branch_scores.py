@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -15,22 +20,28 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.world import engine as world_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import DISCOUNT, EvaluationTree
 from judgetrain.label import rewards as branch_scores
 from judgetrain.label import stage as label_stage
+from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
-from judgetrain.label.rewards import branch_rewards, nodes_of, read_scores
+from judgetrain.label.labels import ensemble_label
+from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.rewards import Rewards, branch_rewards, nodes_of, percentiles, read_scores
+from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
+from judgetrain.label.worth import FEWEST, Worth, learn
 from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Verdict
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.estimator import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
-from tests.builders.label import ANY_EVIDENCE, tree_of
+from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage
 from tests.builders.watched import contents, interrupted
 
 BASE = Path(world_engine.__file__).parent / "base"
-PROMPTER = Prompter(load_prompt_set("compact"), 2)
+TWO = Prompter(load_prompt_set("compact"), 2)
 Prepared = tuple[Config, dict[str, Path], list[EvaluationTree]]
 
 
@@ -54,14 +65,14 @@ def out(directory: Path) -> StageRun:
 
 def test_percentiles_are_those_of_scores_read_off_one_by_one(prepared: Prepared, tmp_path: Path) -> None:
     config, inputs, trees = prepared
-    rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, out(tmp_path / "label"))
+    rewards = branch_rewards(LabelSettings.of(config), inputs, TWO, out(tmp_path / "label"))
     scorer = TokenScorer.from_pretrained(str(BASE))
     raw: dict[str, dict[str, float]] = {"judgment": {}, "guideline": {}}
     for tree in trees:
         for criterion, guideline, judgment in tree.judgments():
-            texts = {("guideline", guideline.id): (PROMPTER.guideline(tree.comparison, criterion.text), guideline.text)}
+            texts = {("guideline", guideline.id): (TWO.guideline(tree.comparison, criterion.text), guideline.text)}
             if judgment.verdict is not None:
-                shown = PROMPTER.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                shown = TWO.judgment(tree.comparison, criterion.text, guideline.text, judgment)
                 texts["judgment", judgment.id] = shown, judgment.text
             for (level, node), (prompt, text) in texts.items():
                 (found,) = scorer.statistics([Sample(tuple(prompt), text)])
@@ -86,7 +97,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     with pytest.raises(KeyboardInterrupt):
         label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
-    halves = [len({repr(n[2]) for t in ts for n in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])]
+    halves = [len({repr(n[2]) for t in ts for n in nodes_of(t, TWO)}) for ts in (trees[:2], trees[2:])]
     one_cut_short = [halves[0], halves[1], halves[1]]
     assert [len(samples) for _, samples, *_ in asked] == [*one_cut_short, *halves]
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
@@ -114,7 +125,7 @@ def test_a_text_without_a_score_is_counted_and_left_without(prepared: Prepared, 
     StageRun(inputs["tree"], "tree", 0, Console()).write_rows("trees", [bare.to_row()])
     config.label.signals = ["sentprob_mean"]
     run = out(tmp_path / "label")
-    rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, run)
+    rewards = branch_rewards(LabelSettings.of(config), inputs, TWO, run)
     assert rewards.scores == {"sentprob_mean": {}}
     assert run.totals()["counts"]["dropped"] == {"reward:sentprob_mean:empty_response": 1}
 
@@ -142,3 +153,187 @@ def test_settings_that_cannot_work_are_refused_before_the_stage(signals: list[st
     config.label.signals, config.scorer.revision_prompt = signals, prompt
     with pytest.raises(ConfigError, match=message):
         check_stage("label", config)
+
+
+def scored(tree: EvaluationTree, **raised: float) -> Rewards:
+    """Rewards in which every node has 0.5 but those named, as in ``c0_g0_1=0.9``."""
+    scores = {j.id: 0.5 for _, _, j in tree.judgments()} | {g.id: 0.5 for c in tree.criteria for g in c.guidelines}
+    named = {f"d0/{name.replace('_', '/')}": value for name, value in raised.items()}
+    assert set(named) <= set(scores)
+    return Rewards({"softmax_var": scores | named})
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(max_size=3), st.floats(-5, 5), max_size=12))
+def test_percentiles_count_what_is_below(scores: dict[str, float]) -> None:
+    found = percentiles(scores)
+    for node, value in scores.items():
+        below = sum(v < value for v in scores.values()) + 0.5 * sum(v == value for v in scores.values())
+        assert found[node] == pytest.approx(below / len(scores))
+
+
+@pytest.mark.parametrize(
+    ("words", "raised", "verdict", "source"),
+    [
+        (("AABB", "tttt"), {"c0_g0_2": 0.9}, "B", "reward"),
+        (("AABB", "tttt"), {"c0_g0_0": 0.9}, "A", "reward"),
+        (("AABB", "tttt"), {}, "tie", "ensemble"),  # equal scores decide nothing
+        (("tttt",), {"c0_g0_2": 0.9}, "tie", "ensemble"),  # there are no sides
+    ],
+)
+def test_a_tied_vote_goes_to_the_side_with_the_better_scores(
+    words: tuple[str, ...], raised: dict[str, float], verdict: str, source: str
+) -> None:
+    tree = tree_of(words)
+    label = ensemble_label(tree, LabelConfig())
+    broken = scored(tree, **raised).break_tie(tree, label)
+    assert (broken.verdict, broken.source) == (verdict, source)
+    assert Rewards().break_tie(tree, label) is label, "no scores"
+    data = TrainingData(PROMPTER, LabelConfig(), scored(tree, **raised))
+    data.add(tree)
+    assert data.table()["trees"] == {f"label_{verdict}": 1} and data.labels[0]["ensemble_verdict"] == "tie"
+
+
+def pairs_of(tree: EvaluationTree, rewards: Rewards, skipped: Counter[str]) -> list:  # type: ignore[type-arg]
+    builder = PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE), rewards, skipped)
+    return builder.pairs(tree, ensemble_label(tree, LabelConfig()), random.Random(0))
+
+
+def test_a_pair_keeps_every_part_and_its_margin_is_their_mean() -> None:
+    tree = tree_of(("AAAB", "ABAB"), ("BBBB", "ABBB"), ("AAAA", "AAAA"))
+    rewards = scored(tree, c0_g0_2=0.9, c0_g0_3=0.1, c0_g0=0.8, c0_g1=0.6)
+    plain = {(p.chosen_nodes, p.rejected_nodes): p for p in pairs_of(tree, Rewards(), Counter())}
+    found = pairs_of(tree, rewards, Counter())
+    assert {p.level for p in found} == {"judgment", "guideline", "criteria"}
+    scores = rewards.scores["softmax_var"]
+    criteria = {c.id: [scores[j.id] for g in c.guidelines for j in g.judgments] for c in tree.criteria}
+    for pair in found:
+        sides = []
+        for node in (pair.chosen_nodes[0], pair.rejected_nodes[0]):
+            sides.append(sum(criteria[node]) / len(criteria[node]) if node in criteria else scores[node])
+        share, branches = ensemble_label(tree, LabelConfig()).share, pair.reward["branches"]
+        difference = pytest.approx(sides[0] - sides[1])
+        assert pair.reward == {"ensemble": share, "branches": branches, "softmax_var": difference}
+        assert pair.margin == pytest.approx((branches + sides[0] - sides[1]) / 2)
+        assert pair.margin >= 0
+        assert branches == plain[pair.chosen_nodes, pair.rejected_nodes].margin
+
+
+def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
+    """The margin of the branches is 1/4: half of the difference of their net success, 1 and 1/2."""
+    tree, skipped = tree_of(("AAAB", "AAAA")), Counter[str]()
+    levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.9, c0_g1=0.5), skipped)}
+    assert "guideline" not in levels and skipped["guideline:low_margin"] == 1
+    levels = {p.level: p.margin for p in pairs_of(tree, scored(tree, c0_g0=0.6, c0_g1=0.5), skipped)}
+    assert levels["guideline"] == pytest.approx((0.25 - 0.1) / 2)
+
+
+NAMES = [f"{word}: the response {word}s" for word in "add bend call dig end fit get hit kick load mix nod".split()]
+NAMES += [f"{word}: has {word} enough" for word in "salt wit charm depth pace tone".split()]
+KINDS = {"how do i cook {} for my {}": NAMES[0], "write a poem about {} to my {}": NAMES[13]}
+THINGS, PEOPLE = ["soup", "rain", "bread", "stars", "tea", "snow", "corn"], ["boss", "aunt", "class", "friend", "team"]
+
+
+def world(number: int, seed: int) -> tuple[list[EvaluationTree], dict[str, str], dict[str, Verdict]]:
+    """Trees of six criteria: one decides about the query and errs in 10% of them, the others say what they like."""
+    rng, trees, deciding, truth = random.Random(seed), [], {}, {}
+    for i in range(number):
+        kind = list(KINDS)[i % 2]
+        listed = rng.sample([KINDS[kind], *rng.sample([n for n in NAMES if n != KINDS[kind]], 5)], 6)
+        side = rng.choice("AB")
+        said = [
+            (side if rng.random() < 0.9 else "ABt"[i % 3]) if n == KINDS[kind] else rng.choice("ABtt") for n in listed
+        ]
+        tree = tree_of(*[(word * 2,) for word in said], index=i)
+        query = kind.format(rng.choice(THINGS), rng.choice(PEOPLE)) + f" , number {i}"
+        criteria = tuple(replace(c, text=text) for c, text in zip(tree.criteria, listed, strict=True))
+        comparison = replace(Comparison.of(query, f"one {i}", f"two {i}"), id=f"d{i}", label=side)  # type: ignore[arg-type]
+        trees.append(replace(tree, comparison=comparison, criteria=criteria))
+        deciding[comparison.id], truth[comparison.id] = KINDS[kind], side  # type: ignore[assignment]
+    return trees, deciding, truth
+
+
+def by_vote(tree: EvaluationTree) -> Verdict | None:
+    return ensemble_label(tree, LabelConfig()).verdict
+
+
+def learned(trees: list[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None], relabel: bool) -> Worth:
+    found = learn(trees, label_of, relabel)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_decides_is_found_without_a_label_and_the_labels_get_better(seed: int) -> None:
+    trees, deciding, truth = world(400, seed)
+    found = learned(trees, by_vote, relabel=True)
+    first = [found.ranked(tree)[0].text == deciding[tree.comparison.id] for tree in trees]
+    labels = [found.label(tree, ensemble_label(tree, LabelConfig())) for tree in trees]
+    right = [label.verdict == truth[tree.comparison.id] for tree, label in zip(trees, labels, strict=True)]
+    voted = [by_vote(tree) == truth[tree.comparison.id] for tree in trees]
+    assert sum(first) > 0.95 * len(trees) and 0.1 < found.explained < 1
+    assert sum(voted) < 0.7 * len(trees) and sum(right) > 0.8 * len(trees), "nine in ten is the ceiling"
+    assert all(0.5 <= label.share <= 1 for label in labels)
+
+
+def test_given_labels_stay_what_they_are_and_teach_as_well() -> None:
+    trees, deciding, truth = world(300, 5)
+    found = learned(trees, lambda tree: truth[tree.comparison.id], relabel=False)
+    assert sum(found.ranked(t)[0].text == deciding[t.comparison.id] for t in trees) > 0.95 * len(trees)
+
+
+def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
+    trees, _, truth = world(200, 3)
+    mirrored = tree_of(*[("BB" if c.judgments[0].verdict == "A" else "AA",) for c in trees[0].criteria], index=0)
+    judged = [replace(c, guidelines=m.guidelines) for c, m in zip(trees[0].criteria, mirrored.criteria, strict=True)]
+    other = [replace(trees[0], criteria=tuple(judged)), *trees[1:]]
+    one, two = (learned(each, lambda tree: truth[tree.comparison.id], relabel=False) for each in (trees, other))
+    for criterion in trees[0].criteria:
+        assert two.criteria[criterion.id] == pytest.approx(one.criteria[criterion.id], abs=1e-9)
+    assert two.sides["d0"] != one.sides["d0"], "but what they say of this comparison is theirs"
+
+
+def test_where_there_is_nothing_to_learn_there_is_no_worth() -> None:
+    trees, _, _ = world(FEWEST - 1, 0)
+    assert learn(trees, by_vote, relabel=True) is None
+    rng = random.Random(0)
+    noise = [
+        replace(t, criteria=tuple(replace(c, guidelines=tree_of((rng.choice(["AA", "BB"]),)).criteria[0].guidelines)
+                                  for c in t.criteria))
+        for t in world(120, 0)[0]
+    ]  # fmt: skip
+    labels = {t.comparison.id: rng.choice("AB") for t in noise}
+    assert learn(noise, lambda t: labels[t.comparison.id], relabel=False) is None  # type: ignore[arg-type,return-value]
+    same = [replace(t, comparison=replace(Comparison.of("one", "a", "b"), id=t.comparison.id)) for t in world(80, 0)[0]]
+    assert learn(same, by_vote, relabel=True) is None, "there is no other query to learn from"
+
+
+def test_what_could_not_be_read_is_ranked_by_what_others_say_of_its_like() -> None:
+    trees, deciding, _ = world(200, 4)
+    unread = tree_of(*[("??",)] * 6, index=0).criteria
+    blind = [replace(c, guidelines=u.guidelines) for c, u in zip(trees[0].criteria, unread, strict=True)]
+    found = learned([replace(trees[0], criteria=tuple(blind)), *trees[1:]], by_vote, relabel=True)
+    assert found.ranked(trees[0])[0].text == deciding["d0"] and found.sides["d0"] == (0.0, 0.0)
+
+
+def test_lists_by_worth_are_taught_against_the_sampled_one_and_random_ones() -> None:
+    trees, _, _ = world(120, 6)
+    found = learned(trees, by_vote, relabel=True)
+    data = TrainingData(Prompter(load_prompt_set("compact"), 6), LabelConfig(levels=["criteria"]), worth=found)
+    for tree in trees:
+        data.add(tree)
+    listed = {t.comparison.id: [f"{i}. {c.text}" for i, c in enumerate(found.ranked(t), 1)] for t in trees}
+    worth = {(t.comparison.id, c.text): found.criteria[c.id] for t in trees for c in t.criteria}
+    assert len(data.pairs) >= 3 * len(trees)
+    for pair in data.pairs:
+        name = pair.comparison_id
+        assert pair.chosen.splitlines() == listed[name], "what is worth most first"
+        sides = [[line.split(". ", 1)[1] for line in side.splitlines()] for side in (pair.chosen, pair.rejected)]
+        assert sorted(sides[0]) == sorted(sides[1])
+        totals = [sum(worth[name, text] * DISCOUNT**i for i, text in enumerate(side)) for side in sides]
+        assert pair.margin == pytest.approx(totals[0] - totals[1]) and pair.margin > 0
+    taught = [row for row in data.sft if row["level"] == "criteria"]
+    assert all(row["completion"][0]["content"].splitlines() == listed[row["comparison_id"]] for row in taught)
+    sampled = {t.comparison.id: "\n".join(f"{i}. {c.text}" for i, c in enumerate(t.criteria, 1)) for t in trees}
+    assert sum(p.rejected == sampled[p.comparison_id] for p in data.pairs) > 0.9 * len(trees)
+    assert 0 < data.table()["criteria_worth"]["explained"] < 1

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from collections import Counter
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
 
+from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import (
+    Outcomes,
+    Pair,
+    Prompter,
+    above_zero,
+    against_label,
+    better,
+    consensus,
+    leanings,
+    near_identical,
+    surplus,
+)
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import LabelPairBuilder, PairBuilder
+from judgetrain.label.pairs import LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.stage import TrainingData
+from judgetrain.pipeline import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
+from tests.builders.pipeline import check_stage, configured
 
 LENIENT = LabelConfig(**ANY_EVIDENCE)
 
@@ -132,3 +158,381 @@ def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
     tree = tree_of(("AttBtt",), ("AttBtt",))
     pairs = list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))
     assert {(p.chosen_verdict, p.rejected_verdict) for p in pairs} == {("tie", "A"), ("tie", "B")}
+
+
+@pytest.mark.parametrize(("first", "second"), [((4, 0), (0, 4)), ((3, 1), (1, 3)), ((4, 0), (3, 1)), ((2, 2), (2, 2))])
+def test_the_probability_is_that_of_an_integral(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Net success is linear in the share of right judgments where none is neither, up to the prior's half a one."""
+
+    def net_density(counts: tuple[int, int], seed: int) -> np.ndarray:
+        gammas = np.random.default_rng(seed).gamma([counts[0] + 0.5, counts[1] + 0.5, 0.5], size=(200_000, 3))
+        return (gammas[:, 0] - gammas[:, 1]) / gammas.sum(axis=1)
+
+    expected = np.mean(net_density(first, 1) > net_density(second, 2))
+    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) == pytest.approx(expected, abs=0.012)
+    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) + better(Outcomes(*second, 0), Outcomes(*first, 0)) == (
+        pytest.approx(1, abs=0.02)
+    )
+
+
+def test_more_right_than_wrong_is_a_beta_integral() -> None:
+    for right, wrong in product(range(5), repeat=2):
+        density = stats.beta(right + 0.5, wrong + 0.5).pdf
+        expected, _ = integrate.quad(density, 0.5, 1 - 1e-12)
+        found = above_zero(Outcomes(right, wrong, 3))
+        assert found == pytest.approx(expected, abs=1e-3)
+        assert found == stats.beta.sf(0.5, right + 0.5, wrong + 0.5), "to the last bit"
+
+
+def test_ties_are_neither_right_nor_wrong() -> None:
+    (criterion,) = tree_of(("AABtt?AA",)).criteria
+    assert against_label(criterion.judgments, "A") == Outcomes(4, 1, 3)
+    assert against_label(criterion.judgments, "B").net == (1 - 4) / 8
+
+
+@pytest.mark.parametrize(
+    ("words", "sure", "expected"),
+    [
+        (("AAAA", "AAAA"), 0.9, "A"),
+        (("tttt", "ttAt"), 0.9, "tie"),
+        (("AAAA", "AABB"), 0.9, "A"),  # 6 of 8, in order BA no other more often
+        (("AAAB", "AABB"), 0.5, None),  # 5 of 8, in order BA B more often
+        (("AAAB", "ABAA"), 0.9, "A"),
+        (("AAAB", "ABAB"), 0.9, None),  # 5 of 8: not sure enough
+        (("AAAB", "AAAB"), 0.5, "A"),
+        (("AABB", "AABB"), 0.5, None),  # each order its own
+        (("AA??", "AA??"), 0.5, None),  # one order alone
+        (("????", "????"), 0.5, None),
+    ],
+)
+def test_a_consensus_is_of_both_orders_and_sure(words: tuple[str, str], sure: float, expected: str | None) -> None:
+    (criterion,) = tree_of(words).criteria
+    assert consensus(criterion.judgments, sure) == expected
+
+
+def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
+    tree = tree_of(("AAAA", "AAAB"), ("BBtB", "BBBB"))
+    for sure, levels in ((0.5, {"judgment", "guideline"}), (0.9, {"judgment"}), (0.999, set())):
+        config = LabelConfig(min_evidence=sure)
+        builder = PairBuilder(PROMPTER, config)
+        found = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
+        assert {p.level for p in found} == levels
+
+
+def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:
+    node = f"d/c0/g0/{order}0" if level == "judgment" else "d/c0"
+    of = {"prompt": [{"role": "user", "content": query}], "margin": 1.0, "comparison_id": "d"}
+    nodes: dict[str, Any] = {"chosen_nodes": (node,), "rejected_nodes": (node,)}
+    return Pair(chosen=chosen, rejected=rejected, level=level, **of, **nodes)  # type: ignore[arg-type]
+
+
+def builder(*balance: str) -> PairBuilder:
+    return PairBuilder(Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
+
+
+def selected(made: PairBuilder, pairs: list[Pair]) -> list[Pair]:
+    return [pairs[i] for i in made.selected(pairs, 0)]
+
+
+def balanced(pairs: list[Pair], by: list[str], seed: int = 0) -> list[Pair]:
+    left_out = surplus(pairs, by, random.Random(seed))
+    return [p for i, p in enumerate(pairs) if i not in left_out]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ("Score: 3. Good!", "score 3  good", "near_identical"),
+        ("Score: 3. Good!", "Score: 4.5. Good!", "score_digits_only"),
+        ("Score: 3. Good!", "Score: 3. Bad!", None),
+        ("", "", "near_identical"),
+        ("all of it", "none of it", None),
+    ],
+)
+def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str | None) -> None:
+    assert near_identical(first, second) == near_identical(second, first) == reason
+
+
+def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -> None:
+    first = pair("Response A Score: 5. It is good", "x y")
+    others = [
+        pair("Response A Score: 4. It is good", "x y"),
+        pair("Response A Score: 5. It is good", "xy"),
+        pair("Response A Score: 5. It is good", "x y", query="q?"),
+        pair("x y", "Response A Score: 5. It is good"),
+    ]
+    made = builder()
+    again = [pair("Response A Score: 5.  It is good!", "x  y"), pair("response a score: 5 it is good", "X, y.")]
+    assert selected(made, [first, *again, *others]) == [first, *others]
+    assert made.skipped == {"judgment:repeated": 2}
+
+
+TEXT = st.text("ab", min_size=1, max_size=4)
+LEVEL, ORDER = st.sampled_from(["judgment", "guideline"]), st.sampled_from(["AB", "BA"])
+PAIRS = st.lists(st.builds(pair, TEXT, TEXT, LEVEL, ORDER), max_size=30)
+
+
+@given(PAIRS)
+def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
+    kept = balanced(pairs, ["order"])
+    orders = Counter(p.chosen_nodes[0][-3:-1] for p in kept if p.level == "judgment")
+    assert orders["AB"] == orders["BA"]
+    assert [p for p in kept if p.level == "guideline"] == [p for p in pairs if p.level == "guideline"]
+
+
+@pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
+@pytest.mark.parametrize(("cells", "left"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
+def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:
+    """One trait after the other undoes the first: 0.7 of the chosen sides decide, or 0.7 stand in order AB."""
+    kinds = [("A", "AB"), ("tie", "AB"), ("A", "BA"), ("tie", "BA")]
+    drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
+    pairs = [
+        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=said) for i, (said, order) in enumerate(drawn)
+    ]
+    made = builder(*by)
+    kept = selected(made, pairs)
+    lean = leanings(kept)["judgment"]
+    assert (len(kept), lean["decides"], lean["order_ab"]) == (left, 0.5, 0.5)
+    assert made.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
+    assert selected(builder(), pairs) == pairs
+
+
+SAID = st.sampled_from(["A", "B", "tie", None])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["A", "B", "tie"]), SAID, st.sampled_from(["AB", "BA"])), max_size=40))
+def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]]) -> None:
+    """The response shown first is A in order AB and B in order BA; what a pair says of the places, by its two sides."""
+    pairs = [
+        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=chosen, rejected_verdict=rejected)
+        for i, (chosen, rejected, order) in enumerate(drawn)
+    ]
+
+    def kinds(found: list[Pair]) -> Counter[tuple[str, str, int]]:
+        def seat(verdict: str | None, order: str) -> int:  # 1: shown first, -1: second, 0: neither
+            return 0 if verdict not in ("A", "B") else 1 if (verdict == "A") == (order == "AB") else -1
+
+        counts: Counter[tuple[str, str, int]] = Counter()
+        for p in found:
+            order = p.chosen_nodes[0][-3:-1]
+            chosen, rejected = seat(p.chosen_verdict, order), seat(p.rejected_verdict, order)
+            taught = chosen or (-rejected if p.rejected_verdict else 0)
+            counts[("decides" if chosen else "-", "decides" if rejected else "-", taught)] += 1
+        return counts
+
+    before, kept = kinds(pairs), balanced(pairs, ["place"])
+    after = kinds(kept)
+    for (chosen, rejected, taught), n in before.items():
+        assert after[chosen, rejected, taught] == min(n, before[chosen, rejected, -taught]) or not taught
+        assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
+    assert all(p in pairs for p in kept)
+    assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
+
+
+def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
+    pairs = [
+        pair("aaaa", "a"),
+        pair("aa", "a", order="BA"),
+        pair("a", "aaa"),
+        pair("a", "b"),
+        pair("x", "yyy", level="guideline"),
+    ]
+    assert leanings(pairs) == {
+        "guideline": {"chosen_longer": 0.0, "order_ab": None, "decides": None, "first": None},
+        "judgment": {"chosen_longer": 0.667, "order_ab": 0.75, "decides": None, "first": None},
+    }
+
+
+LETTER = LabelConfig(rule="paper")
+
+
+def judgment_pairs(builder: PairBuilder, word: str) -> int:
+    """How many judgment pairs one guideline makes whose judgments say ``word``, where the label is A."""
+    return len(list(builder.judgment_pairs(tree_of((word,)), "A")))
+
+
+def expected_yield(builder: PairBuilder, p: float) -> float:
+    """Pairs a node of 2 judgments in each of 2 orders, each right with probability ``p``, over all 16 outcomes."""
+    return sum(
+        p ** word.count("A") * (1 - p) ** word.count("B") * judgment_pairs(builder, word)
+        for word in map("".join, itertools.product("AB", repeat=4))
+    )
+
+
+def test_the_consensus_halves_the_yield() -> None:
+    """Two orders of two judgments: 2 · 2pq pairs by the label, 4p³q with a consensus of the node (0.84 and 0.41)."""
+    p = 0.7
+    letter, ours = LabelPairBuilder(PROMPTER, LETTER), PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE))
+    assert expected_yield(letter, p) == pytest.approx(4 * p * (1 - p)) == pytest.approx(0.84)
+    assert expected_yield(ours, p) == pytest.approx(4 * p**3 * (1 - p)) == pytest.approx(0.4116)
+
+
+def test_evidence_of_a_whole_criterion_leaves_few() -> None:
+    """Of a criterion's eight judgments seven must agree to be sure by 0.95: 8p⁷q, one pair of two guidelines (0.10)."""
+    p, builder, made = 0.7, PairBuilder(PROMPTER, LabelConfig(min_evidence=0.95)), 0.0
+    for word in map("".join, itertools.product("AB", repeat=8)):
+        pairs = len(list(builder.judgment_pairs(tree_of((word[:4], word[4:])), "A")))
+        made += p ** word.count("A") * (1 - p) ** word.count("B") * pairs / 2
+    assert made == pytest.approx(4 * p**7 * (1 - p))
+
+
+def test_chosen_agrees_with_the_label_and_rejected_does_not() -> None:
+    tree = tree_of(("ABtA", "BBBB"))
+    builder = LabelPairBuilder(PROMPTER, LETTER)
+    sides = {(p.chosen_nodes[0], p.rejected_nodes[0]) for p in builder.judgment_pairs(tree, "A")}
+    assert sides == {("d0/c0/g0/0", "d0/c0/g0/1"), ("d0/c0/g0/3", "d0/c0/g0/2")}, "within an order, ties are wrong"
+    assert all(p.chosen_verdict == "A" for p in builder.judgment_pairs(tree, "A"))
+    assert not list(builder.judgment_pairs(tree_of(("A??A",)), "A")), "what cannot be read is neither"
+
+
+def test_guidelines_of_the_highest_success_are_chosen() -> None:
+    tree = tree_of(("AAAB", "AAAA", "ABBB"))
+    pairs = list(LabelPairBuilder(PROMPTER, LETTER).guideline_pairs(tree, "A"))
+    assert [(p.chosen, p.rejected, p.margin) for p in pairs] == [
+        ("guideline b", "guideline a", 0.25),
+        ("guideline b", "guideline c", 0.75),
+    ], "and none of the second against the third"
+
+
+def test_criteria_lead_from_three_quarters_and_trail_to_a_quarter() -> None:
+    """Shares of judgments that give the label: 1, 0.75, 0.5 and 0."""
+    tree = tree_of(("AAAA",), ("AAAB",), ("AABB",), ("BBBB",))
+    pairs = list(LabelPairBuilder(PROMPTER, LETTER).criteria_pairs(tree, "A", random.Random(0), 4))
+    assert {p.chosen_nodes[0] for p in pairs} == {"d0/c0", "d0/c1"}
+    assert {p.rejected_nodes[0] for p in pairs} == {"d0/c3"}
+
+
+def test_tie_labels_order_criteria_too() -> None:
+    tree = tree_of(("tttt",), ("AAAA",), ("BBBB",))
+    label = ensemble_label(tree, LETTER)
+    assert label.verdict == "tie"
+    pairs = LabelPairBuilder(PROMPTER, LETTER).pairs(tree, label, random.Random(0))
+    assert {p.level for p in pairs} == {"criteria"}
+    assert {p.chosen_nodes[0] for p in pairs} == {"d0/c0"}
+
+
+def test_pairs_of_judgments_take_two_in_an_order() -> None:
+    """The quickstart's trees have one: by the letter there would be no pair of judgments, and nothing would say so."""
+    assert configured("recipe=quickstart").tree.judgments == 1
+    preference = ("label.source=external", "label.external.prompts=preference")
+    for changes in (("label=paper",), preference):
+        with pytest.raises(ConfigError, match=r"set tree\.judgments=2"):
+            check_stage("label", configured("recipe=quickstart", *changes))
+        check_stage("label", configured("recipe=quickstart", *changes, "tree.judgments=2"))
+    check_stage("label", configured("recipe=quickstart", "label=paper", "label.levels=[criteria]"))
+
+
+@pytest.mark.parametrize(
+    ("word", "deciding", "plurality"),
+    [
+        ("t" * 79 + "A", ("A", 1.0), ("tie", 79 / 80)),
+        ("AAB", ("A", 2 / 3), ("A", 2 / 3)),
+        ("AABtt", ("A", 2 / 3), ("tie", 2 / 5)),  # A and ties lead alike
+        ("AABB", ("tie", 0.5), ("tie", 0.0)),
+        ("ABBt?", ("B", 2 / 3), ("B", 2 / 4)),
+        ("??", (None, 0.0), (None, 0.0)),
+    ],
+)
+def test_how_branches_become_a_label(word: str, deciding: object, plurality: object) -> None:
+    shape = tree_of(("tA",), ("BB",), ("??",))
+    known = [j for _, _, j in shape.judgments()]
+    leaves = {"t": known[0], "A": known[1], "B": known[2], "?": known[4]}
+    (guideline,) = shape.criteria[0].guidelines
+    guideline = replace(guideline, judgments=tuple(leaves[letter] for letter in word))
+    tree = replace(shape, criteria=(replace(shape.criteria[0], guidelines=(guideline,)),))
+    for config, expected in ((LabelConfig(), deciding), (LETTER, plurality)):
+        label = ensemble_label(tree, config)
+        assert (label.verdict, label.share) == expected
+
+
+def trees(number: int) -> list[EvaluationTree]:
+    return [tree_of(("AAAA", "ABAA"), ("BBBB",), ("AAAA",), index=i) for i in range(number)]
+
+
+def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
+    def data(**changes: Any) -> TrainingData:
+        made = TrainingData(PROMPTER, replace(LETTER, balance=[], **changes), seed=5)
+        for tree in trees(40):
+            made.add(tree)
+        made.select_pairs()
+        return made
+
+    both, halves = data(), data(sft_share=0.5)
+    every = {f"d{i}" for i in range(40)}
+    assert {r["comparison_id"] for r in both.sft} == {p.comparison_id for p in both.pairs} == every
+    assert "comparisons_for" not in both.table()
+    sft, dpo = {r["comparison_id"] for r in halves.sft}, {p.comparison_id for p in halves.pairs}
+    assert (len(sft), len(dpo)) == (20, 20)
+    assert sft | dpo == every
+    assert halves.table()["comparisons_for"] == {"sft": 20, "pairs": 20}
+    assert [r for r in both.sft if r["comparison_id"] in sft] == [*halves.sft], "what is kept is what it was"
+    third = data(sft_share=0.25)
+    assert {len({r["comparison_id"] for r in third.sft}), len({p.comparison_id for p in third.pairs})} == {10, 30}
+
+
+def test_a_share_that_leaves_no_example_is_named() -> None:
+    data = TrainingData(PROMPTER, LabelConfig(sft_share=0.01))
+    for index in range(10):
+        data.add(tree_of(("AB",), index=index))
+    data.select_pairs()
+    assert re.search(r"of 10 trees survived .*\(label.sft_share takes SFT examples of 1 of them\)", data.nothing_left())
+
+
+def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
+    """Under the first guideline B is preferred to A, against the label; under the second criterion A is."""
+    tree = tree_of(("ABAA", "BBAA"), ("AAAB",), ("tttt",))
+    preferred = {tree.comparison.id: [("d0/c0/g0/1", "d0/c0/g0/0"), ("d0/c1/g0/2", "d0/c1/g0/3")]}
+    builder = pair_builder(PROMPTER, LabelConfig(), Rewards(), preferred)
+    assert isinstance(builder, PreferredPairBuilder)
+    label = ensemble_label(tree, LabelConfig())
+    assert label.verdict == "A"
+    pairs = builder.pairs(tree, label, random.Random(0))
+    sides = sorted((p.level, p.chosen_nodes, p.rejected_nodes) for p in pairs if p.level != "criteria")
+    assert sides == [("judgment", ("d0/c0/g0/1",), ("d0/c0/g0/0",)), ("judgment", ("d0/c1/g0/2",), ("d0/c1/g0/3",))]
+    (lists,) = [p for p in pairs if p.level == "criteria"]
+    # Three of four judgments by the second criterion give the preferred A; one of four by the first gives the
+    # preferred B; of the third nothing is known, so it stands in the middle.
+    assert lists.chosen_nodes == ("d0/c1", "d0/c2", "d0/c0")
+    assert lists.rejected_nodes == ("d0/c0", "d0/c2", "d0/c1")
+    assert lists.margin == pytest.approx(0.75 - 0.25)
+    assert not list(builder.judgment_pairs(tree_of(("AB",), index=1), "A")), "nobody was asked about it"
+
+
+def test_preferred_guidelines_are_those_with_more_right_judgments() -> None:
+    """A is preferred under both guidelines: three of four judgments by the first give it, two of four by the second."""
+    tree = tree_of(("ABAA", "ABAB"))
+    preferred = {tree.comparison.id: [("d0/c0/g0/0", "d0/c0/g0/1"), ("d0/c0/g1/0", "d0/c0/g1/1")]}
+    builder = PreferredPairBuilder(PROMPTER, LabelConfig(), preferred=preferred)
+    (pair,) = builder.guideline_pairs(tree, "A")
+    assert (pair.chosen, pair.rejected, pair.margin) == ("guideline a", "guideline b", 0.25)
+    even = {tree.comparison.id: [("d0/c0/g0/0", "d0/c0/g0/1"), ("d0/c0/g0/1", "d0/c0/g0/0")]}
+    assert not list(PreferredPairBuilder(PROMPTER, LabelConfig(), preferred=even).guideline_pairs(tree, "A"))
+
+
+@pytest.mark.parametrize("name", ["paper_ood", "paper_id", "paper_transfer"])
+def test_the_papers_recipes_use_the_letter(name: str) -> None:
+    label = configured(f"recipe={name}", "data_dir=DIR").label
+    paper = yaml.safe_load((CONF / "label" / "paper.yaml").read_text())
+    assert {key: getattr(label, key) for key in paper} == paper
+    assert label.sft_share == (None if name == "paper_id" else 0.5), "table 6"
+
+
+def test_one_switch_sets_the_letter_and_another_takes_it_back() -> None:
+    ours, paper = configured("recipe=quickstart").label, configured("recipe=quickstart", "label=paper").label
+    assert (paper.rule, paper.balance) == ("paper", [])
+    assert paper.max_sft_per_tree == ours.max_sft_per_tree, "what the paper does not say stays the recipe's"
+    groups = {name: yaml.safe_load((CONF / "label" / f"{name}.yaml").read_text()) for name in ("paper", "default")}
+    assert set(groups["paper"]) == set(groups["default"])
+    assert groups["default"] == {name: getattr(LabelConfig(), name) for name in groups["default"]}
+    back = configured("recipe=paper_ood", "data_dir=DIR", "label=default").label
+    assert {name: getattr(back, name) for name in groups["default"]} == groups["default"]
+
+
+def test_the_letter_teaches_lists_as_sampled() -> None:
+    """Ours: criteria with a kept branch that gives the label first."""
+    tree = tree_of(("BBBB",), ("tttt",), ("AAAA",), ("AAAA",), ("BABA",), ("AAAA",))
+    for config, order in ((LabelConfig(), [2, 3, 5, 0, 1, 4]), (LETTER, [0, 1, 2, 3, 4, 5])):
+        data = TrainingData(PROMPTER, config)
+        data.add(tree)
+        (row,) = [row for row in data.sft if row["level"] == "criteria"]
+        assert row["nodes"] == [f"d0/c{i}" for i in order]

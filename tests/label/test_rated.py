@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,24 +13,38 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import (
+    DialoguesConfig,
+    DialogueSourceConfig,
+    ResponseModelConfig,
+    ResponsesConfig,
+    WorldEngineConfig,
+)
 from judgetrain.engines.base import Request
-from judgetrain.errors import DataError
-from judgetrain.judges.config import StepsConfig, TreeConfig
+from judgetrain.engines.lazy_model import make_engine
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.config import LEVELS, StepsConfig, TreeConfig
+from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.views.tree_page import DIRECTORY
 from judgetrain.label import stage as label_stage
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
-from judgetrain.label.labels import by_rating, each_in
-from judgetrain.label.stages import LabelSettings, TeacherSettings
+from judgetrain.label.labels import by_rating, each_in, judgment, suited
+from judgetrain.label.stages import LABEL, LabelSettings, TeacherSettings
+from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.rubrics import Criterion, Rubric
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Reads
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Reads, Verdict
 from judgetrain.train import stage as train_stage
 from judgetrain.train.stages import DpoSettings, SftSettings
-from tests.builders.label import ANY_EVIDENCE
-from tests.builders.scripted import ScriptedEngine, judged
+from tests.builders import label as builders
+from tests.builders.data import run_dialogues, run_responses, write_lines
+from tests.builders.label import ANY_EVIDENCE, TAUGHT, run_teacher, teacher_config, tree_of
+from tests.builders.pipeline import check_stage, configured
+from tests.builders.scripted import ScriptedEngine, comparison, judged
 from tests.builders.train import config as train_config
 from tests.builders.train import run_initial, same, sft_rows, weights
 
@@ -163,3 +178,213 @@ def test_the_stages_train_from_ratings(tmp_path: Path) -> None:
     train_stage.run_dpo(DpoSettings.of(settings), {"sft": sft.directory, "label": label.directory}, dpo)
     assert not same(weights(start.directory), weights(sft.directory))
     assert not same(weights(sft.directory), weights(dpo.directory))
+
+
+WORDS = {"1": "A", "2": "B", "0": "tie"}
+ROWS = [
+    {"id": f"r{i}", "query": f"query {i}", "response_a": f"one {i}", "response_b": f"two {i}", "label": label}
+    for i, label in enumerate([1, 2, 0, None, 1, "?"])
+]
+
+
+def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> DialogueSourceConfig:
+    path = write_lines(tmp_path / "votes.jsonl", ROWS if rows is None else rows)
+    return DialogueSourceConfig(name="mine", path=path, format="comparison", **changes)
+
+
+def compared(tmp_path: Path, given: DialogueSourceConfig) -> list[Comparison]:
+    """What the stages dialogues and responses make of a source; every dialogue is sampled."""
+    read = run_dialogues(tmp_path, DialoguesConfig([given]))
+    cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
+    cluster.write_rows("sample", read_rows(read.directory, "dialogues"))
+    inputs = {"cluster": cluster.directory, "dialogues": read.directory}
+    out = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
+    return [Comparison.from_row(row) for row in read_rows(out.directory, "comparisons")]
+
+
+def labelling(directory: Path, comparisons: list[Comparison], config: LabelConfig) -> StageRun:
+    """Stage label over trees whose first criterion says A, whose second says B, and whose third sees a tie."""
+    trees = StageRun(directory / "tree", "tree", 0, Console())
+    shape = tree_of(("AAAA", "AAAB"), ("BBBB", "BBAB"), ("tttt", "ttAt"))
+    trees.write_rows("trees", (replace(shape, comparison=c).to_row() for c in comparisons))
+    out = StageRun(directory / "label", "label", 3, Console())
+    settings = LABEL.settings.of(Config(label=config, prompts="compact", tree=TreeConfig(criteria=3)))
+    LABEL.run(settings, {"tree": trees.directory}, out)
+    return out
+
+
+def rows_of(out: StageRun, name: str) -> list[dict[str, Any]]:
+    return [row for part in ("train", "heldout") for row in read_rows(out.directory, f"{name}-{part}")]
+
+
+def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counted(tmp_path: Path) -> None:
+    comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
+    assert [c.label for c in comparisons] == ["A", "B", "tie", None, "A", None]
+    every = LabelConfig(source="given", min_evidence=0.5, balance=[])
+    out = labelling(tmp_path, comparisons, every)
+    labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
+    assert [row["verdict"] for row in labels.values()] == ["A", "B", "tie", None, "A", None]
+    assert [row["reason"] for row in labels.values()] == [None, None, None, "no_given_label", None, "no_given_label"]
+    assert {row["source"] for row in labels.values()} == {"given"}
+    assert out.totals()["counts"]["dropped"] == {"no_given_label": 2} and out.notes["yield"]["trees"] == {
+        "label_A": 2, "label_B": 1, "label_tie": 1, "no_given_label": 2,
+    }  # fmt: skip
+    pairs = rows_of(out, "pairs")
+    assert {p["comparison_id"] for p in pairs} == {"mine:r0", "mine:r1", "mine:r2", "mine:r4"}
+    assert all(p["reward"]["given"] == (0.5 if p["comparison_id"] == "mine:r2" else 1.0) for p in pairs)
+    # The same tree under the label A and under B: the criteria lists are led by opposite criteria.
+    firsts = {p["comparison_id"]: p["chosen"][0]["content"].split("\n")[0] for p in pairs if p["level"] == "criteria"}
+    assert firsts["mine:r0"] != firsts["mine:r1"] and firsts["mine:r0"] == firsts["mine:r4"]
+    taught = {row["comparison_id"] for row in rows_of(out, "sft")}
+    assert taught == {"mine:r0", "mine:r1", "mine:r2", "mine:r4"}
+    assert out.notes["yield"]["ensemble_vs_given"] and "label_vs_truth" not in out.notes["yield"]
+
+
+def test_the_ensemble_does_not_look_at_them(tmp_path: Path) -> None:
+    comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
+    out = labelling(tmp_path, comparisons, LabelConfig())
+    bare = labelling(tmp_path / "bare", [replace(c, label=None) for c in comparisons], LabelConfig())
+    for name in ("sft", "pairs"):
+        assert rows_of(out, name) == rows_of(bare, name)
+
+
+def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
+    comparisons = [replace(c, label=None) for c in compared(tmp_path, source(tmp_path))]
+    with pytest.raises(DataError, match=r"6 no_given_label; the comparisons bring none.*sources\[\]\.labels"):
+        labelling(tmp_path, comparisons, LabelConfig(source="given"))
+
+
+def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> None:
+    comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
+    made = replace(comparisons[0], made="nearby: an answer to mine:r4")
+    out = labelling(tmp_path, [made, comparisons[1]], LabelConfig(source="given"))
+    for rows in (list(read_rows(out.directory, "labels")), rows_of(out, "pairs")):
+        assert {(row["comparison_id"], row["made"]) for row in rows} == {("mine:r0", made.made), ("mine:r1", "")}
+    pages = [(out.directory / DIRECTORY / f"0000{n}.html").read_text() for n in (1, 2)]
+    assert "constructed" in pages[0] and "nearby: an answer to mine:r4" in pages[0]
+    assert "constructed" not in pages[1]
+
+
+def settings(sources: list[DialogueSourceConfig], responses: ResponsesConfig | None = None) -> Config:
+    config = Config(label=LabelConfig(source="given"), dialogues=DialoguesConfig(sources))
+    return replace(config, responses=responses or ResponsesConfig())
+
+
+WRITER = ResponseModelConfig(name="w", engine=WorldEngineConfig())
+
+
+def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
+    bare = [{k: v for k, v in row.items() if k != "label"} for row in ROWS]
+    for given, message in (
+        (source(tmp_path, bare), r"no comparison of dialogues\.sources has a label; name its column"),
+        (source(tmp_path), r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels"),
+        (source(tmp_path, bare, fields={"label": "winner"}), "has a label; name its column"),
+    ):
+        write_lines(Path(given.path), bare if "name its" in message else ROWS)
+        with pytest.raises(ConfigError, match=message):
+            check_stage("label", settings([given]))
+    with pytest.raises(ConfigError, match=r"responses\.models answer the dialogues anew.*set responses\.models=\[\]"):
+        check_stage("label", settings([source(tmp_path, labels=WORDS)], ResponsesConfig([WRITER])))
+
+
+def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
+    check_stage("label", settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
+    check_stage("label", settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
+    nearby = ResponsesConfig([WRITER], contrast=["nearby"])
+    check_stage("label", settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
+
+
+def given(**changes: int) -> Config:
+    config = teacher_config(asked=2, listed=2, **changes)
+    return replace(config, teacher=replace(config.teacher, engine=GivenEngineConfig(), branches=1))
+
+
+def test_every_judgment_says_the_label_in_both_orders(tmp_path: Path) -> None:
+    out = run_teacher(tmp_path / "teacher", given())
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    assert len(trees) == 14
+    for tree in trees:
+        assert len(tree.criteria) == 1 and not tree.failures
+        found = {j.order: j.verdict for _, _, j in tree.judgments()}
+        assert found == dict.fromkeys(ORDERS, tree.comparison.label)
+    assert {t.comparison.label for t in trees} >= {"A", "B"}
+    examples = Counter(row["level"] for row in read_rows(out.directory, "examples"))
+    assert examples == {"criteria": 14, "guideline": 14, "judgment": 28}
+
+
+def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [replace(c, label=None) if i % 2 else c for i, c in enumerate(TAUGHT)]
+    monkeypatch.setattr(builders, "TAUGHT", rows)
+    out = run_teacher(tmp_path / "teacher", given(taught=20))
+    taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
+    assert taught == {c.id for c in rows if c.label}
+    remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
+    assert sorted(remaining) == sorted(c.id for c in rows), "of labelled ones none is left: the taught ones serve again"
+    out = run_teacher(tmp_path / "some" / "teacher", given(taught=6))
+    taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
+    remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
+    assert len(taught) == 6 and sorted(remaining) == sorted(c.id for c in rows if c.id not in taught)
+    monkeypatch.setattr(builders, "TAUGHT", [replace(c, label=None) for c in TAUGHT])
+    with pytest.raises(DataError, match=r"none of the comparisons has a label.*fields.*contrast"):
+        run_teacher(tmp_path / "none" / "teacher", given())
+
+
+@pytest.mark.parametrize(
+    ("label", "scores", "said"),
+    [("A", (4, 2), "A is better"), ("B", (2, 4), "B is better"), ("tie", (3, 3), "both are equal")],
+)
+def test_a_judgment_reads_back_as_its_label(label: Verdict, scores: tuple[int, int], said: str) -> None:
+    parsed = parse_judgment(judgment(label))
+    assert (parsed.first, parsed.second) == scores
+    assert judgment(label).startswith(f"Comparison: {said}.\n")
+
+
+def test_criteria_suit_the_query() -> None:
+    assert suited("Write a poem on rain.")[0].name == "Writing"
+    assert suited("What is 7 times 8?")[0].name == "Accuracy"
+    assert [a.name for a in suited("Rain!")[:2]] == ["Helpfulness", "Clarity"]
+    lines = "\n".join(f"{i}. {a.name}: {a.asks}" for i, a in enumerate(suited("x"), 1))
+    assert len(parse_criteria(lines, 9)) == len(suited("x"))
+
+
+def test_it_stands_in_the_teacher_s_place_alone() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.external\.type=given.*teacher\.engine alone"):
+        GivenEngineConfig().check("evaluate.external")
+    with pytest.raises(ConfigError, match="teacher: knows the labels of training data"):
+        make_engine(GivenEngineConfig(name="teacher"))
+
+
+def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
+    for key, overrides in {
+        "evaluate.methods": ["stage=evaluate", "evaluate.methods=[sft,teacher]"],
+        "verdicts.judge": ["stage=judge", "verdicts.judge=teacher"],
+    }.items():
+        overrides += [f"judge.{step}_tokens=128" for step in LEVELS]  # of the 512 that the world's base reads
+        config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given", *overrides)
+        with pytest.raises(
+            ConfigError, match=rf"{key}='teacher': teacher\.engine\.type=given knows labels of training"
+        ):
+            check_stage(config.stage, config)
+
+
+def test_a_query_that_is_taught_is_in_no_tree() -> None:
+    """Of one query there may be several comparisons: who has learned one of them has seen the others' responses."""
+    rows = [comparison(i // 3, a=f"first {i}", b=f"second {i}", label="A") for i in range(60)]
+    least = (600, 0.001, 60)  # no query has so few comparisons: nobody can be taught without all
+    several = ((10, 1.0, 9), (30, 1.0, 30), (59, 1.0, 57), (60, 1.0, 60), (600, 1.0, 60))
+    for number, share, wanted in (*several, (600, 0.5, 30), (600, 0.51, 30), (10, 0.5, 9), least):
+        taught, remaining = divided(rows, TeacherConfig(comparisons=number, share=share), seed=3)
+        sides = [{c.dialogue.query for c in part} for part in (taught, remaining)]
+        assert not sides[0] & sides[1] and len(taught) + len(remaining) == 60
+        assert len(taught) == wanted, (number, share)
+    one_each = [comparison(i, label="A") for i in range(20)]
+    shuffled = list(one_each)
+    random.Random(3).shuffle(shuffled)
+    assert divided(one_each, TeacherConfig(comparisons=7), 3) == (shuffled[:7], shuffled[7:])
+    assert divided(one_each[:1], TeacherConfig(share=0.5), 3) == (one_each[:1], [])
+
+
+def test_of_own_rows_half_are_left_for_the_trees() -> None:
+    config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given")
+    rows = [comparison(i, label="A") for i in range(60)]
+    assert [len(part) for part in divided(rows, config.teacher, 3)] == [30, 30]

@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
+from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.errors import DataError
-from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.engines import answers
+from judgetrain.engines.answers import described
+from judgetrain.engines.config import (
+    WORLD_BASE,
+    ModelConfig,
+    OpenAIEngineConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+)
+from judgetrain.engines.loading import load_tokenizer
+from judgetrain.engines.openai import engine as openai_engine
+from judgetrain.engines.openai.gate import Clock
+from judgetrain.errors import ConfigError, DataError, EngineError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
+from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teacher_stage
+from judgetrain.label.config import TeacherConfig
 from judgetrain.label.examples import Prompter
+from judgetrain.label.stages import TeacherSettings
+from judgetrain.label.teacher_stage import estimate, read_evaluations
+from judgetrain.pipeline.config import Config
+from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
-from tests.builders.scripted import Ending, ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.train import templated
 from tests.builders.watched import contents, interrupted
 
 PROMPTS = load_prompt_set("compact")
@@ -152,3 +189,402 @@ def test_where_few_are_judged_the_others_teach_their_lists_alone(tmp_path: Path)
     assert Counter(r["level"] for r in rows["few"]) == {"criteria": 14, "guideline": 10, "judgment": 20}
     assert len({r["comparison_id"] for r in rows["few"] if r["level"] != "criteria"}) == 5
     assert list(read_rows(out.directory, "remaining")) == list(read_rows(whole.directory, "remaining"))
+
+
+JUDGED = [{"text": judged(5, 1)}, {"order": "BA", "text": judged(2, 4)}, {"text": "I like the first one."}]
+GUIDELINES = [{"guideline": "5 when right, else 1.", "judgments": JUDGED}, {"guideline": "Never judged by."}]
+BRIEF = {"guideline": "5 for a number alone.", "judgments": [{"text": judged(4, 4.5)}]}
+PLAIN: dict[str, Any] = {
+    "query": "What is 2 + 2?",
+    "response_a": "4",
+    "response_b": "5",
+    "criteria": [
+        {"criterion": "Correctness: is the\n sum right?", "guidelines": GUIDELINES},
+        {"criterion": "Brevity: no more than the number", "guidelines": [BRIEF]},
+        "Tone: friendly",
+    ],
+}
+
+
+SECOND = ["criteria", 1, "guidelines", 0]
+
+
+def write(path: Path, *rows: Any) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def changed(place: list[Any], value: Any) -> dict[str, Any]:
+    """The plain row with one value changed, or removed where the value is ``None``."""
+    row: dict[str, Any] = json.loads(json.dumps(PLAIN))
+    item: Any = functools.reduce(operator.getitem, place[:-1], row)
+    item[place[-1]] = value
+    if value is None:
+        del item[place[-1]]
+    return row
+
+
+def test_a_plain_row_becomes_a_tree_in_its_own_order(tmp_path: Path) -> None:
+    (tree,) = read_evaluations(write(tmp_path / "e.jsonl", PLAIN))
+    assert tree.criteria_text == (
+        "1. Correctness: is the sum right?\n2. Brevity: no more than the number\n3. Tone: friendly"
+    )
+    nodes = [(j.order, j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()]
+    assert nodes == [
+        ("AB", 5, 1, "A"), ("BA", 4, 2, "A"), ("AB", None, None, None), ("AB", 4, 4.5, "B"),
+    ]  # fmt: skip
+    assert tree.failures == {"judgment:no_scores": 1}
+    ids = [j.id for _, _, j in tree.judgments()]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (["criteria"], None, "expected the list criteria"),
+        (["criteria"], [], "criteria is empty"),
+        (["criteria", 2], 7, r"criteria\[2\]: expected an object with the text criterion, found None"),
+        (["criteria", 0, "guidelines"], "one", r"criteria\[0\]: expected the list guidelines, found str"),
+        ([*SECOND, "guideline"], " ", r"criteria\[1\]\.guidelines\[0\]: expected .* the text guideline"),
+        ([*SECOND, "judgments", 0, "text"], 3, r"judgments\[0\]: expected .* the text text, found 3"),
+        (["criteria", 0, "guidelines", 0, "judgments", 1, "order"], "ba", "order='ba': expected AB or BA"),
+        (["criteria", 0, "guidelines", 0, "judgments", 1], "A", r"guidelines\[0\]\.judgments\[1\]: expected an object"),
+        (["response_b"], None, "expected text in field response_b, found nothing"),
+        (["criteria_text"], "1. x", "not an evaluation tree as stage teacher writes them"),
+    ],
+)
+def test_a_malformed_row_is_named_with_file_line_and_place(
+    place: list[Any], value: Any, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "e.jsonl", PLAIN | {"id": "1"}, changed(place, value))
+    with pytest.raises(DataError, match=rf"e\.jsonl:2: .*{message}"):
+        list(read_evaluations(path))
+
+
+def test_the_documented_row_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dialogues.md").read_text(encoding="utf-8")
+    block = next(b for b in page.split("```json\n") if "2 + 2" in b).split("```")[0]
+    (tree,) = read_evaluations(write(tmp_path / "e.jsonl", json.loads(block)))
+    assert [j.verdict for _, _, j in tree.judgments()] == ["A", "A"]
+    assert not tree.failures
+
+
+def test_a_comparison_stands_once_and_files_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.jsonl", PLAIN | {"id": "1"}, PLAIN | {"id": "1"})
+    with pytest.raises(DataError, match=r"e\.jsonl:2: the comparison 'evaluations:1' stands twice"):
+        list(read_evaluations(path))
+    config = Config(output_dir=str(tmp_path / "outputs"), teacher=TeacherConfig(evaluations=str(tmp_path / "none")))
+    with pytest.raises(ConfigError, match=r"teacher\.evaluations.*no such file"):
+        list(read_evaluations(config.teacher.evaluations))
+
+
+def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Path) -> None:
+    first = run_teacher(tmp_path / "first" / "teacher", teacher_config())
+    config = teacher_config()
+    config.teacher = TeacherConfig(
+        engine=OpenAIEngineConfig(), evaluations=str(first.directory / "evaluations-*.jsonl")
+    )
+    again = run_teacher(tmp_path / "again" / "teacher", config)
+    for name in ("evaluations", "examples"):
+        assert list(read_rows(again.directory, name)) == list(read_rows(first.directory, name))
+    remaining = [{r["id"] for r in read_rows(out.directory, "remaining")} for out in (first, again)]
+    assert remaining[0] == remaining[1]
+    assert len(remaining[1]) == len(TAUGHT) - 14
+    assert again.totals()["tokens"] == {"prompt": 0, "generated": 0}, "nobody was asked"
+
+
+def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
+    """The stage over the first two comparisons, with these evaluations already written."""
+    responses = StageRun(directory / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
+    config = Config(
+        prompts="compact",
+        teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(directory / "e.jsonl", *rows)),
+        dialogues=DialoguesConfig(**dialogues),
+        tree=TreeConfig(criteria=3),
+    )
+    out = StageRun(directory / "teacher", "teacher", 7, Console())
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    return out
+
+
+def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: Path) -> None:
+    known = comparison(0)
+    row = PLAIN | {"query": known.dialogue.query, "response_a": known.response_a, "response_b": known.response_b}
+    out = taught(tmp_path, row)
+    assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
+    assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
+    examples = list(read_rows(out.directory, "examples"))
+    assert Counter(e["level"] for e in examples) == {"criteria": 1, "guideline": 3, "judgment": 3}
+    judgments = {e["nodes"][0]: e for e in examples if e["level"] == "judgment"}
+    (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+    swapped = next(j for _, _, j in tree.judgments() if j.order == "BA")
+    shown = f"Response A: {known.response_b}\nResponse B: {known.response_a}"
+    assert shown in judgments[swapped.id]["prompt"][-1]["content"]
+
+
+def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Path) -> None:
+    benchmark = {"query": PLAIN["query"], "response_a": "x", "response_b": "y", "label": "A"}
+    source = SourceConfig(name="b", path=write(tmp_path / "b.jsonl", benchmark), format="comparison")
+    held = {"decontaminate": [BenchmarkConfig("b", source)]}
+    out = taught(tmp_path, PLAIN, PLAIN | {"query": "What is the capital of France?", "id": "2"}, **held)
+    (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+    assert tree.comparison.dialogue.query == "What is the capital of France?"
+    assert out.totals()["counts"]["dropped"]["contaminated"] == 1
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's"):
+        taught(tmp_path / "none", PLAIN, **held)
+
+
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
+
+
+def reply(text: str) -> str:
+    if text.startswith("List "):
+        return criteria(4)
+    return "Full marks for all of it." if text.startswith("Write ") else judged(4, 2)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with serving() as server:
+        server.reply = reply
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and limits are those that are shipped; only their time passes faster."""
+    monkeypatch.setattr(openai_engine, "Clock", lambda: Clock(500.0))
+
+
+def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
+    engine = OpenAIEngineConfig(
+        model="strong-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
+        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4),
+    )  # fmt: skip
+    sampling = SamplingConfig(max_new_tokens=40)
+    teacher = TeacherConfig(engine=engine, comparisons=taught, criteria=4, branches=2, sampling=sampling, **options)
+    tree = TreeConfig(criteria=4, shard_size=3)
+    return Config(prompts="compact", teacher=teacher, tree=tree, output_dir=str(tmp_path / "outputs"))
+
+
+def run(config: Config, directory: Path) -> StageRun:
+    responses = StageRun(directory.parent / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
+    out = StageRun(directory, "teacher", config.seed, Console(), home=Path(config.output_dir))
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    return out
+
+
+def evaluations(out: StageRun) -> list[EvaluationTree]:
+    return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+
+
+def paid(server: FaultyServer) -> Counter[str]:
+    return Counter(json.dumps(body, sort_keys=True) for body in server.billed)
+
+
+CALLS = 4 * (1 + 2 + 2 * 2)
+
+
+def test_a_crash_loses_no_answer_that_came(
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(server, tmp_path, concurrency=1)
+    put, kept, fatal = answers.AnswerStore.put, 0, 9
+
+    def crashing(self: Any, *arguments: Any) -> None:
+        nonlocal kept
+        put(self, *arguments)
+        kept += 1
+        if kept == fatal:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers.AnswerStore, "put", crashing)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / "teacher")
+    assert len(server.billed) == fatal
+    resumed = run(config, tmp_path / "teacher")
+    assert len(server.billed) == CALLS
+    assert set(paid(server).values()) == {1}
+    assert resumed.notes["spent"]["requests"] == CALLS
+    whole = run(replace(config, output_dir=str(tmp_path / "elsewhere")), tmp_path / "whole")
+    assert [t.to_row() for t in evaluations(resumed)] == [t.to_row() for t in evaluations(whole)]
+
+
+def test_another_run_of_the_same_requests_pays_nothing(server: FaultyServer, tmp_path: Path) -> None:
+    config = configured(server, tmp_path)
+    first = run(config, tmp_path / "teacher")
+    server.billed.clear()
+    config.tree.shard_size = 5  # which shard an item is in is no part of a request
+    config.teacher.engine.base_url += "/"
+    again = run(config, tmp_path / "again")
+    assert server.billed == []
+    assert again.notes["spent"] == {"requests": 0, "prompt_tokens": 0, "generated_tokens": 0}
+    texts = [[j.text for _, _, j in tree.judgments()] for out in (first, again) for tree in evaluations(out)]
+    assert texts[:4] == texts[4:]
+    config.seed += 1
+    run(config, tmp_path / "seed")
+    assert len(server.billed) == CALLS, "another seed asks for other samples"
+
+
+def test_a_budget_of_requests_stops_the_run_and_a_larger_one_goes_on(server: FaultyServer, tmp_path: Path) -> None:
+    limit = CALLS - 1
+    config = configured(server, tmp_path, max_requests=limit)
+    for _ in range(2):  # trying again changes nothing
+        with pytest.raises(EngineError, match=rf"teacher\.max_requests={limit} requests are sent"):
+            run(config, tmp_path / "teacher")
+        assert len(server.bodies) == limit
+        assert len(list(Path(config.output_dir).rglob("*.json"))) == limit, "what was under way is kept"
+    config.teacher.max_requests = CALLS
+    assert len(evaluations(run(config, tmp_path / "teacher"))) == 4
+    assert len(server.bodies) == CALLS
+
+
+def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:
+    config = configured(server, tmp_path)
+    seed = StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed
+    taught, remaining = teacher_stage.divided(COMPARISONS, config.teacher, seed)
+    assert len(taught) == 4
+    costs = estimate(TeacherSettings.of(config), taught)
+    run(config, tmp_path / "teacher")
+    starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
+    made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}
+    assert {step: cost["calls"] for step, cost in costs.items()} == made
+    assert sum(made.values()) == CALLS
+    assert [r["id"] for r in read_rows(tmp_path / "teacher", "remaining")] == [c.id for c in remaining]
+    characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
+    prompt = sum(cost["prompt"] for cost in costs.values())
+    assert prompt == pytest.approx(characters / 4, rel=0.35)
+    assert all(
+        cost["generated"] == 20 * cost["calls"] and cost["at_most"] == 40 * cost["calls"] for cost in costs.values()
+    )
+    config.teacher.max_requests, config.teacher.max_tokens = 10, 10**6
+    *_, total, warning = described(costs, config.teacher, "teacher")
+    assert f"{CALLS} calls" in total
+    assert re.search(r"teacher\.max_requests=10 does not suffice", warning)
+
+
+def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
+    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = Path(templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
+    own, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
+    config.train.base.path = str(base)
+    tokenizer = load_tokenizer(config.train.base)
+    config.tree.judgment_sampling.max_new_tokens = 50
+    prompts = load_prompt_set("compact")
+    slots = [judgment_slots(c, "AB", "", "") for c in COMPARISONS]
+    asked = [
+        tokenizer.apply_chat_template(list(prompts.render("judgment", s)), add_generation_prompt=True) for s in slots
+    ]
+    needed = sorted(len(ids["input_ids"]) + 50 for ids in asked)
+
+    def reading(tokens: int) -> Config:
+        (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": tokens}))
+        return config
+
+    with pytest.raises(DataError, match=r"the teacher was not asked: 10 of 10 .*train\.base=.*max_query_chars"):
+        run(reading(needed[0] - 1), tmp_path / "none")
+    assert not server.bodies
+    run(reading(needed[7]), tmp_path / "some")
+    long = sum(each > needed[7] for each in needed)
+    assert f"teacher: {long} of 10 comparisons are too long" in capsys.readouterr().out and server.bodies
+
+
+BASE = str(Path(world.__file__).parent / "base")
+THREE = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)[:3]
+SECRET = "sk-of-this-test"
+
+
+class Served(NamedTuple):
+    """A server that runs: its address, its process and what it prints."""
+
+    url: str
+    process: subprocess.Popen
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from transformers.utils.import_utils import is_serve_available
+
+    if not is_serve_available():
+        pytest.skip("transformers serve is not installed: pip install 'judgetrain[serving]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    log = tmp_path_factory.mktemp("server") / "log"
+    start = "from transformers.cli.transformers import main; main()"
+    command = [sys.executable, "-c", start, "serve", BASE, "--host", "127.0.0.1", "--port", port, "--device", "cpu"]
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=env)
+    up, deadline = False, time.monotonic() + 180
+    while not up and time.monotonic() < deadline and process.poll() is None:
+        with suppress(httpx.TransportError):
+            up = httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+        time.sleep(0.2)
+    if up:
+        yield Served(f"http://127.0.0.1:{port}/v1", process, log)
+    process.kill()
+    process.wait()
+    if not up:
+        pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
+
+
+def test_the_teachers_stage_completes_and_needs_the_server_once(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVED_KEY", SECRET)
+    served_engine = OpenAIEngineConfig(model=BASE, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
+    greedy = SamplingConfig(0.0, 1.0, max_new_tokens=120)
+    # Ten criteria are what the base has read, and so writes itself.
+    teacher = TeacherConfig(engine=served_engine, comparisons=2, criteria=10, branches=2, sampling=greedy)
+    config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=10))
+    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in THREE))
+
+    def run(name: str) -> StageRun:
+        out = StageRun(tmp_path / name, "teacher", 0, Console(), home=tmp_path / "outputs")
+        teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+        return out
+
+    out = run("teacher")
+    trees = trees_of(out)
+    calls = sum(1 + len([*t.guidelines()]) + len([*t.judgments()]) for t in trees)
+    assert [len(parse_criteria(t.criteria_text, 10)) for t in trees] == [10, 10], "the world's base writes such lists"
+    assert calls == 2 * (1 + 2 + 2 * 2)
+    assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
+    totals = out.totals()["tokens"]
+    refused = served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 422')  # a parameter it does not know
+    assert out.notes["spent"] == {
+        "requests": calls + refused, "prompt_tokens": totals["prompt"], "generated_tokens": totals["generated"],
+    }  # fmt: skip
+    assert refused <= 2, "the two that are under way at once"
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
+    served.process.kill()
+    served.process.wait()
+    again = run("again")
+    assert again.notes["spent"]["requests"] == 0
+    assert trees == trees_of(again)
+    teacher.engine = TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))
+    local = trees_of(run("local"))
+    assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
+    config.seed += 1
+    teacher.engine = served_engine
+    with pytest.raises(EngineError, match="check that the server runs"):
+        run("other")
+
+
+def trees_of(out: StageRun) -> list[EvaluationTree]:
+    return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+
+
+def written(tree: EvaluationTree) -> list[str]:
+    """All that the teacher wrote for a comparison."""
+    texts = [g.text for _, g in tree.guidelines()] + [j.text for _, _, j in tree.judgments()]
+    return [text.strip() for text in (tree.criteria_text, *texts)]

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
+import random
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from judgetrain.errors import ConfigError
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import by_key, plain
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import load_model
+from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.train import stage
 from judgetrain.train.arguments import shared_out, training_arguments
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
-from judgetrain.train.stages import OWN, check_shared, check_trainer, check_training
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
+from judgetrain.train.distributed import ProcessGroup
+from judgetrain.train.run import trainable
+from judgetrain.train.stage import run_dpo
+from judgetrain.train.stages import (
+    OWN,
+    DpoSettings,
+    InitialSettings,
+    ReferenceSettings,
+    SftSettings,
+    TrainingSettings,
+    check_shared,
+    check_trainer,
+    check_training,
+)
+from tests.builders.pairs_pipeline import composed
 from tests.builders.pipeline import check_stage
+from tests.builders.train import config, run_initial, same, sft_rows, weights
 
 
 @pytest.mark.parametrize(
@@ -86,10 +116,10 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
         make.__dataclass_fields__ = real.__dataclass_fields__  # type: ignore[attr-defined]
         return make
 
-    for config, name in ((TrainConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
+    for settings, name in ((TrainConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
         monkeypatch.setattr(trl, name, recorded(name))
-        training_arguments(config, "k", tmp_path, 0, evaluate=True)
-        free = given[name] - {field.name for field in fields(config)} - OWN
+        training_arguments(settings, "k", tmp_path, 0, evaluate=True)
+        free = given[name] - {field.name for field in fields(settings)} - OWN
         assert free == {*arguments.DEFAULTS, *(["loss_type"] if name == "DPOConfig" else [])}
     assert not set(branch_arguments(RlConfig(), StepsConfig())) - {field.name for field in fields(RlConfig)} - OWN
 
@@ -101,3 +131,238 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
     config.label.holdout = 0.0
     with pytest.raises(ConfigError, match=r"train\.dpo\.keep_best=true: label\.holdout=0"):
         check_stage("dpo", config)
+
+
+def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
+    out = run_initial(tmp_path, config(max_steps=4, lora=AdapterConfig(enabled=True)), sft_rows(16))
+    assert not list(out.path("model").glob("adapter*")), "a whole model"
+    moved, base = weights(out.directory), load_model(ModelConfig(path="world")).state_dict()
+    assert moved.keys() == base.keys() and "judgetrain" in (out.path("model") / "README.md").read_text()
+    changed = {name for name in base if not torch.equal(moved[name], base[name])}
+    assert changed and all(name.rpartition(".")[0].endswith("_proj") for name in changed)
+
+
+def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
+    """Adapters start at random, and the order of the data is random: all from one seed."""
+    lora = AdapterConfig(enabled=True)
+
+    def run(name: str, seed: int) -> dict[str, torch.Tensor]:
+        for disturb in (random.seed, np.random.seed, torch.manual_seed):
+            disturb(len(name))
+        settings = config(lora=lora, max_steps=3)
+        return weights(run_initial(tmp_path, settings, sft_rows(24), name, seed).directory)
+
+    first = run("a", 1)
+    assert same(first, run("another", 1))
+    assert not same(first, run("b", 2))
+
+
+def test_the_result_loads_in_transformers_as_it_is(tmp_path: Path) -> None:
+    out = run_initial(tmp_path, config(max_steps=2), sft_rows(8))
+    model = AutoModelForCausalLM.from_pretrained(out.path("model"))
+    tokenizer = AutoTokenizer.from_pretrained(out.path("model"))
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "the cat reads"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    ids = ids if isinstance(ids, torch.Tensor) else ids["input_ids"]
+    with torch.no_grad():
+        assert torch.equal(model.eval()(ids).logits, load_model(ModelConfig(path=str(out.path("model"))))(ids).logits)
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = ModelConfig(path="world")
+    assert trainable(start, True, False) == ModelConfig(path="world", dtype="float32")
+    monkeypatch.setattr("transformers.utils.import_utils.is_flash_attn_2_available", lambda: True)
+    assert trainable(start, True, False).attn_implementation == "flash_attention_2"
+    assert trainable(start, False, False).attn_implementation is None
+    asked = ModelConfig(path="world", attn_implementation="eager")
+    assert trainable(asked, True, False) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
+    assert trainable(start, True, True) == start
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", "float16"])
+def test_weights_that_are_all_trained_are_in_float32_but_where_deepspeed_keeps_a_copy(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ModelConfig(path="world", dtype=dtype)
+    assert {p.dtype for p in load_model(trainable(start, True, False)).parameters()} == {torch.float32}
+    assert trainable(start, None, True) == start
+    monkeypatch.setattr("judgetrain.train.run.current", lambda: ProcessGroup(deepspeed="zero3.json"))
+    assert trainable(start, True, False).dtype == ("float32" if dtype == "auto" else dtype)
+
+
+def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path: Path) -> None:
+    """A teacher's artifact made from responses made from dialogues: all three are in the card."""
+    for name, upstream in (("dialogues", {}), ("responses", {"dialogues": "d1a"})):
+        directory = tmp_path / name / {"dialogues": "d1a", "responses": "4e5"}[name]
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(json.dumps({"upstream": upstream}))
+    teacher = StageRun(tmp_path / "teacher" / "7ea", "teacher", 0, Console())
+    teacher.write_rows("examples", sft_rows(8))
+    (teacher.directory / "manifest.json").write_text(json.dumps({"upstream": {"responses": "4e5"}}))
+    out = StageRun(tmp_path / "initial" / "111", "initial", 0, Console())
+    stage.run_initial(InitialSettings.of(config(max_steps=1)), {"teacher": teacher.directory}, out)
+    card = (out.path("model") / "README.md").read_text()
+    lines = ["- `teacher`: `7ea`", "- `responses`: `4e5`", "- `dialogues`: `d1a`"]
+    assert "\n".join(lines) in card
+    texts = [p.read_text() for p in out.path("model").iterdir() if p.suffix in (".json", ".yaml", ".md", ".jinja")]
+    assert len(texts) >= 6 and not any(str(tmp_path) in text or str(Path.home()) in text for text in texts)
+
+
+PROCESSES = {"train.distributed", "train.processes"}
+SETTINGS: dict[str, type[TrainingSettings]] = {
+    "initial": InitialSettings,
+    "sft": SftSettings,
+    "reference": ReferenceSettings,
+    "dpo": DpoSettings,
+}
+
+
+def config_with(*changes: str) -> Config:
+    """The defaults, in float32, with changes in Hydra's notation."""
+    config = Config()
+    for name in ("initial", "sft", "dpo"):
+        getattr(config.train, name).bf16 = False
+        getattr(config.train, name).global_accumulation_steps = 2
+    for change in changes:
+        key, _, text = change.partition("=")
+        *parents, name = key.split(".")
+        owner = functools.reduce(getattr, parents, config)
+        value = yaml.safe_load(text)
+        if dataclasses.is_dataclass(getattr(owner, name)):
+            value = dataclasses.replace(getattr(owner, name), **value)
+        setattr(owner, name, value)
+    return config
+
+
+def of(stage: str, *changes: str) -> Any:
+    """The settings of a stage as plain data."""
+    return plain(SETTINGS[stage].of(config_with(*changes)))
+
+
+def held(stage: str, *changes: str) -> set[str]:
+    """The keys that a stage's settings hold."""
+    return set(by_key(SETTINGS[stage].of(config_with(*changes))))
+
+
+NOISE = "trainer={neftune_noise_alpha: 5}"
+DDP = ("train.distributed=ddp", "train.processes=2")
+
+
+@pytest.mark.parametrize("stage", SETTINGS)
+@pytest.mark.parametrize("mode", ["ddp", "zero2", "zero3"])
+def test_how_many_processes_train_in_float32_is_left_out_and_what_deepspeed_keeps_in_bfloat16_is_not(
+    stage: str, mode: str
+) -> None:
+    several = f"train.distributed={mode}", "train.processes=2"
+    assert of(stage, *several) == of(stage)
+    assert not PROCESSES & held(stage, *several)
+    half = f"train.{'dpo' if stage == 'reference' else stage}.bf16=null"
+    assert (of(stage, half, *several) == of(stage, half)) == (mode == "ddp")
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "decide"),
+    [
+        ("initial", f"train.initial.{NOISE}", True),
+        ("sft", f"train.sft.{NOISE}", True),
+        ("sft", "train.sft.lora={enabled: true}", False),
+        ("sft", "train.sft.trainer={adam_beta2: 0.95}", False),
+        ("sft", "train.sft.global_accumulation_steps=1", True),
+        ("dpo", "train.dpo.keep_best=true", False),
+        ("reference", "train.dpo.keep_best=true", False),
+    ],
+)
+def test_processes_count_where_noise_makes_them_decide(stage: str, change: str, decide: bool) -> None:
+    assert (of(stage, change, *DDP) != of(stage, change)) == decide
+    assert (held(stage, change, *DDP) >= PROCESSES) == decide
+
+
+@pytest.mark.parametrize(
+    "change", ["judge.score=expected", "tree.criteria=3", "judge.temperature=0.5", "judge.rubric=first"]
+)
+def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
+    for name in SETTINGS:
+        assert of(name, change) == of(name)
+    asked, before = (InitialSettings.of(config_with(*given)) for given in ([change], []))
+    assert (asked.judge, asked.criteria) != (before.judge, before.criteria), "it is written beside the weights"
+
+
+def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
+    for change in ("tree.score=expected", "tree.judgment_sampling.temperature=0.5", "tree.rubric=first"):
+        assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
+
+
+READ = {
+    "reference": (
+        *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5"),
+        *("train.dpo.lora.enabled=true", "train.base.dtype=float32", "train.base.attn_implementation=eager"),
+    ),
+    "initial": (
+        *("train.initial.learning_rate=1", "train.base.path=owner/other", "prompts=pairwise"),
+        "train.initial.trainer={weight_decay: 0.1}",
+    ),
+    "sft": ("train.sft.max_length=64",),
+    "dpo": ("train.dpo.beta=0.5", "seed=5", "train.dpo.lora={enabled: true}"),
+}
+LEFT = {
+    "reference": (
+        *("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true"),
+        *("train.dpo.num_train_epochs=3", "train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5"),
+        *("train.dpo.per_device_train_batch_size=1", "train.base.path=owner/other"),
+        "train.sft.learning_rate=1e-4",
+    ),
+    **{stage: (f"train.{stage}.save_steps=7", f"train.{stage}.eval_steps=7") for stage in ("initial", "sft", "dpo")},
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "same"),
+    [(s, c, same) for table, same in ((READ, False), (LEFT, True)) for s, changes in table.items() for c in changes],
+)
+def test_what_decides_a_stage_is_held_and_nothing_else(stage: str, change: str, same: bool) -> None:
+    assert (of(stage, change) == of(stage)) == same
+
+
+def test_how_often_is_looked_counts_where_the_best_is_kept() -> None:
+    best = "train.dpo.keep_best=true"
+    assert of("dpo", best, "train.dpo.eval_steps=7") != of("dpo", best)
+    assert of("dpo", best, "train.dpo.save_steps=7") == of("dpo", best)
+
+
+def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> None:
+    def mark(*overrides: str) -> str:
+        return Pipeline(composed(tmp_path, *overrides)).plan("dpo").fingerprint
+
+    assert mark() == mark("train.distributed=zero3", "train.processes=2") == mark("train.dpo.save_steps=7")
+    assert mark() != mark("train.dpo.beta=0.5") != mark("train.sft.max_length=64")
+    noisy = f"++train.sft.{NOISE}"  # of a stage before it
+    assert mark(noisy) != mark(noisy, "train.distributed=ddp")
+
+
+@pytest.mark.parametrize(
+    ("skipped", "heldout", "expected"),
+    [
+        (
+            {"judgment:no_consensus": 40, "criteria:no_contrast": 3},
+            [],
+            r"no preference pairs to train on: stage label left out 40 judgment:no_consensus, 3 "
+            r"criteria:no_contrast; raise tree\.judgments",
+        ),
+        ({"judgment:over_cap": 0}, [], r"no preference pairs to train on: raise tree\.judgments"),
+        ({}, [{"prompt": []}], r"all 1 are held out; lower label\.holdout"),
+    ],
+)
+def test_without_a_pair_the_reason_that_took_most_is_named(
+    skipped: dict[str, int], heldout: list[dict[str, Any]], expected: str, tmp_path: Path
+) -> None:
+    label = StageRun(tmp_path / "label", "label", 0, Console())
+    for split, rows in (("train", []), ("heldout", heldout)):
+        label.write_rows(f"pairs-{split}", rows)
+    label.write_json("yield", {"pairs_skipped": skipped})
+    inputs = {"sft": tmp_path / "sft", "label": label.directory}
+    with pytest.raises(TrainingError, match=expected):
+        run_dpo(DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))

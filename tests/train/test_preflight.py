@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from trl.trainer import utils
 
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.arguments import check_vocabulary, memory_explained
-from judgetrain.train.data import fitting
+from judgetrain.train.arguments import check_vocabulary, compiled, memory_explained, training_arguments
+from judgetrain.train.config import DpoConfig
+from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
+from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
+from tests.benchmarks.fused_head import ROWS, adapted, batch, step
 from tests.builders.pairs_pipeline import composed
-from tests.builders.train import config, run_initial, sft_rows, templated
+from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, sft_rows, templated
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
@@ -85,3 +95,179 @@ def test_an_argument_that_trl_does_not_know_is_refused_before_the_first_stage(
     with pytest.raises(ConfigError, match=r"train\.dpo\.trainer\.warmup: TRL's DPOConfig has no such argument"):
         pipeline.run("dpo")
     assert "starting" not in capsys.readouterr().out and not list(tmp_path.glob("artifacts/*/*"))
+
+
+def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
+    plain = adapted(ModelConfig(path="world")).eval()  # no dropout
+    other = copy.deepcopy(plain)
+    names = list(other.state_dict())
+    if "no C++ compiler" in (said := compiled(other)):
+        pytest.skip(said)
+    assert said.startswith(f"{plain.config.num_hidden_layers} blocks") and list(other.state_dict()) == names
+    for tokens in (24, 31):
+        rows = batch(plain.config.vocab_size, tokens, 5)
+        rows["attention_mask"][0, -3:] = 0
+        _, loss, gradient = step(plain, rows)
+        _, again, others = step(other, rows)
+        assert again == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(others, gradient, rtol=1e-3, atol=1e-6)
+        assert gradient.norm() > 0
+
+
+def test_without_a_compiler_it_is_said_and_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def none_here() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", none_here)
+    assert compiled(torch.nn.Linear(2, 2)) == (
+        "regional_compilation is left out, since there is no C++ compiler (g++ or clang++)"
+    )
+
+
+TOKENS, LABELLED = 24, 5
+
+
+@contextmanager
+def projected() -> Iterator[list[int]]:
+    """The number of positions of each projection."""
+    counts: list[int] = []
+    project = utils._ChunkedLogProbFunction.apply
+
+    def counting(hidden: torch.Tensor, *rest: object) -> object:
+        counts.append(len(hidden))
+        return project(hidden, *rest)
+
+    with patch.object(utils._ChunkedLogProbFunction, "apply", counting):
+        yield counts
+
+
+def test_losses_and_gradients_stay_and_other_tokens_are_left_out() -> None:
+    model = adapted(ModelConfig(path="world"))
+    model.eval()  # no dropout
+    rows = batch(model.config.vocab_size, TOKENS, LABELLED)
+    with projected() as counts:
+        _, loss, gradient = step(model, rows)
+        with labelled_tokens_alone():
+            _, other, others = step(model, rows)
+    assert counts == [ROWS * (TOKENS - 1), ROWS * LABELLED]
+    assert other == pytest.approx(loss, rel=1e-6)
+    torch.testing.assert_close(others, gradient, rtol=1e-4, atol=1e-7)
+    assert gradient.norm() > 0
+
+
+def test_other_devices_are_as_trl_has_them_and_all_is_undone() -> None:
+    before = utils._use_triton
+    with patch.object(utils, "_use_triton", lambda device: device.type == "cuda"), labelled_tokens_alone():
+        assert [utils._use_triton(torch.device(name)) for name in ("cpu", "cuda", "xpu")] == [True, True, False]
+    with pytest.raises(RuntimeError), labelled_tokens_alone():
+        raise RuntimeError
+    assert utils._use_triton is before
+
+
+BETA = 0.3
+
+
+def sequence_logprobs(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the completion's log-probabilities and number of its tokens, by row, each run without padding."""
+    sums, counts = [], []
+    for ids, seen, completion in zip(
+        batch["input_ids"], batch["attention_mask"].bool(), batch["completion_mask"].bool(), strict=True
+    ):
+        logits = model(input_ids=ids[seen][None]).logits[0]
+        logprobs = logits[:-1].log_softmax(-1).gather(1, ids[seen][1:, None])[:, 0]
+        sums.append(logprobs[completion[seen][1:]].sum())
+        counts.append(completion.sum())
+    return torch.stack(sums), torch.stack(counts)
+
+
+def trainer_of(settings: DpoConfig, pairs: int, directory: Path) -> PreferenceTrainer:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    tokenizer.padding_side = "right"
+    rows = pair_rows(pairs)
+    for i, row in enumerate(rows):
+        row["rejected"] = [{"role": "assistant", "content": "it gives no example of it" + " for my sister" * i}]
+    examples = fitting(rows, tokenizer, 256, "pairs")
+    return PreferenceTrainer(
+        model=load_model(ModelConfig(path="world")),
+        args=training_arguments(settings, "train.dpo", directory, 0, evaluate=False),
+        train_dataset=dataset(examples, range(len(rows))),
+        processing_class=tokenizer,
+    )
+
+
+def test_the_loss_is_the_mean_of_each_pairs(tmp_path: Path) -> None:
+    supervised = 0.7
+    settings = DpoConfig(beta=BETA, sft_weight=supervised, per_device_train_batch_size=4)
+    trainer = trainer_of(settings, 4, tmp_path)
+    batch = next(iter(trainer.get_train_dataloader()))
+    reference = torch.randn(2, 4, generator=torch.Generator().manual_seed(1)) * 3
+    ours, counts = sequence_logprobs(trainer.model, batch)
+    ratios = ours.view(2, 4) - (ours.view(2, 4).detach() + reference)
+    batch["ref_chosen_logps"], batch["ref_rejected_logps"] = ours.view(2, 4).detach() + reference
+    lengths = counts.view(2, 4)
+    losses = torch.log1p(torch.exp(-BETA * (ratios[0] - ratios[1])))
+    losses = losses - supervised * ours.view(2, 4)[0] / lengths[0]
+    expected = losses.mean()
+    actual = trainer.compute_loss(trainer.model, batch)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-4)
+    weight = trainer.model.get_input_embeddings().weight
+    ours_grad, theirs = (torch.autograd.grad(value, weight)[0] for value in (actual, expected))
+    assert torch.allclose(ours_grad, theirs, rtol=1e-3, atol=1e-5)
+    assert float(theirs.abs().max()) > 1e-2
+
+
+def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
+    trainer = trainer_of(DpoConfig(beta=BETA, per_device_train_batch_size=4), 4, tmp_path)
+    batch = next(iter(trainer.get_train_dataloader()))
+    with torch.no_grad():
+        ours, counts = sequence_logprobs(trainer.model, batch)
+    drops = torch.tensor([3.0, 1.0, 0.5, 2.0, 4.0, 0.0, 1.0, 0.5])
+    batch["ref_chosen_logps"], batch["ref_rejected_logps"] = (ours + drops).view(2, 4)
+    trainer.model.train()
+    trainer.compute_loss(trainer.model, batch)
+    metrics = {k: v[-1] for k, v in trainer._metrics["train"].items()}
+    assert metrics["kl"] == pytest.approx(drops.mean().item(), rel=1e-3)
+    assert metrics["lengths/chosen"] == counts[:4].float().mean().item()
+    assert metrics["lengths/rejected"] == counts[4:].float().mean().item() > metrics["lengths/chosen"]
+
+
+def test_held_out_figures_are_means_over_pairs_however_they_are_batched(tmp_path: Path) -> None:
+    settings = DpoConfig(beta=BETA, sft_weight=0.7, per_device_train_batch_size=2)
+    trainer = trainer_of(settings, 5, tmp_path)
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(5)])
+    with torch.no_grad():
+        ours, counts = sequence_logprobs(trainer.model.eval(), batch)
+    reference = torch.tensor([[-9.0, -8, -7, -6, -5], [-9.0, -12, -7, -10, -20]])
+    ratios = ours.view(2, 5) - reference
+    losses = torch.log1p(torch.exp(-BETA * (ratios[0] - ratios[1]))) - 0.7 * ours[:5] / counts[:5]
+    rows = trainer.train_dataset.remove_columns(REFERENCE_COLUMNS)
+    for name, values in zip(REFERENCE_COLUMNS, reference.tolist(), strict=True):
+        rows = rows.add_column(name, values)
+    reads = []
+    for size in (2, 1, 5):
+        trainer.args.per_device_eval_batch_size = size
+        with patch.object(trainer.model, "forward", side_effect=trainer.model.forward) as forward:
+            metrics = trainer.evaluate(rows)
+        reads.append(forward.call_count)
+        assert metrics["eval_loss"] == pytest.approx(losses.mean().item(), rel=1e-4), size
+        assert metrics["eval_rewards/accuracies"] == pytest.approx((ratios[0] > ratios[1]).float().mean().item())
+        for place, side in ((slice(0, 5), "chosen"), (slice(5, 10), "rejected")):
+            assert metrics[f"eval_lengths/{side}"] == pytest.approx(counts[place].float().mean().item())
+            assert metrics[f"eval_logps/{side}"] == pytest.approx(ours[place].mean().item(), rel=1e-4)
+    assert reads == [3, 5, 1], "a batch is read once"
+
+
+def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tmp_path: Path) -> None:
+    start = run_initial(tmp_path, config(max_steps=1), [r | {"completion": r["chosen"]} for r in pair_rows(8)])
+    settings = config(max_steps=2, eval_steps=2)
+    settings.train.dpo.trainer = {"f_divergence_type": "js_divergence"}
+    out = run_dpo(tmp_path, settings, start.directory)
+    rows = logged(out)
+    wanted = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}
+    wanted |= {"rewards/margins", "rewards/accuracies", "kl", "loss", "grad_norm"}
+    assert wanted <= rows[0].keys()
+    assert {f"eval_{name}" for name in wanted - {"grad_norm"}} <= {k for row in rows for k in row}
+    assert rows[0]["loss"] == pytest.approx(math.log(2), rel=1e-4)
+    assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-3)
