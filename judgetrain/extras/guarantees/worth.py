@@ -11,6 +11,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.hooks import Predicted
 from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.objective import parse_objective
 from judgetrain.evaluate.report.report import lineage
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import UNTRAINED, Check, Rule, Side, best_untrained, checked, key_of, write_gate
@@ -46,13 +47,15 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     """Whether training paid, by the ``results`` on the test split; None without a trained judge, or with nothing beside
     it.
 
-    The judge is asked with the branches that a rule of ``guarantees.required`` names, else those chosen on a
-    development split, else the most.
+    The judge is asked with the branches that a rule of ``guarantees.required`` or the ``objective`` names, else those
+    chosen on a development split, else the most.
     """
     benchmark, settings, inputs = found.test, found.settings, found.inputs
     here = {MethodKey(r[0].method, r[0].branches): r for r in results}
     name = next((stage for stage in reversed(JUDGE_STAGES) if any(key.method == stage for key in here)), "")
-    named = next((rule.branches for rule in map(Rule.parse, settings.guarantees.required) if rule.judge == name), None)
+    told = [(rule.judge, rule.branches) for rule in map(Rule.parse, settings.guarantees.required)]
+    told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
+    named = next((branches for judge, branches in told if judge == name and branches), None)
     verdicts = {key: {p.comparison_id: p.decided for p in each} for key, each in here.items()}
     judge, than = key_of(here, name, named, found.chosen), best_untrained(verdicts, benchmark)
     if judge is None or than is None:

@@ -28,8 +28,14 @@ def paid(name: str, k: int, right: int, tokens: int = 0) -> list[Prediction]:
     return [replace(p, cost=Cost(tokens * 0.75, tokens * 0.25, 1)) for p in answers(name, k, WHOLE, right)]
 
 
-def found(*results: list[Prediction], required: tuple[str, ...] = (), **told: Any) -> Worth | None:
-    config = Config(guarantees=GuaranteesConfig(required=list(required)), evaluate=EvaluateConfig(bootstrap=2000))
+def found(
+    *results: list[Prediction], required: tuple[str, ...] = (), objective: str | None = None, **told: Any
+) -> Worth | None:
+    config = Config(
+        objective=objective,
+        guarantees=GuaranteesConfig(required=list(required)),
+        evaluate=EvaluateConfig(bootstrap=2000),
+    )
     return worth(Predicted(settings=config, dev=None, test=WHOLE, results=results, **{"chosen": {}, **told}), results)
 
 
@@ -88,7 +94,8 @@ def test_the_best_is_what_one_could_do_without_training() -> None:
 def test_the_judge_has_the_branches_that_were_asked_for() -> None:
     results = [paid("dpo", 1, 50), paid("dpo", 3, 45), paid("dpo", 10, 40), paid("longer", 0, 30)]
     said = [found(*results), found(*results, chosen={"dpo": 3}), found(*results, required=("dpo@1 beats longer",))]
-    assert [told and told.judge for told in said] == ["dpo@10", "dpo@3", "dpo@1"]
+    said += [found(*results, objective=f"b/{method}/agreement") for method in ("dpo@3", "longer")]
+    assert [told and told.judge for told in said] == ["dpo@10", "dpo@3", "dpo@1", "dpo@3", "dpo@10"]
 
 
 def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
