@@ -35,7 +35,7 @@ class EvaluateSettings(ModelSettings):
     """Stage evaluate."""
 
     evaluate: EvaluateConfig = at("evaluate")
-    objective: str | None = at("objective")
+    objective: str | None = at("objective", in_fingerprint=False)
     shard_size: int = at("tree.shard_size")
     cluster: ClusterConfig | None = at(
         "cluster", only=("encoder",), active_if=lambda s: any(m.kind == "fewshot" for m in s.evaluated)
