@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH_TOKENS = {"cpu": 512, "cuda": 32768}
-"""Padded tokens at once; a CPU gains nothing from more, and loses to padding."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
+"""Padded tokens at once; a CPU gains nothing from more, and loses to padding (512 take an eighth longer)."""
 CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}
 """Logits held at once: 128 MB on a CPU, 1 GB on a GPU, in float32."""
 SHARED = {"cpu": 2, "cuda": 8}

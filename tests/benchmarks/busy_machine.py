@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
-from tests.benchmarks.common import Figure, parser_of, table
+from tests.benchmarks.common import Figure, in_turns, parser_of, table
 
 LOOP = """
 import sys, time
@@ -23,11 +24,9 @@ import torch
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 model = load_model(ModelConfig(path="world")).train()
-optimizer, step, began = torch.optim.AdamW(model.parameters()), -2, 0.0
+optimizer, step, began = torch.optim.AdamW(model.parameters()), -1, 0.0
 while step < 1 or (step < 30 and time.monotonic() < began + float(sys.argv[2])):
-    if step == 0:
-        began = time.monotonic()
-    ids = torch.randint(593, (8, 128))
+    began, ids = began if step else time.monotonic(), torch.randint(593, (8, 128))
     model(input_ids=ids, labels=ids).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -36,33 +35,35 @@ print(1000 * (time.monotonic() - began) / step)
 """
 
 
-def figures(repeats: int = 3, seconds: float = 4.0, busy: tuple[int, ...] = (0, 1, 4)) -> list[Figure]:
+PEER = "the same process as PyTorch starts it, with neither OMP_WAIT_POLICY nor OMP_NUM_THREADS"
+
+
+def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 1, 4)) -> list[Figure]:
     """A figure for each number of busy processes: ours is now, the peer before."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     found = []
     for count in busy:
         beside = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-        times: dict[str, list[float]] = {"now": [], "before": []}
+
+        def step(way: str, env: dict[str, str] = env) -> float:
+            command = [sys.executable, "-W", "ignore", "-c", LOOP, way, str(seconds)]
+            return float(
+                subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.split()[-1]
+            )
+
         try:
-            for _ in range(repeats):
-                for way, each in times.items():
-                    command = [sys.executable, "-W", "ignore", "-c", LOOP, way, str(seconds)]
-                    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
-                    each.append(float(done.stdout.split()[-1]))
+            times = in_turns({way: partial(step, way) for way in ("now", "before")}, repeats)
         finally:
             for process in beside:
                 process.kill()
-        found.append(Figure(f"a step beside {count} busy processes", "ms", times["now"], times["before"], "before"))
+        found.append(Figure(f"a step beside {count} busy processes", "ms", times["now"], times["before"], PEER))
     return found
 
 
 def main() -> None:
     """The command line."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="for the steps of one process")
-    options = parser.parse_args()
-    print(table(figures(options.repeats, options.seconds)))
+    parser_of(__doc__).parse_args()
+    print(table(figures()))
 
 
 if __name__ == "__main__":

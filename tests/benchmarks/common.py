@@ -25,7 +25,7 @@ class Figure:
     ours: Sequence[float]
     peers: Sequence[float]
     peer: str
-    """Its name, version and options."""
+    """Its name, version and options, which stand below the table."""
     note: str = ""
 
     @property
@@ -36,12 +36,13 @@ class Figure:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Markdown: medians with the least and the most, and their ratio."""
-    rows = ["| workload | | ours | peer | faster | peer's options |", "| --- | --- | --- | --- | --- | --- |"]
+    """Markdown: medians with the least and the most, their ratio, and below what the peers are."""
+    rows = ["| workload | | ours | peer | ours is | |", "| --- | --- | --- | --- | --- | --- |"]
     for f in figures:
-        cells = (f.workload, f.unit, _said(f.ours), _said(f.peers), f"{f.ratio:.2f} times", f"{f.peer}{f.note}")
+        cells = (f.workload, f.unit, _said(f.ours), _said(f.peers), f"{f.ratio:.2f} times as fast", f.note)
         rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    peers = dict.fromkeys(f.peer for f in figures)
+    return "\n".join([*rows, "", *(f"Peer: {peer}." for peer in peers)])
 
 
 def _said(values: Sequence[float]) -> str:

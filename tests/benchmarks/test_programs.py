@@ -1,11 +1,12 @@
 """Every program starts, and of some the figures are right where they can be worked out by hand.
 
-Not part of the default run: ``pytest tests/benchmarks``.
+Not part of the default run: ``pytest tests/benchmarks``, as ``.ci/run`` does.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
+from tests.benchmarks import figures
 from tests.benchmarks.quickstart_table import Seed, differences
 from tests.benchmarks.world_ceilings import line, rows
 
 HERE = Path(__file__).parent
-NO_PROGRAMS = {"__init__", "common"}
+NO_PROGRAMS = {"__init__", "common", "workloads"}
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PROGRAMS)
 
 
@@ -29,6 +31,20 @@ def test_a_program_starts(name: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
+
+
+def test_figures_of_all_comparisons_make_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At sizes that show nothing; that both arms train and score the same is asserted or printed there."""
+    monkeypatch.setattr(sys, "argv", ["figures", "--tiny"])
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)  # this process goes on to other tests
+    figures.main()
+    page = capsys.readouterr().out
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [f"## {name}" for name in figures.PROGRAMS]
+    assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
+    for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
+        assert abs(float(ours) - float(peers)) < 0.3 * float(peers)
 
 
 def test_ceilings_stand_above_floors() -> None:

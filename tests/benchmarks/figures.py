@@ -1,0 +1,64 @@
+"""Every comparison with a peer that the pages claim, in one page: docs/figures.md.
+
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures > docs/figures.md
+
+Takes about eight minutes of an otherwise idle machine. ``--tiny`` makes a page of sizes that show nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import busy_machine, decoding_speed, scorers_speed, train_speed
+from tests.benchmarks.common import Figure, parser_of, table
+
+PAGE = """# Figures
+
+How fast judgetrain is beside the best-configured peer, both measured in turns in one run. "Ours" and "peer" are
+medians, with the least and the most in brackets. All but the last table count seconds of a processor, on one pinned
+core.
+
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures > docs/figures.md
+
+Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}. Nothing here was measured on a GPU."""
+
+PROGRAMS: dict[str, tuple[str, Callable[..., list[Figure]], Mapping[str, Any]]] = {
+    "Training": ("train_speed", train_speed.figures, {"comparisons": 12, "repeats": 1}),
+    "Sampling": ("decoding_speed", decoding_speed.figures, {"comparisons": 1, "criteria": 8, "repeats": 1}),
+    "Scoring": ("scorers_speed", scorers_speed.figures, {"prompts": 8, "repeats": 1}),
+    "A busy machine": ("busy_machine", busy_machine.figures, {"busy": (1,), "seconds": 0.1, "repeats": 1}),
+}
+"""Each section's program, what measures, and its options under ``--tiny``. The last needs all cores: it goes first."""
+
+
+def main() -> None:
+    """The command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--tiny", action="store_true")
+    tiny, found = parser.parse_args().tiny, {}
+    for title, (_, figures, small) in reversed(PROGRAMS.items()):
+        with redirect_stdout(StringIO()):
+            found[title] = figures(**small if tiny else {})
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    told = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
+    print(PAGE.format(machine=_processor(), cores=os.cpu_count(), **told))
+    for title, (program, _, _) in PROGRAMS.items():
+        print(f"\n## {title}\n\n`python -m tests.benchmarks.{program}`\n\n{table(found[title])}")
+
+
+def _processor() -> str:
+    """The name that Linux gives the processor."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
+
+
+if __name__ == "__main__":
+    main()
