@@ -10,7 +10,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.pipeline.run import Pipeline
