@@ -7,7 +7,6 @@ import json
 import re
 import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
@@ -60,17 +59,6 @@ def counted(
     """Counts and tokens as markers and manifests have them."""
     reasons = {reason: number for reason, number in (dropped or {}).items() if number}
     return {"counts": {"in": in_, "out": out, "dropped": reasons}, "tokens": {"prompt": prompt, "generated": generated}}
-
-
-def counts_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sums of what :func:`counted` gives."""
-    return counted(
-        in_=sum(part["counts"]["in"] for part in parts),
-        out=sum(part["counts"]["out"] for part in parts),
-        dropped=sum((Counter(part["counts"]["dropped"]) for part in parts), Counter()),
-        prompt=sum(part["tokens"]["prompt"] for part in parts),
-        generated=sum(part["tokens"]["generated"] for part in parts),
-    )
 
 
 def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:

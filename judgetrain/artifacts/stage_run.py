@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ from judgetrain.artifacts.files import (
 )
 from judgetrain.artifacts.integrity import MANIFEST as MANIFEST
 from judgetrain.artifacts.integrity import described, whole_shard
-from judgetrain.artifacts.shards import SECONDS, counted, counts_of, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import SECONDS, counted, markers_of, seconds_so_far, shards_of
 from judgetrain.artifacts.shards import ShardResult as ShardResult
 from judgetrain.artifacts.shards import tokens_of as tokens_of
 from judgetrain.artifacts.tracker import Run
@@ -271,7 +272,13 @@ class StageRun(ShardSeeds):
     def totals(self) -> dict[str, Any]:
         """Counts and tokens of everything done, the shards of earlier runs included."""
         parts = [*self._direct, *(part for name in self._sharded for part in markers_of(self.directory, name))]
-        return counts_of(parts)
+        return counted(
+            in_=sum(part["counts"]["in"] for part in parts),
+            out=sum(part["counts"]["out"] for part in parts),
+            dropped=sum((Counter(part["counts"]["dropped"]) for part in parts), Counter()),
+            prompt=sum(part["tokens"]["prompt"] for part in parts),
+            generated=sum(part["tokens"]["generated"] for part in parts),
+        )
 
 
 def adopt(shards: str, key: str, out: StageRun) -> None:

@@ -50,8 +50,8 @@ class StageSettings:
     @classmethod
     def of(cls, config: Any) -> Self:
         """The settings that a stage reads of the whole configuration, each field from its own key."""
-        values: dict[str, Any] = {field.name: _read(config, field.metadata) for field in dataclasses.fields(cls)}
-        return cls(**values).active()
+        marks = ((field.name, field.metadata) for field in dataclasses.fields(cls))
+        return cls(**{name: _part(attrgetter(m["key"])(config), m["only"]) for name, m in marks}).active()
 
     def active(self) -> Self:
         """These settings with None for every value that they have no use for."""
@@ -60,23 +60,11 @@ class StageSettings:
         return dataclasses.replace(self, **idle) if idle else self
 
 
-def value_at(config: Any, key: str) -> Any:
-    """The value of a dotted key (``a.b.c``)."""
-    for part in key.split("."):
-        config = getattr(config, part)
-    return config
-
-
-def _read(config: Any, marks: Mapping[str, Any]) -> Any:
-    value = value_at(config, marks["key"])
-    return _part(value, marks["only"]) if marks["only"] else value
-
-
 def _part(value: Any, only: Sequence[str]) -> Any:
-    """A configuration object, or each of a list, with the defaults in place of all other keys."""
-    if isinstance(value, list):
+    """A value; of a configuration object, or each of a list, where there are ``only`` some keys, with defaults else."""
+    if only and isinstance(value, list):
         return [_part(entry, only) for entry in value]
-    return type(value)(**{name: getattr(value, name) for name in only})
+    return value if not only else type(value)(**{name: getattr(value, name) for name in only})
 
 
 S = TypeVar("S", bound=StageSettings)

@@ -53,7 +53,6 @@ AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")
 UNLISTED = ("checkpoints", "view")
 """Directories inside an artifact that W&B is not told of."""
 
-
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 
 
@@ -200,13 +199,13 @@ def tracked(
     mode, others, name = mode_of(config), [n for n in config.names if n != "wandb"], f"{stage}-{fingerprint}"
     group = os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or recipe
     with ExitStack() as around:
-        around.enter_context(_unless_set("TENSORBOARD_LOGGING_DIR", directory / "tensorboard" / name))
+        around.enter_context(unless_set(TENSORBOARD_LOGGING_DIR=directory / "tensorboard" / name))
         if mode == "disabled":
             yield Run(report_to=others)
             return
         directory.mkdir(parents=True, exist_ok=True)
         # The small files of artifacts wait for the upload beside the runs, not in the user's home.
-        around.enter_context(_unless_set("WANDB_DATA_DIR", (directory / "wandb" / "data").resolve()))
+        around.enter_context(unless_set(WANDB_DATA_DIR=(directory / "wandb" / "data").resolve()))
         swept = around.enter_context(_beside_agent(asked))
         options = {
             "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
@@ -229,16 +228,15 @@ def tracked(
 
 
 @contextmanager
-def _unless_set(name: str, value: Path) -> Iterator[None]:
-    """An environment variable for a while, where the user has not set it."""
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = str(value)
+def unless_set(**variables: object) -> Iterator[None]:
+    """Environment variables for a while, where the user has not set them."""
+    own = {name: str(value) for name, value in variables.items() if name not in os.environ}
+    os.environ.update(own)
     try:
         yield
     finally:
-        del os.environ[name]
+        for name in own:
+            del os.environ[name]
 
 
 @contextmanager

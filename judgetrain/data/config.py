@@ -27,7 +27,6 @@ from judgetrain.keys import beside, in_place, key, of_file
 VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
 ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
 
-
 _of_world = beside(lambda type_, owner: str(VOCABULARY) if type_ == "world" else None)
 """The file that decides what the generated world says, where a type is ``world``."""
 

@@ -96,8 +96,6 @@ class NearIndex:
         return True
 
 
-DECONTAMINATE = "dialogues.decontaminate"
-"""The key of the benchmarks whose queries are taken out of training."""
 SHORTEST_TURN = 40
 """Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
 
@@ -171,7 +169,7 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
         source = source_of(benchmark)
         return read(source, f"{key}.source", RowReader(source, f"{key}.source").dialogue)
 
-    listed = ((f"{DECONTAMINATE}[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
+    listed = ((f"dialogues.decontaminate[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
     try:
         return {b.name: sorted({text for d in dialogues(b, key) for text in asked(d)}) for key, b in listed}
     except ConfigError as error:

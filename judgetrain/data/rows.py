@@ -42,7 +42,6 @@ DEFAULT_FIELDS = {
 }
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
 
-
 WITHOUT_MESSAGES = ("alpaca", "prompt", "multiple_choice")
 """Formats whose rows have a query alone."""
 SPEAKERS = {"turns": ("user", "assistant"), "questions": ("user",)}

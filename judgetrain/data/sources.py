@@ -38,7 +38,6 @@ LONGEST = 64 << 20
 """Characters after which an element of a JSON array that does not end is taken for a malformed one."""
 PERSONA = "your persona:"
 
-
 BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
 """How Python says of a gzip file that it is none, is cut off or damaged."""
 
@@ -384,11 +383,9 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         raise DataError(f"{key}.path={source.path}: {told}; {advice}") from error
 
 
-def read_comparisons(
-    source: SourceConfig, key: str, *, labelled: bool | None = True, rejects: Rejects | None = None
-) -> Iterator[Comparison]:
+def read_comparisons(source: SourceConfig, key: str, *, labelled: bool | None = True) -> Iterator[Comparison]:
     """The comparisons of a file or Hub data set.
 
     ``labelled``: every row needs a label; None: a row may have none (no column, null or an empty text).
     """
-    yield from read(source, key, partial(RowReader(source, key).comparison, labelled=labelled), rejects)
+    yield from read(source, key, partial(RowReader(source, key).comparison, labelled=labelled))

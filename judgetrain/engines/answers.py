@@ -23,8 +23,6 @@ from judgetrain.errors import EngineError
 
 ANSWERS = "answers"
 """The folder of ``output_dir`` that holds every answer of a paid model."""
-CLAIMS = ".claims"
-"""The folder in it that says which answers are being asked for right now."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -152,7 +150,7 @@ class AnswerStore:
         The operating system ends the claim of a process that dies. Claims are few files that stay, each for many
         answers: now and then one waits for another without need.
         """
-        place = self._directory / CLAIMS / _digest(content)[:3]
+        place = self._directory / ".claims" / _digest(content)[:3]
         place.mkdir(parents=True, exist_ok=True)
         with held_if_free(place) as free:
             yield free

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
 
-
 ADAPTERS = "adapter_config.json"
 """The file by which PEFT knows a directory of adapters."""
 

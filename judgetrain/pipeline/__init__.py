@@ -9,7 +9,6 @@ from judgetrain.rooms import shipped
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
-
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
 

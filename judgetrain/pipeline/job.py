@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -33,6 +33,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.executor import share_cores
 from judgetrain.artifacts.files import FULL, refused, write_json_atomic
+from judgetrain.artifacts.tracker import unless_set
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import CONF, EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
@@ -151,7 +152,8 @@ def _sweep_job(composed: DictConfig) -> Any:
             from judgetrain.evaluate.objective import check_search
 
             check_search(config.objective, config.evaluate)
-        with _told_to_wandb(settings, config.recipe_name):
+        group = "-".join((config.recipe_name, *Path(settings.sweep.dir).parts[-2:]))
+        with unless_set(WANDB_RUN_GROUP=group, WANDB_TAGS=f"job-{settings.job.num}"):
             outcome = run(config)
     except Exception as error:
         expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
@@ -165,20 +167,6 @@ def _sweep_job(composed: DictConfig) -> Any:
     result = asdict(outcome) if outcome else {}
     write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
     return outcome and outcome.value
-
-
-@contextmanager
-def _told_to_wandb(settings: Any, recipe: str) -> Iterator[None]:
-    """Group W&B's runs by the sweep and tag them with its job, where the user's environment says nothing else."""
-    group = "-".join((recipe, *Path(settings.sweep.dir).parts[-2:]))
-    own = {"WANDB_RUN_GROUP": group, "WANDB_TAGS": f"job-{settings.job.num}"}
-    added = own.keys() - os.environ.keys()
-    os.environ.update({name: own[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 def hydra_jobs(given: Sequence[str]) -> None:

@@ -34,7 +34,6 @@ class TokenStatistics:
     """
 
     prompt_tokens: int
-    response_tokens: int
     steps: Mapping[str, NDArray[np.float32]]
     attention_entropy: tuple[NDArray[np.float32], ...] | None = None
 

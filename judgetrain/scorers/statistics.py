@@ -214,7 +214,7 @@ def _result(tokens: Tokens, table: NDArray[np.float32], attention: Any) -> Resul
     if not np.isfinite(table).all():
         return Unscored("non_finite")
     steps = {name: table[:, column] for column, name in enumerate(COLUMNS)}
-    return TokenStatistics(len(tokens.prompt), len(tokens.response), steps, attention)
+    return TokenStatistics(len(tokens.prompt), steps, attention)
 
 
 TILE = {"cpu": (256, 1 << 17), "cuda": (4096, 1 << 27)}

@@ -51,7 +51,6 @@ def test_no_template_switches_escaping_off_or_brings_a_style_of_its_own(path: Pa
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)
 
-
 ENVIRONMENT = Environment(loader=FileSystemLoader(SHARED), autoescape=True)
 
 

@@ -88,10 +88,15 @@ def test_a_server_that_refuses_everything_is_said_with_its_reason(server, engine
     assert [c.finish_reason for c in done] == ["error"] * OUTAGE, "where it answers others, each is an error"
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_refused_key_or_model_ends_the_run(server, engine, status):
-    server.faults["q"] = [status] * 9
-    with pytest.raises(EngineError, match=f"{status} for model judge-model.*TEST_KEY") as caught:
+@pytest.mark.parametrize("status", [401, 403, 404, None])
+def test_refused_key_or_model_ends_the_run(server, engine, status, monkeypatch):
+    if status:
+        server.faults["q"] = [status] * 9
+    else:
+        monkeypatch.setenv("TEST_KEY", f"{KEY}\u2019")
+    with pytest.raises(
+        EngineError, match=f"{status} for model judge-model.*TEST_KEY" if status else "TEST_KEY"
+    ) as caught:
         engine.generate([ask("q"), ask("other")], seed=1)
     assert KEY not in str(caught.value)
 
@@ -125,13 +130,6 @@ def test_further_parameters_are_sent_and_what_is_none_is_left_out():
     found = with_parameters(body, {"reasoning_effort": "low", "temperature": None, "top_p": 0.5})
     assert found["extra_body"] == {"top_k": 5, "reasoning_effort": "low", "top_p": 0.5}
     assert set(body) - set(found) == {"temperature", "top_p"} and with_parameters(body, {}) == body
-
-
-def test_unusable_key_is_not_shown(engine, monkeypatch):
-    monkeypatch.setenv("TEST_KEY", f"{KEY}\u2019")
-    with pytest.raises(EngineError, match="TEST_KEY") as caught:
-        engine.generate([ask("q")], seed=1)
-    assert KEY not in str(caught.value)
 
 
 def test_what_the_client_would_take_from_the_environment_is_not_sent(server, engine, monkeypatch):

@@ -98,12 +98,6 @@ def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[
     assert not LIBRARIES & modules
 
 
-def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
-    modules, printed = modules_after("stage=status", f"output_dir={tmp_path}")
-    assert "missing" in printed
-    assert not HEAVY & modules
-
-
 def test_a_page_may_be_read_in_part() -> None:
     for page in ("--help", "keys"):
         asked = [sys.executable, "-m", "judgetrain", page]
@@ -199,12 +193,13 @@ def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("artifacts/dialogues/*/manifest.json"))) == 2
 
 
-def test_a_second_run_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_a_status_and_a_second_run_import_nothing_heavy(tmp_path: Path) -> None:
     arguments = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
     assert judgetrain(*arguments).returncode == 0
-    modules, printed = modules_after(*arguments)
-    assert "nothing to do" in printed
-    assert not HEAVY & modules
+    for command, said in ((["stage=status", f"output_dir={tmp_path}"], "missing"), (arguments, "nothing to do")):
+        modules, printed = modules_after(*command)
+        assert said in printed
+        assert not HEAVY & modules
 
 
 @pytest.mark.parametrize(

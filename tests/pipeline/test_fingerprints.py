@@ -9,12 +9,13 @@ import typing
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from judgetrain.artifacts.stages import Stage, value_at
+from judgetrain.artifacts.stages import Stage
 from judgetrain.data.config import VOCABULARY
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.judges.prompting.prompts import prompt_file
@@ -59,7 +60,7 @@ def test_every_setting_is_a_key_that_exists_and_has_its_type(stage: Stage[Any], 
     config = composed(f"recipe={recipe}")
     hints, made = typing.get_type_hints(stage.settings), stage.settings.of(config)
     for field in dataclasses.fields(stage.settings):
-        assert fits(value_at(config, field.metadata["key"]), hints[field.name]), field.metadata["key"]
+        assert fits(attrgetter(field.metadata["key"])(config), hints[field.name]), field.metadata["key"]
         assert fits(getattr(made, field.name), hints[field.name]), field.name
 
 

@@ -56,15 +56,12 @@ def test_the_papers_numbers(name: str) -> None:
             check_shared(f"train.{stage}", getattr(seven.train, stage), check_distributed(seven.train))
 
 
-def test_out_of_distribution_draws_seven_thousand_from_a_thousand_clusters() -> None:
+def test_out_of_distribution_draws_from_clusters_and_in_distribution_uses_the_same_in_every_stage() -> None:
     config = recipe("paper_ood")
     assert (config.cluster.n_clusters, config.cluster.sample) == (1000, 7000)
     assert config.cluster.backend == "cuml"
     assert len(config.responses.models) == 5
     assert sum(s.name == "ultrachat" for s in config.dialogues.sources) == 1
-
-
-def test_in_distribution_uses_the_same_comparisons_for_every_stage() -> None:
     config = recipe("paper_id")
     assert config.teacher.comparisons >= config.cluster.sample == 3000
     assert config.responses.models == []

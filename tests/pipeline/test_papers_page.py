@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from judgetrain.artifacts.stages import value_at
 from judgetrain.pipeline import groups, recipes
 from judgetrain.pipeline.compose import GROUPS
 from judgetrain.pipeline.key_names import every_key
@@ -133,7 +133,7 @@ def test_recipes_set_what_the_page_says_of_them() -> None:
         configs = [resolved(f"recipe={name}", "data_dir=DIR") for name in TOKEN.findall(row.recipe)]
         for token in (token for token in TOKEN.findall(row.way) if "=" in token):
             (override,) = OverridesParser.create().parse_overrides([token])
-            found, wanted = [value_at(config, override.key_or_group) for config in configs], override.value()
+            found, wanted = list(map(attrgetter(override.key_or_group), configs)), override.value()
             if isinstance(wanted, list) and wanted:  # scores, of which a recipe may compute others too
                 found = [[name for name in wanted if name in value] for value in found]
             if wanted not in found:

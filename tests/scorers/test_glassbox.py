@@ -209,7 +209,7 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
 
 def test_a_feature_that_is_no_number_is_no_score() -> None:
     steps = {name: np.array([-1.0, -2.0], dtype=np.float32) for name in COLUMNS}
-    ruled_out = TokenStatistics(2, 2, steps, (np.array([0.5, np.nan], dtype=np.float32),))
+    ruled_out = TokenStatistics(2, steps, (np.array([0.5, np.nan], dtype=np.float32),))
     for method in ("attnent_avg", "attnent_min"):
         assert read([ruled_out], method).values == [Unscored("non_finite")]
     assert isinstance(read([ruled_out], "softmax_ent").values[0], float)

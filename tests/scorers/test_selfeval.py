@@ -32,7 +32,6 @@ from tests.builders.watched import interrupted
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
-
 Prepared = tuple[Config, dict[str, Path], list[Dialogue]]
 
 

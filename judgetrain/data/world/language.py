@@ -152,7 +152,6 @@ DISTRACTION = 0.15
 WORDS = (36, 46)
 """Fewest and most words of a response, punctuation marks among them; small talk fills what the rest leaves."""
 
-
 EFFORT = 3
 """Words that a crucial property adds where length tells something; chance adds as many at most."""
 RAMBLED = (48, 60)

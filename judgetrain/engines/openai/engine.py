@@ -51,7 +51,6 @@ NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Sent to servers of one's own (vLLM, SGLang, llama.cpp), which otherwise take them from the model's files; left out
 for a server that refuses one of them by name."""
 
-
 Outcome = Completion | Failure
 
 
