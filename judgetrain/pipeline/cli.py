@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
-from judgetrain.artifacts.console import VERBOSE
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
 TIME_TO_END = 30.0
@@ -62,6 +61,7 @@ def main() -> int:
     if {"--help", "-h"}.intersection(given):
         _show(lambda: print(usage()))
         return 0
+    from judgetrain.artifacts.console import VERBOSE
     from judgetrain.pipeline import job
 
     if "-v" in given:
