@@ -6,9 +6,9 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hydra.core.config_store import ConfigNode, ConfigStore
@@ -163,7 +163,7 @@ def _load_recipe(path: Path) -> DictConfig:
         known = {*rooms.sections(), *_names(RunConfig), *groups(), "defaults", "hydra"}
         for key in [key for key in content if key not in known]:
             del content[key]
-    return content
+    return _with_options(content, path)
 
 
 _shipped_recipe = cache(_load_recipe)
@@ -178,6 +178,38 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(value, f"{key}.")
 
 
+def _option(group: str, name: str) -> DictConfig:
+    """What an option of a group sets, by whole keys."""
+    path = CONF / group / f"{name}.yaml"
+    package = re.search(r"^# @package (\S+)", path.read_text(encoding="utf-8"))
+    content, root = OmegaConf.load(path), OmegaConf.create()
+    if not package or package[1] == "_global_":
+        return cast(DictConfig, content)
+    OmegaConf.update(root, package[1], content)
+    return root
+
+
+def _with_options(content: DictConfig, path: Path) -> DictConfig:
+    """A recipe with the options of groups that its defaults choose (``override /train: lora``) under its own keys.
+
+    Hydra would compose them after the recipe, whose keys they would then set otherwise.
+    """
+    kept, under = [], OmegaConf.create()
+    for entry in content.get("defaults") or ():
+        text, name = next(((str(k), v) for k, v in entry.items())) if isinstance(entry, DictConfig) else ("", entry)
+        group = text.removeprefix("override /")
+        if group == text or group not in groups():
+            kept.append(entry)
+        elif name not in groups()[group]:
+            raise ConfigError(f"recipe {path}: {text}: {name}: expected one of {', '.join(groups()[group])}")
+        else:
+            under = cast(DictConfig, OmegaConf.merge(under, _option(group, name)))
+    if not under:
+        return content
+    content.defaults = kept
+    return cast(DictConfig, OmegaConf.merge(under, content))
+
+
 def overwritten(overrides: Collection[str]) -> Iterator[str]:
     """What to say of groups that the command line chooses, which set otherwise what the user's own recipe sets."""
     chosen = dict(text.lstrip("+").partition("=")[::2] for text in overrides)
@@ -185,10 +217,7 @@ def overwritten(overrides: Collection[str]) -> Iterator[str]:
     for group, options in groups().items():
         if group == "recipe" or (name := chosen.get(group)) not in options:
             continue
-        path = CONF / group / f"{name}.yaml"
-        package = re.search(r"^# @package (\S+)", path.read_text(encoding="utf-8"))
-        prefix = f"{package[1]}." if package and package[1] != "_global_" else ""
-        for key, value in _leaves(OmegaConf.load(path), prefix):
+        for key, value in _leaves(_option(group, name)):
             if key in own and key not in chosen and own[key] != value and not isinstance(value, DictConfig):
                 yield (
                     f"{group}={name} sets {key}={value} in place of your recipe's {own[key]}; say "
@@ -207,15 +236,19 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
         ConfigError: a recipe that is neither shipped nor a file; lists the shipped ones.
     """
     known, options, keys = recipes(), groups(), key_types(arguments)
+    more = [Path(after) for flag, after in pairwise(arguments) if flag in ("--config-dir", "-cd")]
     result = []
     for argument in arguments:
+        argument = argument.removeprefix("+") if argument.startswith("+recipe=") else argument  # there is one always
         key, _, value = argument.partition("=")
-        if key in ("recipe", "+recipe") and _is_file(value):
+        if key == "recipe" and (own := [path for d in more if (path := d / "recipe" / f"{value}.yaml").is_file()]):
+            value = str(own[0])
+        if key == "recipe" and _is_file(value):
             path = Path(value)
             if not path.is_file():
                 raise ConfigError(f"recipe={value}: no such file")
             # A user's recipe may have a shipped one's name and build on it.
-            name = f"my_{path.stem}" if path.stem in known else path.stem
+            name = f"my_{path.stem}" if path.stem in known or more else path.stem
             _store_recipe(ConfigStore.instance(), name, partial(_load_recipe, path))
             _own[name] = dict(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"

@@ -224,3 +224,19 @@ def test_a_path_together_with_the_world_is_refused(stage: str, override: str, ke
     with pytest.raises(ConfigError) as caught:
         check_stage(stage, configured(override))
     assert str(caught.value).startswith(f"{key}.path=") and f"set {key}.type=jsonl" in str(caught.value)
+
+
+def test_a_recipe_chooses_options_of_groups_under_its_own_keys(tmp_path: Path) -> None:
+    """As Hydra's experiments do; the command line wins over both, and ``+recipe=`` and ``--config-dir`` serve too."""
+    (tmp_path / "recipe").mkdir()
+    text = "defaults: [debug, {override /train: lora}]\ntrain: {sft: {learning_rate: 7.0e-4}}\n"
+    (tmp_path / "recipe" / "adapted.yaml").write_text(text)
+    arguments = recipe_overrides(["--config-dir", str(tmp_path), "+recipe=adapted"])
+    assert arguments[2:] == ["recipe=my_adapted"]
+    train = configured(*arguments[2:]).train
+    assert all(stage.lora.enabled for stage in (train.initial, train.sft, train.dpo))
+    assert (train.initial.learning_rate, train.sft.learning_rate) == (1e-4, 7e-4)
+    assert configured("recipe=my_adapted", "train.sft.lora.enabled=false").train.sft.lora.enabled is False
+    (tmp_path / "wrong.yaml").write_text("defaults: [{override /train: qlora}]\n")
+    with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlora: expected one of lora"):
+        recipe_overrides([f"recipe={tmp_path / 'wrong.yaml'}"])
