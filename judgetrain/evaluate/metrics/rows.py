@@ -16,28 +16,11 @@ import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
-from judgetrain.evaluate.metrics import verdicts
-from judgetrain.evaluate.metrics.groups import (
-    Group,
-    VoteMetrics,
-    agreement_by_name,
-    agreement_by_prompt,
-    length_balanced,
-    length_balanced_interval,
-    length_correlation,
-    length_correlation_interval,
-    mean,
-    vote_metrics,
-)
-from judgetrain.evaluate.metrics.intervals import (
-    Correlations,
-    Interval,
-    auc_interval,
-    bootstrap_interval,
-    margin_correlations,
-    wilson_interval,
-)
-from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, agreement, consistency, decided, without_ties
+from judgetrain.evaluate.metrics import groups as grouped
+from judgetrain.evaluate.metrics import intervals, verdicts
+from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, mean
+from judgetrain.evaluate.metrics.intervals import Correlations, Interval, bootstrap_interval
+from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
 
@@ -94,10 +77,10 @@ class Sample:
         said: list[Verdicts] = [[p.verdict_ab for p in self.labelled], [p.verdict_ba for p in self.labelled]]
         merged = any(p.merged for p in self.labelled)
         self.single_ab, self.single_ba = (None if merged else each for each in said)
-        self.agreed, self.consistent = agreement(self.ab, self.ba, self.labels), consistency(*said)
-        self.without_ties = without_ties(self.labels)
+        self.agreed, self.consistent = verdicts.agreement(self.ab, self.ba, self.labels), verdicts.consistency(*said)
+        self.without_ties = verdicts.without_ties(self.labels)
         """Items whose label is A or B."""
-        self.decided = decided(self.ab, self.ba, self.labels)
+        self.decided = verdicts.decided(self.ab, self.ba, self.labels)
         """Those that the verdict gives to A or B, too."""
         self.margins = [p.margin for p in self.labelled]
         """Score of A minus that of B; ``single_margins``: those of a method without branches, such as a scorer."""
@@ -209,7 +192,7 @@ def _position_interval(ab: verdicts.Verdicts, ba: verdicts.Verdicts, prompts: Se
     decides = verdicts.flips(ab, ba)
     first = [verdict == "A" for verdict, there in zip(ab, decides, strict=True) if there]
     of = [prompt for prompt, there in zip(prompts, decides, strict=True) if there]
-    return wilson_interval(first, of if len(set(of)) < len(of) else None)
+    return intervals.wilson_interval(first, of if len(set(of)) < len(of) else None)
 
 
 def _unreadable_verdicts(ab: verdicts.Verdicts, ba: verdicts.Verdicts) -> int:
@@ -303,20 +286,24 @@ class MetricRow:
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
     )
     length_correlation: float | None = metric(
-        length_correlation, "ab ba longer", Column(BIASES, "with length r", "hundredths")
+        grouped.length_correlation, "ab ba longer", Column(BIASES, "with length r", "hundredths")
     )
-    length_correlation_ci: Interval | None = metric(length_correlation_interval, "ab ba longer resamples seed prompts")
+    length_correlation_ci: Interval | None = metric(
+        grouped.length_correlation_interval, "ab ba longer resamples seed prompts"
+    )
     length_balanced: float | None = metric(
-        length_balanced, "agreed labels longer", Column(DEFINITIONS, "length-balanced %")
+        grouped.length_balanced, "agreed labels longer", Column(DEFINITIONS, "length-balanced %")
     )
     length_balanced_ci: Interval | None = metric(
-        length_balanced_interval, "agreed labels longer resamples seed prompts"
+        grouped.length_balanced_interval, "agreed labels longer resamples seed prompts"
     )
     auc: float | None = metric(
         verdicts.auc, "margins labels", Column(DEFINITIONS, "AUC", "hundredths", sparse=True, order=4)
     )
-    auc_ci: Interval | None = metric(auc_interval, "margins labels resamples seed prompts")
-    correlations: Correlations | None = metric(margin_correlations, "single_margins labels prompts resamples seed")
+    auc_ci: Interval | None = metric(intervals.auc_interval, "margins labels resamples seed prompts")
+    correlations: Correlations | None = metric(
+        intervals.margin_correlations, "single_margins labels prompts resamples seed"
+    )
     judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
     parse_failures: int | None = metric(_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
@@ -333,13 +320,13 @@ class MetricRow:
         lambda found: sum(p.asked_again for p in found), "labelled", Column(COST, "asked again", "integer")
     )
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
-    groups: Mapping[str, Group] | None = metric(agreement_by_name, "groups agreed consistent")
-    domains: Mapping[str, Group] | None = metric(agreement_by_name, "domains agreed consistent")
+    groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed consistent")
+    domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed consistent")
     n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
     prompt_agreement: float | None = metric(
-        agreement_by_prompt, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
+        grouped.agreement_by_prompt, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
     )
-    votes: VoteMetrics | None = metric(vote_metrics, "votes resamples seed")
+    votes: VoteMetrics | None = metric(grouped.vote_metrics, "votes resamples seed")
     asked: str | None = None
     plan: str | None = None
     overlap: Overlap | None = None

@@ -17,29 +17,8 @@ from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.hooks import Sections, extras, resolved
 from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
-from judgetrain.evaluate.report.table import (
-    CHOSEN,
-    NAME,
-    SPENT,
-    TEMPLATES,
-    Columns,
-    SeedMeans,
-    Table,
-    by_domain,
-    by_group,
-    chosen,
-    declared,
-    differences,
-    glance,
-    notes,
-    number,
-    percent,
-    ratings,
-    results,
-    seed_means,
-    share,
-    votes,
-)
+from judgetrain.evaluate.report import table as shown
+from judgetrain.evaluate.report.table import TEMPLATES, Columns, SeedMeans, Table, notes, number, percent
 
 Row = Mapping[str, Any]
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
@@ -100,18 +79,18 @@ class Report:
         titles = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
             *(table for each in found for table in each.first),
-            glance(verdicts),
+            shown.glance(verdicts),
             *(table for each in found for table in each.front),
-            results(verdicts),
-            ratings(rows),
-            seed_means([r for r in self.seeds if r.benchmark == benchmark]),
-            chosen(self.chosen.get(benchmark, ())),
-            declared(DEFINITIONS, verdicts),
-            votes(verdicts),
-            *(declared(title, verdicts) for title in titles),
-            by_domain(verdicts),
-            by_group(verdicts),
-            differences([r for r in self.paired if r.benchmark == benchmark]),
+            shown.results(verdicts),
+            shown.ratings(rows),
+            shown.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
+            shown.chosen(self.chosen.get(benchmark, ())),
+            shown.declared(DEFINITIONS, verdicts),
+            shown.votes(verdicts),
+            *(shown.declared(title, verdicts) for title in titles),
+            shown.by_domain(verdicts),
+            shown.by_group(verdicts),
+            shown.differences([r for r in self.paired if r.benchmark == benchmark]),
             *(table for each in found for table in each.folded),
         ]
         return [table for table in tables if table.cells]
@@ -173,8 +152,8 @@ def console_tables(report: Report) -> list[Any]:
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
-        columns: Columns = {"method": attrgetter("method"), "k": NAME["branches"]}
-        columns |= {f"{name} %": share(name) for name in ("agreement", "consistency")} | SPENT
+        columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
+        columns |= {f"{name} %": shown.share(name) for name in ("agreement", "consistency")} | shown.SPENT
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
@@ -184,7 +163,7 @@ def console_tables(report: Report) -> list[Any]:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if verdicts:
             tables.append(table)
-    note = CHOSEN if any(row.chosen for row in report.rows) else ""
+    note = shown.CHOSEN if any(row.chosen for row in report.rows) else ""
     return [*tables, f"{notes()['Results']} Brackets: 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
@@ -249,7 +228,7 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
 
     Rows without the metric that a chart shows have no point in it, and a chart without points is left out.
     """
-    shown = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
+    drawn = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
     charts = []
     for title, metric, by_cost in (
         ("Agreement by branches", "agreement", False),
@@ -257,12 +236,12 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
         ("Consistency by branches", "consistency", False),
     ):
         series: dict[str, list[Point]] = {row.method: [] for row in rows if row.branches and row.agreement is not None}
-        for row in shown:
+        for row in drawn:
             if (value := getattr(row, metric)) is not None:
                 x, mark = (row.generated_tokens or 0.0, str(row.branches)) if by_cost else (row.branches, "")
                 tip = f"{row.method}, {row.branches} branches: {percent(value)}%"
                 series[row.method].append(Point(x, value, tip, getattr(row, f"{metric}_ci"), mark))
-        ticks = None if by_cost else sorted({float(row.branches) for row in shown})
+        ticks = None if by_cost else sorted({float(row.branches) for row in drawn})
         if any(series.values()):
             x_label = "tokens a verdict" if by_cost else "branches"
             charts.append(Chart(title=title, x_label=x_label, series=series, ticks=ticks))
@@ -284,7 +263,7 @@ def track_report(report: Report, track: Run) -> None:
         }
     )
     for benchmark, rows in report.benchmarks().items():
-        headline = results([row for row in rows if row.agreement is not None])
+        headline = shown.results([row for row in rows if row.agreement is not None])
         if headline.cells:
             track.table(f"{benchmark}/headline", headline.headers, headline.cells)
         flat = [_scalars(row) for row in rows]

@@ -280,16 +280,16 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
     columns: Columns = {
         "first": attrgetter("first"),
         "second": attrgetter("second"),
-        "difference": _difference,
+        "difference": lambda r: points(r.agreement_difference, r.agreement_difference_ci),
         "bootstrap p": lambda r: _p(r.bootstrap_p),
         "McNemar p": lambda r: _p(r.mcnemar_p),
     }
     return Table.of("Differences", paired, columns, names=2, folded=True)
 
 
-def _difference(row: PairedComparison) -> str:
-    ends = row.agreement_difference_ci
-    return signed(row.agreement_difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
+def points(difference: float | None, ends: Interval | None) -> str:
+    """A difference of shares in percentage points, with its interval."""
+    return signed(difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
 
 
 def _p(value: float | None) -> str:

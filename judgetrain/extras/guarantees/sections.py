@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from judgetrain.evaluate.hooks import Sections
-from judgetrain.evaluate.metrics.intervals import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, points, share
 from judgetrain.extras.guarantees.cascade import Answers, Selective
 from judgetrain.extras.guarantees.corrected import Corrected
 from judgetrain.extras.guarantees.gate import Check
@@ -44,7 +43,7 @@ def _gate(checks: Sequence[Check]) -> Table:
         "rule": lambda c: c.rule,
         "judge": lambda c: c.first,
         "against": lambda c: c.second,
-        "difference": lambda c: _points(c.difference, c.difference_ci),
+        "difference": lambda c: points(c.difference, c.difference_ci),
         "p": lambda c: number(c.p, 3),
         "passed": lambda c: "yes" if c.passed else "no" if c.difference is not None else f"no: {c.told}",
     }
@@ -116,7 +115,3 @@ def _corrected(rows: Rows) -> Table:
         "in words": lambda item: item[1].told,
     }
     return Table.of("Corrected by verdicts", shown, columns, names=2, folded=True)
-
-
-def _points(difference: float | None, ends: Interval | None) -> str:
-    return signed(difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
