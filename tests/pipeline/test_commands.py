@@ -29,7 +29,7 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.merge import method_names, run_labels
+from judgetrain.evaluate.report.merge import run_labels
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import commands, job, recipes
 from judgetrain.pipeline.commands import clean, leftovers, merge, show_cost
@@ -306,15 +306,6 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
     assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]
     assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
-
-
-def test_a_method_bears_the_runs_label_where_its_figures_differ() -> None:
-    def names(*figures: dict[str, float]) -> list[str]:
-        return [*method_names({"dpo": dict(enumerate(figures, 1))}, ["beta=0.1", "beta=0.5"]).values()]
-
-    assert names({"world@1": 0.5}, {"world@1": 0.5}) == ["dpo", "dpo"]
-    assert names({"world@1": 0.5}, {"world@1": 0.6}) == ["dpo (beta=0.1)", "dpo (beta=0.5)"]
-    assert names({"world@1": 0.5}, {"human@1": 0.1}) == ["dpo", "dpo"], "another benchmark is no other figure"
 
 
 def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:

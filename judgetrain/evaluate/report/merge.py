@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +62,22 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
 
     Methods stand in the order of ``methods`` (names), those that it lacks after them in that of the runs.
 
-    Rows of one name (:func:`method_names`) stand once. Runs that differ in nothing but their seed are also put together
+    A method is called by its run, as in ``dpo (beta=0.1)``, where its figures are not the same in all; rows of one name
+    stand once. Runs that differ in nothing but their seed are also put together
     as mean and standard deviation.
     """
     runs = _in_order(runs)
     labels = run_labels([run.settings for run in runs])
-    names = method_names(_figures(runs), labels)
+    differ = _differing_methods(runs)
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
-    for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1):
+    for run, label in zip(runs, labels, strict=True):
+        names = {row.method: f"{row.method} ({label})" if row.method in differ else row.method for row in run.rows}
         for row in run.rows:
-            method, row = row.method, replace(row, method=names[number, row.method], run=label)
+            method, row = row.method, replace(row, method=names[row.method], run=label)
             rows.setdefault((row.benchmark, row.key), (method, row))
         for pair in run.paired:
-            sides = [MethodKey(names[number, side.method], side.branches) for side in (pair.first, pair.second)]
+            sides = [MethodKey(names[side.method], side.branches) for side in (pair.first, pair.second)]
             paired.setdefault((pair.benchmark, *sides), replace(pair, first=sides[0], second=sides[1]))
     seeds = {run.manifest["seed"] for run in runs}
     facts = ("recipe", "seed", "fingerprint")
@@ -109,15 +110,14 @@ def _by_method(
     return [row for _, row in found]
 
 
-def _figures(runs: Sequence[Run]) -> dict[str, dict[int, dict[Hashable, Hashable]]]:
-    """Every method's figures by the number of the run, from 1, and their place in the report."""
-    results: dict[str, dict[int, dict[Hashable, Hashable]]] = {}
-    for number, run in enumerate(runs, 1):
-        for row in run.rows:
-            pearson = row.correlations.pearson if row.correlations else None
-            figures = row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie
-            results.setdefault(row.method, {}).setdefault(number, {})[row.benchmark, row.key] = figures
-    return results
+def _differing_methods(runs: Sequence[Run]) -> set[str]:
+    """The methods whose figures are not the same in all runs."""
+    figures: dict[str, dict[Hashable, set[Hashable]]] = {}
+    for row in (row for run in runs for row in run.rows):
+        pearson = row.correlations.pearson if row.correlations else None
+        found = row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie
+        figures.setdefault(row.method, {}).setdefault((row.benchmark, row.key), set()).add(found)
+    return {method for method, places in figures.items() if any(len(found) > 1 for found in places.values())}
 
 
 def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
@@ -146,8 +146,6 @@ UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 
 Settings = Mapping[str, str]
 """A run's settings by their full names, as text."""
-Results = Mapping[Hashable, Hashable]
-"""A method's figures in one run, by the place of their row in the report."""
 
 
 def run_labels(settings: Sequence[Settings]) -> list[str]:
@@ -176,17 +174,6 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
         return {prefix: str(value)}
     parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
     return {key: found for part in parts for key, found in part.items()}
-
-
-def method_names(figures: Mapping[str, Mapping[int, Results]], labels: Sequence[str]) -> dict[tuple[int, str], str]:
-    """What a method is called by the number of the run and its name: itself where all runs gave the same figures, else
-    with what tells the run from the others (``dpo (beta=0.1)``)."""
-    names = dict[tuple[int, str], str]()
-    for method, found in figures.items():
-        pairs = combinations(found.values(), 2)
-        same = all(one[place] == other[place] for one, other in pairs for place in one if place in other)
-        names |= {(n, method): method if same else f"{method} ({labels[n - 1]})" for n in found}
-    return names
 
 
 def differing(settings: Sequence[Settings]) -> list[str]:

@@ -182,7 +182,7 @@ def drawn(judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: 
         if len(rounds) > 1 and rounds[-1]["agreement"] <= rounds[-2]["agreement"]:
             break
         shown = [c for r, c in zip(right, pairs, strict=True) if not r and c.dialogue.query not in held]
-    return ShardResult(rounds, len(pairs), failures, **tokens_of(spent), facts={"calls": calls})
+    return ShardResult(rounds, len(rounds), failures, **tokens_of(spent), facts={"calls": calls})
 
 
 def named(
