@@ -275,7 +275,11 @@ def load_judge(
     if method.kind == "scorer":
         options = JudgeOptions(scorer=_scorer_options(method, read, prompts, asked))
     elif method.kind in ASKED_ONCE:
-        options = JudgeOptions(once=_once_options(method, prompts, asked))
+        from judgetrain.judges.kinds.prompted import PROMPTED
+
+        once = PROMPTED[method.kind]
+        sampling = changed(once.sampled, asked, "sampling.")
+        options = JudgeOptions(once=OnceConfig(str(prompts or once.dialect), sampling))
     elif method.kind == BRANCHING:
         how = {"branches": branches if method.most is None else method.most, "rubric": given_rubric(criteria)}
         options = JudgeOptions.of_directory(directory, {**method.changes, **asked}, **how)
@@ -302,13 +306,6 @@ def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
         raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
     engine.check("engine")
     return engine
-
-
-def _once_options(method: Method, prompts: str | Path | None, asked: Mapping[str, Any]) -> OnceConfig:
-    from judgetrain.judges.kinds.prompted import PROMPTED
-
-    judge = PROMPTED[method.kind]
-    return OnceConfig(str(prompts or judge.dialect), changed(judge.sampled, asked, "sampling."))
 
 
 def _scorer_options(

@@ -57,10 +57,6 @@ def _base(settings: ModelSettings) -> bool:
     return _names("base")(settings) or (_has("scorer")(settings) and read)
 
 
-def _world(settings: ModelSettings) -> bool:
-    return settings.reads_world
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(StageSettings):
     """The models that methods may name and how judges are asked; what no method uses is no part of it.
@@ -71,7 +67,9 @@ class ModelSettings(StageSettings):
     judge: JudgeConfig | None = at("judge", active_if=_has(BRANCHING))
     criteria: int | None = at("tree.criteria", active_if=_has(BRANCHING))
     rubric: str | None = at("criteria", content=of_file, active_if=_has(BRANCHING))
-    engine: EngineConfig | None = at("engine", active_if=_own_engine)
+    engine: EngineConfig | None = at(
+        "engine", active_if=lambda s: not {m.target for m in s.methods if m.names_model} <= {*EXTERNAL}
+    )
     prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)
     base_path: str = at("train.base.path", in_fingerprint=False)
@@ -80,8 +78,10 @@ class ModelSettings(StageSettings):
     pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=_has("pairwise"))
     pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=_has("pointwise"))
     scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
-    world: WorldConfig | None = at("dialogues.world", active_if=_world)
-    eval_comparisons: int | None = at("dialogues.world.eval_comparisons", active_if=_world)
+    world: WorldConfig | None = at("dialogues.world", active_if=lambda s: s.reads_world)
+    eval_comparisons: int | None = at(
+        "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
+    )
 
     single_token: ClassVar[OnceConfig] = OnceConfig("single_token", SamplingConfig(0.0, 1.0, 2))
     """A letter and the end of the text, greedily."""
@@ -102,19 +102,14 @@ class ModelSettings(StageSettings):
 
     @property
     def judges(self) -> Sequence[str]:
-        """The stages whose judges are among the methods: a stage's inputs."""
-        return judges_of(self.methods)
+        """The stages whose judges are among the methods, in the order of the pipeline: a stage's inputs."""
+        targets = {m.target for m in self.methods if m.names_model}
+        return [name for name in JUDGE_STAGES if name in targets]
 
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:
         """The engines that may be paid for."""
         return self.teacher, self.external
-
-
-def judges_of(methods: Iterable[Method]) -> list[str]:
-    """The stages whose judges are among the methods, in the order of the pipeline."""
-    targets = {m.target for m in methods if m.names_model}
-    return [name for name in JUDGE_STAGES if name in targets]
 
 
 def check_model(settings: ModelSettings, method: Method, key: str) -> None:

@@ -158,18 +158,14 @@ def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
 def _check_initial(settings: InitialSettings) -> None:
     load_prompt_set(settings.prompts)
     settings.base.check("train.base")
-    _check(settings, "initial")
+    _check(settings)
     if settings.reads == "one" and settings.judge.reads == "two":
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
 
 
-def _check_sft(settings: SftSettings) -> None:
-    _check(settings, "sft")
-
-
 def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
     settings = found.stages.dpo
-    _check(found, "dpo")
+    _check(found)
     if not found.pairs:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
     if settings.keep_best and not found.held:
@@ -195,9 +191,10 @@ def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
     return size
 
 
-def _check(settings: TrainingSettings, stage: str) -> None:
-    own: TrainConfig = getattr(settings.stages, stage)
-    check_shared(f"train.{stage}", own, check_stage(settings.stages, f"train.{stage}", own))
+def _check(settings: TrainingSettings) -> None:
+    key = settings.key()
+    own: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
+    check_shared(key, own, check_stage(settings.stages, key, own))
 
 
 def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:
@@ -224,7 +221,7 @@ SFT = training_stage(
     settings=SftSettings,
     inputs=needs("initial", "label"),
     reads={"label": "examples"},
-    check=_check_sft,
+    check=_check,
 )
 REFERENCE = Stage(
     name="reference",

@@ -46,7 +46,7 @@ from judgetrain.judges.config import JudgeConfig, JudgeOptions, TreeConfig
 from judgetrain.judges.factory import Models, judge_directory
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import ModelSettings, check_model, judges_of
+from judgetrain.judges.settings import ModelSettings, check_model
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
@@ -376,8 +376,8 @@ def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: 
 
 
 def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> None:
-    methods = map(Method.parse, ["dpo", "random", "pairwise:initial", "base", "./sft", "dpo+expected"])
-    assert judges_of(methods) == ["initial", "dpo"]
+    methods = "dpo", "random", "pairwise:initial", "base", "./sft", "dpo+expected"
+    assert Settings.of(config_of(*methods)).judges == ["initial", "dpo"]
 
 
 @pytest.mark.parametrize(

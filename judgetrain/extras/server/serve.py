@@ -13,7 +13,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.server.config import TOKEN
 from judgetrain.judges.factory import Models
-from judgetrain.judges.settings import check_directories, judges_of
+from judgetrain.judges.settings import check_directories
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.stage import judge_of
 from judgetrain.judging.stages import JudgeSettings, check_judge
@@ -63,7 +63,7 @@ def _settings(config: Config) -> JudgeSettings:
 def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
     """The directories of this run's judges that are named; they must be there, since serving makes nothing."""
     found = {}
-    for stage in judges_of([settings.method]):
+    for stage in settings.judges:
         plan = pipeline.plan(stage)
         if not plan.finished:
             raise ConfigError(

@@ -210,16 +210,15 @@ class Fitted:
             raise ConfigError(f"{key}={path}: expected the {FILE} of stage calibrate ({error})") from error
 
 
-def fit(
-    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked], at_least_0: bool = True
-) -> Fitted:
+def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked]) -> Fitted:
     """Weights fitted to labels, with the ridge that does best on held-out prompts.
+
+    No weight is below 0: no criterion counts against the response that meets it better.
 
     Args:
         margins: of each comparison, as of :func:`margins_of`.
         labels: the right verdicts; a tie counts as half a win for either.
         prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
-        at_least_0: no criterion counts against the response that meets it better.
 
     Raises:
         DataError: fewer than :data:`FEWEST` comparisons with a margin, or labels that are all ties.
@@ -237,15 +236,15 @@ def fit(
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
     folds = _folds([prompts[i] for i in known])
-    ridge, tie = _chosen(features, targets, folds, at_least_0)
+    ridge, tie = _chosen(features, targets, folds)
     # Measured on folds that had no part in choosing the ridge or the width of a tie.
     held, widths = np.full(len(targets), 0.5), np.zeros(len(targets))
     for fold in np.unique(folds):
         here = folds == fold
         of = features[~here], targets[~here]
-        strength, widths[here] = _chosen(*of, folds[~here], at_least_0)
-        held[here] = expit(features[here] @ _weights(*of, strength, at_least_0))
-    weights = _weights(features, targets, ridge, at_least_0)
+        strength, widths[here] = _chosen(*of, folds[~here])
+        held[here] = expit(features[here] @ _weights(*of, strength))
+    weights = _weights(features, targets, ridge)
     plain = expit((HIGHEST - LOWEST) * np.array([fmean(margins[i].values()) for i in known]))
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
@@ -269,7 +268,7 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
     return round(float(sum(abs(sure[p].mean() - right[p].mean()) * p.mean() for p in parts if p.any())), 6)
 
 
-def _weights(features: Array, targets: Array, ridge: float, at_least_0: bool) -> Array:
+def _weights(features: Array, targets: Array, ridge: float) -> Array:
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -279,12 +278,12 @@ def _weights(features: Array, targets: Array, ridge: float, at_least_0: bool) ->
         value = np.logaddexp(0, logits).sum() - targets @ logits + ridge / 2 * weights @ weights
         return float(value), features.T @ (expit(logits) - targets) + ridge * weights
 
-    bounds = [(0.0 if at_least_0 else None, None)] * features.shape[1]
+    bounds = [(0.0, None)] * features.shape[1]
     found: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
     return found
 
 
-def _chosen(features: Array, targets: Array, folds: Array, at_least_0: bool) -> tuple[float, float]:
+def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
     """The ridge under which weights do best on folds that they were not fitted to, and the width of a tie there."""
     import numpy as np
     from scipy.special import expit
@@ -294,7 +293,7 @@ def _chosen(features: Array, targets: Array, folds: Array, at_least_0: bool) -> 
         held = found[ridge] = np.full(len(targets), 0.5)
         for here in (folds == fold for fold in np.unique(folds)):
             if not here.all():
-                held[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge, at_least_0))
+                held[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
     ridge = min(STRENGTHS, key=lambda each: _loss(found[each], targets))
     return ridge, _tie(found[ridge], targets)
 
