@@ -109,7 +109,7 @@ def share(value: float | None, ends: Sequence[float] | None = None) -> str:
     """A share and its interval as they stand in a card; a dash where it was not measured."""
     if value is None:
         return "–"
-    return f"{value:.3f}" + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if ends else "")
+    return f"{value:.3f}" + (f" ({ends[0]:.3f}–{ends[1]:.3f})" if ends else "")
 
 
 def table(columns: str, rows: Iterable[Iterable[object]]) -> str:

@@ -349,15 +349,15 @@ def test_the_report_the_console_and_the_card_show_what_0_of_12_may_mean(tmp_path
     rows = [metric_row(whole, answers("dpo", k, whole, right), 0.1, 50, 1) for k, right in ((1, 0), (3, 12))]
     report = Report(recipe="r", seed=1, rows=rows)
     text = markdown(report)
-    assert "| dpo | 1 | 0.0 [0.0, 26.5] | 0.0 [0.0, 26.5] |" in text and "100.0 [73.5, 100.0]" in text
+    assert "| dpo | 1 | 0.0 (0.0–26.5) | 0.0 (0.0–26.5) |" in text and "100.0 (73.5–100.0)" in text
     assert "at 0 and 100% Clopper and Pearson's exact one" in text
     printed = [str(c) for table in console_tables(report)[:-1] for column in table.columns for c in column.cells]
-    assert printed.count("0.0 [0.0, 26.5]") == 2 and printed.count("100.0 [73.5, 100.0]") == 2
+    assert printed.count("0.0 (0.0–26.5)") == 2 and printed.count("100.0 (73.5–100.0)") == 2
     (tmp_path / "README.md").write_text("---\n---\n<!-- measured -->\nNot yet\n<!-- end of measured -->\n")
     add_results(tmp_path, "dpo", [row.to_row() for row in rows], "e4a1")
     card = (tmp_path / "README.md").read_text()
-    assert "| b (test) | 1 | 12 | 0.000 [0.000, 0.265] | 0.000 [0.000, 0.265] |" in card
-    assert "| b (test) | 3 | 12 | 1.000 [0.735, 1.000] | 1.000 [0.735, 1.000] |" in card
+    assert "| b (test) | 1 | 12 | 0.000 (0.000–0.265) | 0.000 (0.000–0.265) |" in card
+    assert "| b (test) | 3 | 12 | 1.000 (0.735–1.000) | 1.000 (0.735–1.000) |" in card
 
 
 def copied(copies: int, together: bool, prompts: int = 30) -> Benchmark:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.console import VERBOSE
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.integrity import made_from, read_manifest
 from judgetrain.artifacts.pages import Chart, Point, render
@@ -19,8 +21,11 @@ from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, SeedMeans, Table, notes, number, percent
+from judgetrain.judges.method import JUDGE_STAGES
 
 Row = Mapping[str, Any]
+FEW = 5
+"""Rows of a benchmark on the console."""
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
 """Of a manifest."""
 
@@ -144,27 +149,47 @@ def _version_table(found: Mapping[str, str]) -> Table:
 
 
 def console_tables(report: Report) -> list[Any]:
-    """Rich tables, one a benchmark, narrow enough for 80 columns, and what the columns mean."""
+    """Rich tables, one a benchmark, for 80 columns, and what their columns mean: of the rows those that matter.
+
+    With ``-v`` every row, every column, and all that is to be said of them.
+    """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
 
     tables: list[Any] = []
+    everything = VERBOSE in os.environ
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
         columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
-        columns |= {f"{name} %": shown.share(name) for name in ("agreement", "consistency")} | shown.SPENT
+        columns |= {f"{name} %": shown.share(name) for name in ("agreement", "consistency")}
+        columns |= shown.SPENT if everything else {"tokens": shown.SPENT["tokens"]}
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
         for header in [*columns][1:]:
-            table.add_column(header.replace(" ", "\n"), justify="right")
-        for row in verdicts:
+            table.add_column(header.replace(" ", "\n") if everything else header, justify="right")
+        kept = verdicts if everything else that_matter(verdicts)
+        for row in kept:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
+        if len(kept) < len(verdicts):
+            table.caption = Text(f"{len(verdicts) - len(kept)} more rows: the report, or the same command with -v")
+            table.caption_justify = "left"
         if verdicts:
             tables.append(table)
     note = shown.CHOSEN if any(row.chosen for row in report.rows) else ""
-    return [*tables, f"{notes()['Results']} Brackets: 95% bootstrap interval (prompts resampled whole).{note}"]
+    told = notes()["Results"] if everything else "k: criteria of a judge's own. Agreement: both orders give the label."
+    return [*tables, f"{told} In brackets: 95% interval over prompts.{note}"]
+
+
+def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
+    """At most :data:`FEW` rows: the judges that were trained, once each, and the best of what stands beside them."""
+    if len(rows) <= FEW:
+        return [*rows]
+    plain = [row for row in shown.one_each(rows) if "+" not in row.method]
+    trained = [row for row in plain if row.method in JUDGE_STAGES][-FEW + 1 :]
+    others = sorted((row for row in plain if row not in trained), key=lambda row: -(row.agreement or 0.0))
+    return [*trained, *others[: FEW - len(trained)]]
 
 
 def markdown(report: Report) -> str:

@@ -70,7 +70,7 @@ def value(name: str, unit: Unit, ends: bool = False) -> Callable[[Any], str]:
 
     def cell(row: Any) -> str:
         found = getattr(row, f"{name}_ci", None) if ends else None
-        brackets = f" [{', '.join(formatted(end, unit) for end in found)}]" if found else ""
+        brackets = within(*(formatted(end, unit) for end in found)) if found else ""
         return formatted(getattr(row, name), unit) + brackets
 
     return cell
@@ -102,8 +102,12 @@ def formatted(value: float | None, unit: Unit) -> str:
 
 def bounded(value: float | None, ends: Interval | None, digits: int, scale: int = 1) -> str:
     """A number with its interval."""
-    brackets = f" [{scale * ends[0]:.{digits}f}, {scale * ends[1]:.{digits}f}]" if ends else ""
-    return number(value, digits, scale) + brackets
+    return number(value, digits, scale) + (within(*(number(end, digits, scale) for end in ends)) if ends else "")
+
+
+def within(low: str, high: str) -> str:
+    """An interval behind a number."""
+    return f" ({low} to {high})" if "-" in low + high else f" ({low}–{high})"
 
 
 Rows = Sequence[MetricRow]
@@ -289,7 +293,7 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
 
 def points(difference: float | None, ends: Interval | None) -> str:
     """A difference of shares in percentage points, with its interval."""
-    return signed(difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
+    return signed(difference) + (f" ({signed(ends[0])} to {signed(ends[1])})" if ends else "")
 
 
 def _p(value: float | None) -> str:
