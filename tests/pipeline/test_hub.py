@@ -92,7 +92,7 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
         ("agreement", 0.7123),
         ("agreement", 0.75),
     ]
-    line = "| world (heldout) | 1 | 300 | 0.712 [0.600, 0.800] | 0.900 [0.850, 0.950] |"
+    line = "| world (heldout) | 1 | 300 | 0.712 (0.600–0.800) | 0.900 (0.850–0.950) |"
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
     assert hashes.of(str(directory)) == before
@@ -112,7 +112,7 @@ def test_a_card_says_that_prompts_had_reference_answers(answer: str, tmp_path: P
 def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
     directory = model_directory(tmp_path)
     add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "`e4a1`")
-    assert "| 1 | 300 | 0.712 | 0.900 [0.850, 0.950] |" in (directory / "README.md").read_text()
+    assert "| 1 | 300 | 0.712 | 0.900 (0.850–0.950) |" in (directory / "README.md").read_text()
 
 
 def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
@@ -155,7 +155,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
     assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
     assert "`longer` 0.380" in text
-    assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text
+    assert "| world | 5 | all: keeps | 40 | 0.900 (0.800–0.950) | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "- world: answers 70% of the comparisons" in text
     assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
