@@ -125,7 +125,7 @@ def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
     text = (evaluated / "report.md").read_text()
     line = next(x for x in text.splitlines() if x.startswith("| sft | 1"))
     row = next(r for r in json.loads((evaluated / "metrics.json").read_text()) if r["method"] == "sft")
-    assert f"{100 * row['agreement']:.1f} [" in line
+    assert f"{100 * row['agreement']:.1f} (" in line
     for header in (
         *("length-balanced %", "with length r", "n by order", "single order %", "AB %", "BA %"),
         *("conflict as tie %", "both decide %", "kappa", "first wins %"),
