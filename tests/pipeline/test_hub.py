@@ -153,12 +153,12 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     fill(judge)
     text = (directory / "README.md").read_text()
     day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
-    assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
+    assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 (0.6" not in text
     assert "`longer` 0.380" in text
     assert "| world | 5 | all: keeps | 40 | 0.900 (0.800–0.950) | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "- world: answers 70% of the comparisons" in text
-    assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
+    assert "- world, agreement: 0.500 (0.400–0.600); 100 labels are worth 140" in text
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "A flip is a verdict in one order" in text and "guarantees.required" not in text
     assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
@@ -245,7 +245,7 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
     assert {path: content for path, content in files.items() if path != ".gitattributes"} == {
         p.name: p.read_bytes() for p in directory.iterdir()
     }
-    assert b"0.712 [0.600, 0.800]" in files["README.md"]
+    assert "0.712 (0.600–0.800)".encode() in files["README.md"]
     assert b'load_judge("me/judge", branches=1)' in files["README.md"], "the example is of where it lies now"
     assert hub.created == [{"name": "judge", "organization": "me", "visibility": "private"}]
     assert "hub: pushed the dpo judge: http://127.0.0.1" in capsys.readouterr().out
