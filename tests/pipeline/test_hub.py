@@ -211,7 +211,7 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     evaluated("cccc", "2026-11-03", 0.72)
     fill(judge)
     text = (directory / "README.md").read_text()
-    assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 [" in text
+    assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 (" in text
     assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
     assert "### Where it may answer alone\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world: answers 70%" in text
     assert "### Gate\n\nBy evaluation `aaaa`, 2026-11-01:" in text and "- passed, world (n = 9)" in text
