@@ -192,7 +192,7 @@ def test_nothing_is_removed_while_another_process_is_at_work(
     """A run holds ``output_dir`` from its first stage to its last; two of them do so together."""
     refusals = []
 
-    def make(self: Pipeline, plan: object) -> bool:
+    def make(self: Pipeline, plan: object, *more: object) -> bool:
         with pytest.raises(ConfigError, match="another process is at work there") as refused, using(home):
             clean(pipeline)
         refusals.append(refused)
