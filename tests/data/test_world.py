@@ -305,3 +305,17 @@ def test_a_criterion_that_the_world_does_not_know_is_an_error_completion() -> No
     engine = WorldEngine(WorldEngineConfig())
     (done,) = engine.generate([Request(messages=(), sampling=Sampling(), step="preference", slots=slots)], 0)
     assert (done.finish_reason, done.error) == ("error", "the world does not know 'depth'")
+
+
+def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:
+    """Two of three pairs differ by an example, one by a summary; what was known speaks for as much as a third of them."""
+    language = load_language()
+    strong = {
+        name: language.properties[name].strong[0].format(thing=language.things[0]) for name in ("example", "summary")
+    }
+    pairs = [(strong["example"], "so it is"), (strong["example"], strong["summary"]), (strong["summary"], "so it is")]
+    annotator = Annotator(language, 0.0)
+    example, summary = (language.properties[name].criteria[0] for name in names)
+    assert annotator.rubric(pairs, [], 4) == f"1. {example}"
+    assert annotator.rubric(pairs, [f"1. {summary}"], 4) == f"1. {example}\n2. {summary}"
+    assert annotator.rubric(pairs, [f"1. {summary}"], 1) == f"1. {example}"
