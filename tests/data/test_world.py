@@ -308,11 +308,9 @@ def test_a_criterion_that_the_world_does_not_know_is_an_error_completion() -> No
 
 
 def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:
-    """Two of three pairs differ by an example, one by a summary; what was known speaks for as much as a third of them."""
-    language = load_language()
-    strong = {
-        name: language.properties[name].strong[0].format(thing=language.things[0]) for name in ("example", "summary")
-    }
+    """Two of three pairs speak for an example, one for a summary, one against; the known one has a pair's weight."""
+    language, names = load_language(), ("example", "summary")
+    strong = {name: language.properties[name].strong[0].format(thing=language.things[0]) for name in names}
     pairs = [(strong["example"], "so it is"), (strong["example"], strong["summary"]), (strong["summary"], "so it is")]
     annotator = Annotator(language, 0.0)
     example, summary = (language.properties[name].criteria[0] for name in names)
