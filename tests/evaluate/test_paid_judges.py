@@ -110,7 +110,7 @@ def test_a_stop_inside_a_shard_pays_nothing_again(fatal: int, server: FaultyServ
 def test_corrections_are_paid_for_once_and_within_limits(
     server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("judgetrain.extras.correct.correction.THRESHOLD", 5.0)
+    monkeypatch.setattr("judgetrain.extras.correct.stage.THRESHOLD", 5.0)
 
     def corrected(config: Config, name: str) -> StageRun:
         return run("correct", config, {}, Path(config.output_dir) / "artifacts" / "correct" / name, config.seed)

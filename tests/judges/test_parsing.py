@@ -19,7 +19,7 @@ from judgetrain.engines.base import Choice, Completion, Request, choices_of
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
-from judgetrain.extras.correct.correction import Corrector
+from judgetrain.extras.correct.stage import Corrector
 from judgetrain.judges import Comparison, SingleTokenJudge, load_judge
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge

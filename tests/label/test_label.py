@@ -17,7 +17,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
-from judgetrain.extras.correct.correction import Correction
+from judgetrain.extras.correct.stage import Correction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, prune

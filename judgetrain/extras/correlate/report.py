@@ -7,8 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent
-from judgetrain.extras.correlate.columns import Row
-from judgetrain.extras.correlate.correlation import KINDS
+from judgetrain.extras.correlate.stage import KINDS, Row
 
 TITLE = "Ratings against scores"
 NOTE = (

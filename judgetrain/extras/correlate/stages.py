@@ -55,7 +55,7 @@ def _check(found: CorrelateSettings) -> None:
 
 def _check_here(found: CorrelateSettings) -> None:
     """Read the files of ratings and scores, and look at the raters' directories."""
-    from judgetrain.extras.correlate.columns import read_columns
+    from judgetrain.extras.correlate.stage import read_columns
 
     read_columns(found.correlate.ratings, "correlate.ratings", {})
     read_columns(found.correlate.scores, "correlate.scores", {})

@@ -11,10 +11,10 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.paired import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
-from judgetrain.extras.guarantees.cascade import Selective, selective
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.corrected import Corrected, corrected
 from judgetrain.extras.guarantees.gate import gate_checks
+from judgetrain.extras.guarantees.selective import Selective, selective
 from judgetrain.extras.guarantees.worth import worth
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES

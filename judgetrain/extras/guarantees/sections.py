@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, points, share
-from judgetrain.extras.guarantees.cascade import Answers, Selective
 from judgetrain.extras.guarantees.corrected import Corrected
 from judgetrain.extras.guarantees.gate import Check
 from judgetrain.extras.guarantees.measure import Guarantees
+from judgetrain.extras.guarantees.selective import Answers, Selective
 from judgetrain.extras.guarantees.worth import Worth
 
 Rows = Sequence[MetricRow]

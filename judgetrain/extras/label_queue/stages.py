@@ -20,7 +20,7 @@ class LabelQueueSettings(VerdictsSettings):
 
 def _check_here(settings: LabelQueueSettings) -> None:
     """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
-    from judgetrain.extras.label_queue.ranking import read_rows_of
+    from judgetrain.extras.label_queue.stage import read_rows_of
 
     queue = settings.label_queue
     if queue.files:

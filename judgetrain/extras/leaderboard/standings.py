@@ -12,8 +12,7 @@ import numpy as np
 
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import FEWEST
-from judgetrain.extras.leaderboard.battles import Battle
-from judgetrain.extras.leaderboard.ratings import Fit, Floats, Games, ends, fit
+from judgetrain.extras.leaderboard.ratings import Battle, Fit, Floats, Games, ends, fit
 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""

@@ -19,7 +19,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 
 if TYPE_CHECKING:
-    from judgetrain.extras.rl.rollouts import Labelled
+    from judgetrain.extras.rl.trainer import Labelled
 
 SHARD = 100
 """Comparisons that are labelled together; the unit of resume."""
@@ -35,7 +35,7 @@ def own_labels(
     ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Kept in shards.
     """
     from judgetrain.engines.local.transformers_engine import TransformersEngine
-    from judgetrain.extras.rl.rollouts import Labelled, sampled_at
+    from judgetrain.extras.rl.trainer import Labelled, sampled_at
     from judgetrain.judges.kinds.branching import BranchingJudge
 
     left = untaught(inputs)

@@ -30,8 +30,7 @@ from judgetrain.train.stage import goes_on
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
 
-    from judgetrain.extras.rl.rollouts import Labelled, Rollouts
-    from judgetrain.extras.rl.trainer import HeldOut
+    from judgetrain.extras.rl.trainer import HeldOut, Labelled, Rollouts
     from judgetrain.judges.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
@@ -47,8 +46,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
     """
-    from judgetrain.extras.rl.rollouts import Rollouts
-    from judgetrain.extras.rl.trainer import HeldOut, policy
+    from judgetrain.extras.rl.trainer import HeldOut, Rollouts, policy
 
     config, start = settings.train, inputs[settings.train.start] / "model"
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
@@ -81,7 +79,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 def _labelled(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
     """The labelled comparisons of the trees, and how many have no label."""
-    from judgetrain.extras.rl.rollouts import Labelled
+    from judgetrain.extras.rl.trainer import Labelled
 
     labels = {row["comparison_id"]: row["verdict"] for row in read_rows(inputs["label"], "labels")}
     trees = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
@@ -128,8 +126,7 @@ def _trainer(
     from transformers import PrinterCallback
     from trl import GRPOConfig
 
-    from judgetrain.extras.rl.rollouts import reward_functions
-    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels
+    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, reward_functions
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]

@@ -6,10 +6,10 @@ import glob
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.pages import Chart, Point
@@ -17,11 +17,12 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
-from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.evaluate.report.table import Columns, Table, percent
-from judgetrain.extras.scenarios.classifier import labelled_queries, train_classifier
 from judgetrain.extras.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
@@ -124,3 +125,55 @@ def _chart(found: Sequence[Distribution]) -> Chart:
     series = {each.name: points(each) for each in found}
     short = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
     return Chart(title="Share of queries by scenario", x_label="scenario", series=series, names=short)
+
+
+FOLDS = 5
+
+
+class ScenarioClassifier(NamedTuple):
+    """A fitted scikit-learn pipeline, how many queries and scenarios it learned from, and how good it is.
+
+    ``accuracy``: cross-validated share of queries whose scenario it finds; ``most_common``: the share that always
+    naming the most common scenario would find.
+    """
+
+    model: Any
+    queries: int
+    scenarios: int
+    accuracy: float
+    most_common: float
+
+
+def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
+    """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries."""
+    reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
+    dialogues = list(read(source, key, reader.dialogue))
+    labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
+    counts = Counter(category for _, category in labelled)
+    kept = [(query, str(category)) for query, category in labelled if counts[category] >= FOLDS]
+    if len({category for _, category in kept}) < 2:
+        raise DataError(
+            f"{key}.path={source.path!r}: {len(labelled)} of {len(dialogues)} rows have a category, and fewer than two "
+            f"categories have {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
+        )
+    return kept
+
+
+def train_classifier(labelled: Sequence[tuple[str, str]], seed: int) -> ScenarioClassifier:
+    """A linear SVM on TF-IDF of words and word pairs, of queries and scenarios that have :data:`FOLDS` at least."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    queries, scenarios = zip(*labelled, strict=True)
+
+    def pipeline() -> Any:
+        words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=50_000)
+        return make_pipeline(words, LinearSVC(random_state=seed))
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    accuracy = float(cross_val_score(pipeline(), queries, scenarios, cv=folds).mean())
+    most_common = Counter(scenarios).most_common(1)[0][1] / len(scenarios)
+    fitted = pipeline().fit(queries, scenarios)
+    return ScenarioClassifier(fitted, len(queries), len(set(scenarios)), accuracy, most_common)

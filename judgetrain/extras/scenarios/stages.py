@@ -36,7 +36,7 @@ def _check(settings: ScenariosSettings) -> None:
 
 def _check_here(settings: ScenariosSettings) -> None:
     """Read the labelled queries."""
-    from judgetrain.extras.scenarios.classifier import labelled_queries
+    from judgetrain.extras.scenarios.stage import labelled_queries
 
     labelled_queries(settings.queries, "scenarios.queries")
 

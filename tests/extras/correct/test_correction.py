@@ -20,7 +20,7 @@ from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.correct import stage as correct_stage
-from judgetrain.extras.correct.correction import Corrected, Correction, Corrector, evaluation_of, refinement
+from judgetrain.extras.correct.stage import Corrected, Correction, Corrector, evaluation_of, refinement
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from judgetrain.extras.guarantees.prediction_powered import PoweredMean, powered_mean
+from judgetrain.extras.guarantees.corrected import PoweredMean, powered_mean
 
 SCORES = (0.0, 0.5, 1.0)
 

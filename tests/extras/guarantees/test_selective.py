@@ -10,8 +10,17 @@ import pytest
 from scipy import stats
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.extras.guarantees.cascade import Selective, selective
-from judgetrain.extras.guarantees.selective import NEVER, Tiers, certified, fewest, lower_bound, passes, thresholds
+from judgetrain.extras.guarantees.selective import (
+    NEVER,
+    Selective,
+    Tiers,
+    certified,
+    fewest,
+    lower_bound,
+    passes,
+    selective,
+    thresholds,
+)
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 

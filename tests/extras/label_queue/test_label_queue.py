@@ -18,7 +18,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
-from judgetrain.extras.label_queue.ranking import CHANCE, INFORMATION, information_of, ranked, read_rows_of
+from judgetrain.extras.label_queue.stage import CHANCE, INFORMATION, information_of, ranked, read_rows_of
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured

@@ -14,8 +14,7 @@ import pytest
 
 from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard import standings
-from judgetrain.extras.leaderboard.battles import Battle
-from judgetrain.extras.leaderboard.ratings import fit
+from judgetrain.extras.leaderboard.ratings import Battle, fit
 from judgetrain.extras.leaderboard.stage import console, csv_of, page, remarks
 from judgetrain.extras.leaderboard.standings import APART, Leaderboard, Standing, games_of
 

@@ -16,7 +16,7 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.leaderboard.battles import battle_of, read_battles
+from judgetrain.extras.leaderboard.ratings import battle_of, read_battles
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import lines
 from tests.builders.pages import parse

@@ -22,8 +22,12 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import PARTS, RlConfig
-from judgetrain.extras.rl.rollouts import (
+from judgetrain.extras.rl.run import _labelled, _split, in_order
+from judgetrain.extras.rl.stages import RlSettings
+from judgetrain.extras.rl.trainer import (
+    AGREEMENT,
     REWARDS,
+    HeldOut,
     Labelled,
     Outcome,
     RecordingEngine,
@@ -31,9 +35,6 @@ from judgetrain.extras.rl.rollouts import (
     outcome_of,
     reward_functions,
 )
-from judgetrain.extras.rl.run import _labelled, _split, in_order
-from judgetrain.extras.rl.stages import RlSettings
-from judgetrain.extras.rl.trainer import AGREEMENT, HeldOut
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set

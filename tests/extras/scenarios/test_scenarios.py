@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.extras.scenarios.classifier import labelled_queries, train_classifier
+from judgetrain.extras.scenarios.stage import labelled_queries, train_classifier
 from judgetrain.extras.scenarios.stages import SCENARIOS, ScenariosSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message

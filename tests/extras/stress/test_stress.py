@@ -19,8 +19,7 @@ from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
 from judgetrain.errors import ConfigError
 from judgetrain.extras.stress import proxies
-from judgetrain.extras.stress.curve import Estimate, best_of, fall, kl, numbers, standardised
-from judgetrain.extras.stress.result import told
+from judgetrain.extras.stress.result import Estimate, best_of, fall, kl, numbers, standardised, told
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pages import parse
