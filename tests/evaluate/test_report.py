@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.tracker import TrackConfig, tracked
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
@@ -21,11 +23,12 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.paired import choose, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
-from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown
+from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown, track_report
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, judge, manifest, pairs, run
 from tests.builders.scripted import ScriptedEngine, noisy
+from tests.builders.wandb_files import read_runs
 
 
 @settings(deadline=None)
@@ -211,3 +214,23 @@ def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
     row = metric_row(together, answers("a", 0, together, 5), 0.0, 50, 1)
     assert (row.agreement, row.n_prompts, row.prompt_agreement) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
     assert part_of(together, answers("a", 0, together, 6)[::-1])[0].comparison_id == "b:0"
+
+
+def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> None:
+    """What is sent to W&B, read back from an offline run's files."""
+    whole, judged = benchmark(60), (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
+    rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]
+    report, told = Report(recipe="mine", seed=1, rows=rows), {"stage": "evaluate", "fingerprint": "0" * 16}
+    how: dict[str, Any] = {**told, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}
+    with tracked(TrackConfig("wandb"), **how) as run:
+        track_report(report, run)
+    [found] = read_runs(tmp_path)
+    assert found.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)
+    headline = found.table("b/headline")
+    assert headline["columns"][:3] == ["method", "branches", "agreement %"]
+    agreement = [f"{100 * row.agreement:.1f}" for row in report.rows]
+    assert [row[2].split()[0] for row in headline["data"]] == agreement
+    table = found.table("b/metrics")
+    kappa, high = table["columns"].index("kappa"), table["columns"].index("agreement_ci_high")
+    assert [row[kappa] for row in table["data"]] == pytest.approx([row.kappa for row in report.rows])
+    assert [row[high] for row in table["data"]] == pytest.approx([row.agreement_ci[1] for row in report.rows])
