@@ -369,9 +369,8 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
     assert (slots["query"], slots["context"]) == ("what is due?", "User: how old is it?\nAssistant: nine years")
     single = replace(MULTI, dialogue=replace(MULTI.dialogue, messages=TURNS[-1:]))
     steps = [s for s in DIALECTS[dialect] if "{context_block}" in prompts.steps[s]["user"]]
-    assert steps == [s for s in DIALECTS[dialect] if name != "paper" or s == "judgment"], (
-        "the paper's have the query alone"
-    )
+    bare = {"paper": {"criteria", "guideline"}, "rubric": {"rubric"}}.get(name, set())
+    assert {*DIALECTS[dialect]} - {*steps} == bare, "the query alone, or pairs alone"
     for step in steps:
         text = prompts.render(step, slots)[-1]["content"]
         assert text.count(slots["context"]) == text.count("what is due?") == 1

@@ -371,6 +371,7 @@ def test_criteria_are_nothing_to_a_judge_without_branches(tmp_path: Path) -> Non
         judge_stage(tmp_path / "out", f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}", judge="longer")
 
 
+WORDING = load_prompt_set("compact")
 RUBRIC = Rubric((Criterion(text="Accuracy: what it says is right", guideline="5 if it is right throughout."),))
 
 
@@ -388,7 +389,7 @@ def learned(steps: int = 40) -> tuple[Any, Any]:
             slots = judgment_slots(c, "A", criterion.line, str(criterion.guideline))
             score = max(1, min(5, c.response_a.split().count("a") + c.response_a.split().count("it")))
             end = f"Score: {score}\nAnalysis: it is good.{tokenizer.eos_token}"
-            texts.append(render(PROMPTS.render("score", slots), tokenizer) + end)
+            texts.append(render(WORDING.render("score", slots), tokenizer) + end)
         batch = tokenizer(texts, add_special_tokens=False, padding=True, return_tensors="pt")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
         model.train()(**batch, labels=labels).loss.backward()
@@ -402,7 +403,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("judge") / "model"
     for part in learned():
         part.save_pretrained(directory)
-    PROMPTS.save(directory)
+    WORDING.save(directory)
     JudgeConfig(judgment_tokens=32).save(directory, criteria=4)
     return directory
 
@@ -447,11 +448,11 @@ def test_what_cannot_be_exported_exactly_is_refused_by_name(trained: Path, tmp_p
         with pytest.raises(ConfigError, match=told):
             exported(tmp_path, judge, *how)
     tokenizer = load_tokenizer(ModelConfig(path="world"))
-    analysis = replace(PROMPTS, frames={**PROMPTS.frames, "score": r"Analysis: [^\n]{1,{width}}\nScore: [1-5]"})
+    analysis = replace(WORDING, frames={**WORDING.frames, "score": r"Analysis: [^\n]{1,{width}}\nScore: [1-5]"})
     with pytest.raises(EngineError, match="has text before the score"):
         begun(analysis, tokenizer, "mine")
-    words = replace(PROMPTS, frames={**PROMPTS.frames, "score": r"Zzyzx: [1-5]"})
-    assert begun(words, tokenizer, "mine")[1] == begun(PROMPTS, tokenizer, "mine")[1], "the levels' tokens stay"
+    words = replace(WORDING, frames={**WORDING.frames, "score": r"Zzyzx: [1-5]"})
+    assert begun(words, tokenizer, "mine")[1] == begun(WORDING, tokenizer, "mine")[1], "the levels' tokens stay"
 
 
 def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -473,4 +474,4 @@ def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "load_model", capped)
         with pytest.raises(EngineError, match="from the judge's .*the llama model does more after its head"):
-            export.save(ModelConfig(path=str(trained)), PROMPTS, tmp_path / "model", "mine")
+            export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", "mine")
