@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics import correlations
 from judgetrain.extras.probdiff_studies.models import ALL, SelfEvaluated, groups_of
-from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.probdiff import DELTA, Values, average, confidence, confidence_sweep
+
+if TYPE_CHECKING:
+    from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 
 Row = dict[str, Any]
 Verdicts = Mapping[str, int | None]
