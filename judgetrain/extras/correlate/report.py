@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import Any
 
 from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent
-from judgetrain.extras.correlate.stage import KINDS, Row
 
+Row = dict[str, Any]
+KINDS = ("pearson", "kendall", "spearman")
 TITLE = "Ratings against scores"
 NOTE = (
     "Correlations of the score with the rating, turned so that more is better (↓: less of it is, and its sign is "

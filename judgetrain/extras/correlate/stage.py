@@ -22,7 +22,7 @@ from judgetrain.evaluate.metrics.intervals import with_intervals
 from judgetrain.evaluate.report.merge import told_apart
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.correlate.config import ColumnConfig
-from judgetrain.extras.correlate.report import TITLE, tables
+from judgetrain.extras.correlate.report import KINDS, TITLE, Row, tables
 from judgetrain.extras.correlate.stages import CorrelateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
@@ -134,9 +134,6 @@ def _no_pair(ratings: Sequence[Column], scores: Sequence[Column]) -> str:
         f"no response has both a rating and a score: ratings are of such as {rated}, scores of such as {scored}; "
         "ids, benchmarks (the sources' names) and models have to be the same (correlate.models renames a model's path)"
     )
-
-
-Row = dict[str, Any]
 
 
 class Item(NamedTuple):
@@ -305,7 +302,6 @@ def _is_number(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
-KINDS = ("pearson", "kendall", "spearman")
 DIGITS = 4
 """Of a published row, all of which are to be the same."""
 
