@@ -1,6 +1,6 @@
 """Every comparison with a peer that the pages claim, in one page: docs/figures.md.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures > docs/figures.md
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 
 Takes about eight minutes of an otherwise idle machine. ``--tiny`` makes a page of sizes that show nothing.
 """
@@ -26,7 +26,7 @@ How fast judgetrain is beside the best-configured peer, both measured in turns i
 medians, with the least and the most in brackets. All but the last table count seconds of a processor, on one pinned
 core.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures > docs/figures.md
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 
 Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}. Nothing here was measured on a GPU."""
 
@@ -43,15 +43,17 @@ def main() -> None:
     """The command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--tiny", action="store_true")
-    tiny, found = parser.parse_args().tiny, {}
-    for title, (_, figures, small) in reversed(PROGRAMS.items()):
-        with redirect_stdout(StringIO()):
-            found[title] = figures(**small if tiny else {})
+    parser.add_argument("--out", type=Path, default=Path("docs/figures.md"))
+    options, found = parser.parse_args(), {}
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     told = {"date": datetime.date.today(), "commit": commit or "unknown", "python": platform.python_version()}
-    print(PAGE.format(machine=_processor(), cores=os.cpu_count(), **told))
-    for title, (program, _, _) in PROGRAMS.items():
-        print(f"\n## {title}\n\n`python -m tests.benchmarks.{program}`\n\n{table(found[title])}")
+    for title, (_, figures, small) in reversed(PROGRAMS.items()):
+        with redirect_stdout(StringIO()):
+            found[title] = figures(**small if options.tiny else {})
+        print(f"{title}\n\n{table(found[title])}\n", flush=True)
+    page = [PAGE.format(machine=_processor(), cores=os.cpu_count(), **told)]
+    page += [f"## {t}\n\n`python -m tests.benchmarks.{PROGRAMS[t][0]}`\n\n{table(found[t])}" for t in PROGRAMS]
+    options.out.write_text("\n\n".join(page) + "\n", encoding="utf-8")
 
 
 def _processor() -> str:

@@ -33,14 +33,12 @@ def test_a_program_starts(name: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
 
 
-def test_figures_of_all_comparisons_make_a_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At sizes that show nothing; that both arms train and score the same is asserted or printed there."""
-    monkeypatch.setattr(sys, "argv", ["figures", "--tiny"])
+def test_figures_of_all_comparisons_make_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At sizes that show nothing; scorers' figures are compared with their peer's in the program."""
+    monkeypatch.setattr(sys, "argv", ["figures", "--tiny", "--out", str(tmp_path / "page.md")])
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)  # this process goes on to other tests
     figures.main()
-    page = capsys.readouterr().out
+    page = (tmp_path / "page.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("## ")] == [f"## {name}" for name in figures.PROGRAMS]
     assert len(re.findall(r"\| [\d.]+ times as fast \|", page)) == 3 + 3 + 2 + 1
     for ours, peers in re.findall(r"held-out loss ([\d.]+), TRL's ([\d.]+)", page):
