@@ -91,7 +91,7 @@ def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:
     """Serve a :class:`NotingJudge`."""
     from judgetrain.artifacts.console import Console
     from judgetrain.extras.server.config import Limits, ServeConfig
-    from judgetrain.extras.server.serve import bound, run
+    from judgetrain.extras.server.run import bound, run
     from judgetrain.extras.server.service import Service
 
     numbers = {key: int(value) for key, _, value in (o.partition("=") for o in overrides) if value.isdigit()}

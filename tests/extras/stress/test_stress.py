@@ -18,7 +18,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
 from judgetrain.errors import ConfigError
-from judgetrain.extras.stress import proxies
+from judgetrain.extras.stress import stage as stress_stage
 from judgetrain.extras.stress.result import Estimate, best_of, fall, kl, numbers, standardised, told
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.run import Pipeline
@@ -173,7 +173,7 @@ def test_a_judge_as_proxy_and_work_that_is_taken_over(tmp_path: Path, monkeypatc
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = [WRITER, "stress.methods=[longer]", "stress.prompts=8", "stress.samples=8"]
     whole = stressed(tmp_path / "whole", *overrides)
-    interrupted(monkeypatch, proxies, "length", 3)
+    interrupted(monkeypatch, stress_stage, "length", 3)
     with pytest.raises(KeyboardInterrupt):
         stressed(tmp_path / "cut", *overrides)
     again = stressed(tmp_path / "cut", *overrides)
