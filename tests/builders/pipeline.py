@@ -29,8 +29,11 @@ def composed(*overrides: str, hydra: bool = False, as_run: bool = False) -> Any:
 
 
 def configured(*overrides: str, as_run: bool = False) -> Config:
-    """The typed configuration of a command line."""
-    return typed(composed(*overrides, as_run=as_run), overrides)
+    """The typed configuration of a command line; what it runs stays in this process, where it can be watched."""
+    config = typed(composed(*overrides, as_run=as_run), overrides)
+    if not any(each.startswith("executor.workers=") for each in overrides):
+        config.executor.workers = None
+    return config
 
 
 def marks(config: Config) -> dict[str, str]:
