@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 taskset -c 1 python -m tests.benchmarks.reading_one OUT --n 500
 
 Each DPO judge under OUT is asked greedily about held-out comparisons of the world that no part of it has seen: in both
-ways, by its own criteria (one, three and ten of them), by the true ones and by another query's. Weights are fitted on
-100 further comparisons. Prints means over the judges, with the least and the most.
+ways, by its own criteria (one, three and ten of them), by the true ones and by another query's (or by those that
+``--criteria`` names). Weights are fitted on 100 further comparisons. Prints means over the judges, with the least and the most.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
+from judgetrain.data.world.language import load_language
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge, load_judge
 from judgetrain.judges.kinds.aggregation import calibration_error, fit, margins_of, used
@@ -38,19 +39,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("home", type=Path)
     parser.add_argument("--n", type=int, default=500)
+    parser.add_argument("--criteria", nargs="+", default=["own", "given", "shuffled"])
     options = parser.parse_args()
     found: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for directory in sorted(options.home.glob("artifacts/dpo/*/model")):
         seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
-        kept = directory.parent / f"reading_one-{options.n}.json"  # of a run that was stopped
+        kept = (
+            directory.parent / f"reading_one-{options.n}-{'-'.join(options.criteria)}.json"
+        )  # of a run that was stopped
         if not kept.exists():
             rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
             rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
-            kept.write_text(json.dumps(list(measures(directory, rows[: options.n], rows[options.n :]))))
+            kept.write_text(
+                json.dumps(list(measures(directory, rows[: options.n], rows[options.n :], options.criteria)))
+            )
         for row, measured in json.loads(kept.read_text()):
             for name, value in measured.items():
                 found[tuple(row)][name].append(value)
     judges = max(len(each["agreement"]) for each in found.values())
+    first = 100 * np.array([x for each in found.values() for x in each.pop("first", [])])
+    if len(first):
+        print(f"the criterion that counts twice stands first in {first.mean():.1f}% of own lists", end="")
+        print(f" ({first.min():.1f} to {first.max():.1f})")
     print(f"{judges} judges, n = {options.n} comparisons each; mean (least to most)\n")
     print("reads  criteria    k verdict           agreement %   tokens  calls, 8    ECE")
     for (reads, criteria, k, rule), each in found.items():
@@ -62,12 +72,14 @@ def main() -> None:
         print(f"{reads:6} {criteria:9} {k:3} {rule:8} {told:>20} {tokens:>8} {of_eight:9} {error:>6}")
 
 
-def measures(directory: Path, rows: list[Comparison], more: list[Comparison]) -> Iterator[tuple[Row, dict[str, float]]]:
+def measures(
+    directory: Path, rows: list[Comparison], more: list[Comparison], whose: Sequence[str]
+) -> Iterator[tuple[Row, dict[str, float]]]:
     """Agreement, tokens of a verdict (both orders, or both responses) and calibration, for each way of asking."""
     for reads in ("two", "one"):
         judge = load_judge(directory, max(BRANCHES), reads=reads, early_stop=False)
         assert isinstance(judge, BranchingJudge)
-        for criteria in ("own", "given", "shuffled"):
+        for criteria in whose:
             trees, known = (grown(judge, by_criteria(each, criteria, reads)) for each in (rows, more))
             for k in BRANCHES if criteria == "own" else (len(trees[0].criteria),):
                 for rule in ("vote", "mean"):
@@ -75,9 +87,19 @@ def measures(directory: Path, rows: list[Comparison], more: list[Comparison]) ->
                     predictions = [predict(tree, k, how, "x") for tree in trees]
                     right = [p.verdict == c.label for p, c in zip(predictions, rows, strict=True)]
                     tokens = np.mean([p.whole_cost.generated_tokens for p in predictions])
-                    yield (reads, criteria, k, rule), {"agreement": float(np.mean(right)), "tokens": float(tokens)}
+                    found = {"agreement": float(np.mean(right)), "tokens": float(tokens)}
+                    if (reads, criteria, k, rule) == ("two", "own", 1, "mean"):
+                        found["first"] = float(np.mean([_decides(tree) for tree in trees]))
+                    yield (reads, criteria, k, rule), found
                 yield (reads, criteria, k, "fitted"), fitted(trees, rows, known, more, k) | {"tokens": float(tokens)}
         judge.close()
+
+
+def _decides(tree: EvaluationTree) -> bool:
+    """Whether the first criterion is the one that counts twice."""
+    language = load_language()
+    primary = language.properties[language.kinds[language.kind_of(tree.comparison.dialogue.query)].primary]
+    return bool(tree.criteria) and tree.criteria[0].text in primary.criteria
 
 
 def grown(judge: BranchingJudge, rows: Sequence[Comparison]) -> list[EvaluationTree]:
