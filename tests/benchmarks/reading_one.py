@@ -5,7 +5,8 @@
 
 Each DPO judge under OUT is asked greedily about held-out comparisons of the world that no part of it has seen: in both
 ways, by its own criteria (one, three and ten of them), by the true ones and by another query's (or by those that
-``--criteria`` names). Weights are fitted on 100 further comparisons. Prints means over the judges, with the least and the most.
+``--criteria`` names). Weights are fitted on 100 further comparisons. Prints means over the judges, with the least and
+the most.
 """
 
 from __future__ import annotations
