@@ -27,7 +27,14 @@ from judgetrain.judges.config import TREE_READS, StepsConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow, material_of, sample_criteria, whole_criteria
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, shard_of
+from judgetrain.judges.trees.schema import (
+    NOT_SAMPLED,
+    CriterionNode,
+    EvaluationTree,
+    GuidelineNode,
+    JudgmentNode,
+    shard_of,
+)
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.labels import HINTS, KnownLabels, each_in, judged
@@ -35,7 +42,6 @@ from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 
 KEY = "teacher.evaluations"
-NOT_SAMPLED: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
 Text = tuple[str, str, str, str]
 
 

@@ -46,11 +46,6 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     train(job, out, finish)
 
 
-def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Train the SFT judge: the Initial judge (or the last round's) on the branches that survived."""
-    _continue(settings, inputs, out, data="sft", what="supervised examples")
-
-
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Log-probabilities of the preference pairs under the reference of equation 2, the SFT judge."""
     from judgetrain.train.trainers import reference_logps
@@ -60,14 +55,11 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
         reference_logps(settings, settings.base.at(inputs["sft"] / "model"), pairs, out)
 
 
-def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Train the DPO judge: the SFT judge on the preference pairs; the SFT judge is the reference (equation 2)."""
-    _continue(settings, inputs, out, data="pairs", what="preference pairs")
-
-
-def _continue(
-    settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun, *, data: str, what: str
-) -> None:
+def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Train the SFT judge: the Initial judge (or the last round's) on the branches that survived. Or the DPO judge: the
+    SFT judge, which is the reference (equation 2), on the preference pairs."""
+    supervised = isinstance(settings, SftSettings)
+    data, what = ("sft", "supervised examples") if supervised else ("pairs", "preference pairs")
     source = judge_among(inputs) / "model"
     rows, heldout = _labelled(inputs["label"], data, what).values()
     job = RowsJob(

@@ -217,7 +217,7 @@ INITIAL = training_stage(
 SFT = training_stage(
     "sft",
     "SFTConfig",
-    code="judgetrain.train.stage:run_sft",
+    code="judgetrain.train.stage:run_next",
     settings=SftSettings,
     inputs=needs("initial", "label"),
     reads={"label": "examples"},
@@ -234,7 +234,7 @@ REFERENCE = Stage(
 DPO = training_stage(
     "dpo",
     "DPOConfig",
-    code="judgetrain.train.stage:run_dpo",
+    code="judgetrain.train.stage:run_next",
     settings=DpoSettings,
     inputs=needs("sft", "label", "reference"),
     check=_check_dpo,

@@ -90,7 +90,7 @@ def run_sft(tmp_path: Path, settings: Config, start: Path, data: list[dict[str, 
     """Stage sft on these examples, from the judge of ``start``."""
     label = artifact(tmp_path, "label", {"sft-train": data, "sft-heldout": []})
     out = StageRun(tmp_path / "sft", "sft", 0, Console())
-    stage.run_sft(SftSettings.of(settings), {"initial": start, "label": label}, out)
+    stage.run_next(SftSettings.of(settings), {"initial": start, "label": label}, out)
     return out
 
 
@@ -118,7 +118,7 @@ def run_dpo(
     label = artifact(tmp_path, "label", pairs | {"pairs-heldout": pair_rows(4) if heldout is None else heldout})
     inputs = {"sft": start, "label": label} | ({"reference": reference} if reference else {})
     out = StageRun(tmp_path / name, "dpo", 0, Console())
-    stage.run_dpo(DpoSettings.of(settings), inputs, out)
+    stage.run_next(DpoSettings.of(settings), inputs, out)
     return out
 
 

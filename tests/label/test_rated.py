@@ -174,8 +174,8 @@ def test_the_stages_train_from_ratings(tmp_path: Path) -> None:
     settings = train_config(max_steps=2, learning_rate=1e-3)
     start = run_initial(tmp_path, settings, sft_rows(8))
     sft, dpo = (StageRun(tmp_path / name, name, 0, Console()) for name in ("sft", "dpo"))
-    train_stage.run_sft(SftSettings.of(settings), {"initial": start.directory, "label": label.directory}, sft)
-    train_stage.run_dpo(DpoSettings.of(settings), {"sft": sft.directory, "label": label.directory}, dpo)
+    train_stage.run_next(SftSettings.of(settings), {"initial": start.directory, "label": label.directory}, sft)
+    train_stage.run_next(DpoSettings.of(settings), {"sft": sft.directory, "label": label.directory}, dpo)
     assert not same(weights(start.directory), weights(sft.directory))
     assert not same(weights(sft.directory), weights(dpo.directory))
 

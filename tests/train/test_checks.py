@@ -31,7 +31,7 @@ from judgetrain.train.arguments import shared_out, training_arguments
 from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.run import trainable
-from judgetrain.train.stage import run_dpo
+from judgetrain.train.stage import run_next
 from judgetrain.train.stages import (
     OWN,
     DpoSettings,
@@ -365,4 +365,4 @@ def test_without_a_pair_the_reason_that_took_most_is_named(
     label.write_json("yield", {"pairs_skipped": skipped})
     inputs = {"sft": tmp_path / "sft", "label": label.directory}
     with pytest.raises(TrainingError, match=expected):
-        run_dpo(DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))
+        run_next(DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))

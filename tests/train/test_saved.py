@@ -190,7 +190,7 @@ def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(init
     for batch in (1, 2, 4):
         settings = config(learning_rate=1e-9, max_steps=1, per_device_train_batch_size=batch, eval_steps=1)
         out = StageRun(tmp_path / f"sft{batch}", "sft", 0, Console())
-        stage.run_sft(SftSettings.of(settings), {"initial": initial.directory, "label": label}, out)
+        stage.run_next(SftSettings.of(settings), {"initial": initial.directory, "label": label}, out)
         found += [row["eval_loss"] for row in logged(out) if "eval_loss" in row][-1:]
     judge = ModelConfig(path=str(initial.path("model")))
     model, tokenizer = load_model(judge), load_tokenizer(judge)

@@ -23,7 +23,14 @@ from judgetrain.judges.prompting.parsing import (
 )
 from judgetrain.judges.prompting.prompts import OUTSIDE, PromptSet, judgment_slots, judgment_step, slots_of
 from judgetrain.judges.prompting.replies import form_of
-from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import (
+    NOT_SAMPLED,
+    CriteriaList,
+    CriterionNode,
+    EvaluationTree,
+    GuidelineNode,
+    JudgmentNode,
+)
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 
@@ -313,7 +320,7 @@ class _Grower:
         return [
             [self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))]
             if (stated := self._stated(each)) is None
-            else [_given(each, self.prompts.quoted(stated))]
+            else [GuidelineNode(id=f"{each.criterion.id}/g0", text=self.prompts.quoted(stated), **NOT_SAMPLED)]
             for each in due
         ]
 
@@ -406,13 +413,6 @@ class _Grower:
         seed = derive_seed(self.seed, step, *attempt)
         done = zip(self.engine.generate(requests, seed), places(requests), strict=True)
         return [Sampled(completion, seed, place) for completion, place in done]
-
-
-def _given(due: _Due, text: str) -> GuidelineNode:
-    """The guideline that stands in a rubric: nothing was sampled for it."""
-    return GuidelineNode(
-        id=f"{due.criterion.id}/g0", text=text, prompt_tokens=0, generated_tokens=0, finish_reason="stop"
-    )
 
 
 def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:

@@ -79,6 +79,8 @@ class GuidelineNode:
         return None if self.text.strip() else "empty"
 
 
+NOT_SAMPLED: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
+"""What a node cost that no model was asked for."""
 DISCOUNT = 1 / 3
 """What a criterion of a judge's own list weighs, of the one before it. A judge names first what matters most; at a
 third all later ones together weigh half of an earlier one: they decide where it sees little difference."""

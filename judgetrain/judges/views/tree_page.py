@@ -11,7 +11,14 @@ from typing import Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.base import Reason, in_own_order
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, prune
+from judgetrain.judges.trees.schema import (
+    NOT_SAMPLED,
+    CriterionNode,
+    EvaluationTree,
+    GuidelineNode,
+    JudgmentNode,
+    prune,
+)
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 DIRECTORY = "view"
@@ -155,13 +162,12 @@ def _tree(row: Mapping[str, Any]) -> EvaluationTree:
 
 def _criterion(rank: int, texts: tuple[str, str], reasons: Sequence[Mapping[str, Any]]) -> CriterionNode:
     name = f"c{rank}"
-    none: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
     said = [{k: reason[k] for k in Reason.SAID if k != "verdict"} for reason in reasons]
     for of in said:  # pages show judgments as they were written
         of["text"] = in_own_order(of["text"], of["order"])
     judgments = tuple(
-        StatedJudgment(id=f"{name}.j{i}", stated=reason["verdict"], **of, **none)
+        StatedJudgment(id=f"{name}.j{i}", stated=reason["verdict"], **of, **NOT_SAMPLED)
         for i, (reason, of) in enumerate(zip(reasons, said, strict=True))
     )
-    guideline = GuidelineNode(id=f"{name}.g", text=texts[1], judgments=judgments, **none)
+    guideline = GuidelineNode(id=f"{name}.g", text=texts[1], judgments=judgments, **NOT_SAMPLED)
     return CriterionNode(id=name, text=texts[0] or ONCE, rank=rank, generated_tokens=0, guidelines=(guideline,))
