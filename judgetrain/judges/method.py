@@ -29,6 +29,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "constrained": {"constrained": True},
     "one": {"reads": "one"},
     "two": {"reads": "two"},
+    "vote": {"aggregation": "vote"},
+    "mean": {"aggregation": "mean"},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
     "given": {},

@@ -30,7 +30,7 @@ from tests.benchmarks.world_ceilings import reader
 
 Key = tuple[str, int]
 Rows = dict[Key, dict[str, Any]]
-STAGES = ("initial", "sft", "dpo", "rl")
+STAGES = ("initial+vote", "sft", "dpo", "rl")
 RESAMPLES = 2000
 
 
@@ -51,8 +51,8 @@ def differences(seeds: Sequence[Seed]) -> list[str]:
     counts = sorted({k for method, k in seeds[0].rows if method in STAGES})
     present = [s for s in STAGES if all((s, k) in seed.rows for seed in seeds for k in counts)]
     pairs = [((b, k), (a, k)) for a, b in pairwise(present) for k in counts]
-    if "initial" in present:
-        pairs += [((judge, k), ("initial", counts[-1])) for judge in present[1:] for k in counts]
+    if STAGES[0] in present:
+        pairs += [((judge, k), (STAGES[0], counts[-1])) for judge in present[1:] for k in counts]
     return [_difference(seeds, first, second) for first, second in dict.fromkeys(pairs)]
 
 

@@ -58,6 +58,6 @@ def test_ceilings_stand_above_floors() -> None:
 
 def test_differences_by_hand() -> None:
     """SFT is right on all that the Initial judge is right on, and on ten of a hundred more."""
-    right = {(name, 1): [i < n for i in range(100)] for name, n in (("initial", 40), ("sft", 50))}
+    right = {(name, 1): [i < n for i in range(100)] for name, n in (("initial+vote", 40), ("sft", 50))}
     (line,) = differences([Seed(rows={key: {} for key in right}, right=right)] * 2)
-    assert re.fullmatch(r"- sft@1 less initial@1: \+10\.0 \[\d+\.\d, \d+\.\d\] points on 200 comparisons", line)
+    assert re.fullmatch(r"- sft@1 less initial\+vote@1: \+10\.0 \[\d+\.\d, \d+\.\d\] points on 200 comparisons", line)

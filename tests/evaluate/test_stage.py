@@ -242,20 +242,21 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
 def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from judgetrain.evaluate.report.report import Report, console_tables, that_matter
 
-    agreed = {"initial": 0.5, "sft": 0.6, "dpo": 0.7, "dpo+one": 0.9, "longer": 0.4, "random": 0.2, "rubric:70": 0.65}
+    agreed = {"initial+vote": 0.5, "initial": 0.4, "sft": 0.6, "dpo": 0.7, "dpo+one": 0.9, "longer": 0.4, "random": 0.2}
+    agreed["rubric:70"] = 0.65
     rows = [
         MetricRow(method=method, benchmark="b", split="test", branches=k, n=30, agreement=each + k / 100)
         for method, each in agreed.items()
-        for k in ((1, 3) if method in ("initial", "sft", "dpo") else (0,))
+        for k in ((1, 3) if method.startswith(("initial", "sft", "dpo")) else (0,))
     ]
     kept = [(row.method, row.branches) for row in that_matter(rows)]
-    assert kept == [("initial", 3), ("sft", 3), ("dpo", 3), ("rubric:70", 0), ("longer", 0)]
+    assert kept == [("initial+vote", 3), ("sft", 3), ("dpo", 3), ("rubric:70", 0), ("longer", 0)]
     monkeypatch.setenv("JUDGETRAIN_VERBOSE", "1")
     table, _ = console_tables(Report(recipe="r", seed=1, rows=rows))
     assert table.row_count == len(rows) and table.caption is None
     monkeypatch.delenv("JUDGETRAIN_VERBOSE")
     table, _ = console_tables(Report(recipe="r", seed=1, rows=rows))
-    assert table.row_count == 5 and "5 more rows" in str(table.caption)
+    assert table.row_count == 5 and f"{len(rows) - 5} more rows" in str(table.caption)
 
 
 def test_two_judges_where_the_pipeline_puts_them_can_be_compared(setup: Setup, tmp_path: Path) -> None:

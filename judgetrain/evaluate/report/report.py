@@ -186,9 +186,11 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """At most :data:`FEW` rows: the judges that were trained, once each, and the best of what stands beside them."""
     if len(rows) <= FEW:
         return [*rows]
-    plain = [row for row in shown.one_each(rows) if "+" not in row.method]
-    trained = [row for row in plain if row.method in JUDGE_STAGES][-FEW + 1 :]
-    others = sorted((row for row in plain if row not in trained), key=lambda row: -(row.agreement or 0.0))
+    each = shown.one_each(rows)
+    first = {row.method.partition("+")[0]: row for row in reversed(each)}  # as the judge is first asked
+    trained = [first[stage] for stage in JUDGE_STAGES if stage in first][-FEW + 1 :]
+    plain = [row for row in each if "+" not in row.method and row.method not in JUDGE_STAGES]
+    others = sorted(plain, key=lambda row: -(row.agreement or 0.0))
     return [*trained, *others[: FEW - len(trained)]]
 
 
