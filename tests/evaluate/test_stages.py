@@ -61,6 +61,6 @@ def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independe
     ways = [Method.parse(text) for text in config.evaluate.methods if Method.parse(text).kind == BRANCHING]
     assert [method.target for method in ways] == [*["initial", "sft", "dpo"] * 3, *["dpo"] * 4]
     assert [m.text for m in ways[9:]] == ["dpo+one@3", "dpo+given@1", "dpo+shuffled@1", "dpo+one+given@1"]
-    assert [m.options for m in ways[:9:3]] == [(), ("sampled",), ("sampled", "independent")]
+    assert [m.options for m in ways[:9:3]] == [("vote",), ("sampled",), ("sampled", "independent")]
     assert config.judge.temperature == 0.0
     assert config.tree.judgment_sampling.temperature > 0, "trees are sampled"
