@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from judgetrain.artifacts.executor import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
@@ -34,6 +37,14 @@ def judge(directory: Path) -> Path:
     (directory / "model").mkdir(parents=True)
     load_prompt_set("compact").save(directory / "model")
     JudgeConfig().save(directory / "model", 10)
+    return directory
+
+
+def world_judge(directory: Path, branches: int = 10) -> Path:
+    """A judge's directory with the weights of the world's base, which is not trained."""
+    shutil.copytree(WORLD_BASE, directory, copy_function=os.symlink)
+    load_prompt_set("compact").save(directory)
+    JudgeConfig().save(directory, branches)
     return directory
 
 

@@ -16,10 +16,9 @@ from judgetrain.artifacts.shards import counted
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import write_lines
+from tests.builders.evaluate import world_judge
 from tests.builders.fake_hub import FakeHub
 from tests.builders.pipeline import configured
 from tests.builders.train import templated
@@ -178,16 +177,8 @@ def test_the_encoder_and_what_clusters(tmp_path: Path, monkeypatch: pytest.Monke
     assert "HF_HUB_OFFLINE" in refused(tmp_path, "dpo", "cluster.encoder=nobody/no-encoder")
 
 
-def judge(directory: Path) -> Path:
-    """A judge's directory as training leaves it, of the untrained base."""
-    shutil.copytree(WORLD_BASE, directory / "model")
-    load_prompt_set("compact").save(directory / "model")
-    JudgeConfig().save(directory / "model", 3)
-    return directory / "model"
-
-
 def test_a_judge_in_a_directory(tmp_path: Path) -> None:
-    model = judge(tmp_path / "judge")
+    model = world_judge(tmp_path / "judge" / "model", 3)
 
     def said(directory: Path, *more: str) -> str:
         return refused(tmp_path, "evaluate", f"evaluate.methods=[{directory}]", *more)

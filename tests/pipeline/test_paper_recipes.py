@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.extras.probdiff_studies import stage as studies
-from judgetrain.judges.config import LEVELS, JudgeConfig
+from judgetrain.judges.config import LEVELS
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline import recipes
@@ -28,6 +26,7 @@ from judgetrain.scorers import glassbox, probdiff
 from judgetrain.train.distributed import check_distributed
 from judgetrain.train.stages import check_shared
 from tests.builders import pipeline
+from tests.builders.evaluate import world_judge
 from tests.builders.pipeline import check_stage, composed, configured
 from tests.builders.scripted import ScriptedEngine, noisy
 
@@ -198,10 +197,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "eval_p" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     names = ("id-initial", "id-sft", "id-dpo", "ood-initial", "ood-sft", "ood-dpo", "ood-dpo-gpt4", "fennec")
     for name in (*names, "transfer-sft", "transfer-dpo"):
-        judge = tmp_path / "judges" / name
-        shutil.copytree(config_of_engines.WORLD_BASE, judge, copy_function=os.symlink)
-        load_prompt_set("compact").save(judge)
-        JudgeConfig().save(judge, 10)
+        world_judge(tmp_path / "judges" / name)
     (tmp_path / "convai2").mkdir()
     (tmp_path / "convai2" / "train.txt").write_text("1 hello\\thi\\n")
     return tmp_path

@@ -21,6 +21,7 @@ from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.job import best_of, read_jobs, write_job
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.data import write_lines
 from tests.builders.pipeline import composed, configured
 from tests.builders.watched import interrupted
 
@@ -40,6 +41,19 @@ def run_sweep(
 
 def outcome(seed: int, objective: float | None = None) -> entry.Outcome:
     return entry.Outcome(f"artifacts/evaluate/{seed}", ["dpo", "evaluate"], ["tree"], objective)
+
+
+def two_dialogues(tmp_path: Path) -> str:
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
+    return f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+
+
+def longer(tmp_path: Path) -> tuple[str, ...]:
+    """The settings of an evaluation that needs no model, and its objective."""
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
+    source = f"{{name: b, path: '{write_lines(tmp_path / 'pairs.jsonl', rows)}', format: comparison}}"
+    of_it = f"evaluate.benchmarks=[{{name: b, source: {source}}}]"
+    return "stage=evaluate", of_it, "evaluate.methods=[longer]", "objective=b/longer/agreement"
 
 
 def test_a_failing_job_fails_alone_and_is_named(
@@ -67,9 +81,7 @@ def test_a_failing_job_fails_alone_and_is_named(
 
 
 def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
-    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
-    arguments = ("stage=dialogues", source, "dialogues.near_dedup=true,false")
+    arguments = ("stage=dialogues", two_dialogues(tmp_path), "dialogues.near_dedup=true,false")
     executed = interrupted(monkeypatch, Pipeline, "execute", 4)
     code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
     assert (code, [job["state"] for job in jobs]) == (130, ["done", "done", "done", "unfinished"])
@@ -206,9 +218,7 @@ def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProces
 
 def test_joblib_runs_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
-    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
-    done, jobs = command(tmp_path, "sweep=joblib", "stage=dialogues", source, "seed=1,2")
+    done, jobs = command(tmp_path, "sweep=joblib", "stage=dialogues", two_dialogues(tmp_path), "seed=1,2")
     assert done.returncode == 0, done.stderr
     assert [(job["state"], job["made"]) for job in jobs] == [("done", ["dialogues"])] * 2
     assert len(list(tmp_path.glob("out/artifacts/dialogues/*/manifest.json"))) == 2
@@ -218,14 +228,8 @@ def test_joblib_runs_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
 def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
     """``evaluate.dev_share`` is at most 0.9; baselines need no model."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
-    done, jobs = command(
-        tmp_path, "sweep=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=0", "stage=evaluate",
-        f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
-        "objective=b/longer/agreement", "evaluate.dev_share=choice(0.5,0.95)",
-    )  # fmt: skip
+    search = ("sweep=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=0")
+    done, jobs = command(tmp_path, *search, *longer(tmp_path), "evaluate.dev_share=choice(0.5,0.95)")
     assert done.returncode == 2, done.stderr
     (good,), (bad,) = ([job for job in jobs if job["state"] == state] for state in ("done", "failed"))
     development = json.loads((Path(good["directory"]) / "development.json").read_text())
@@ -261,14 +265,8 @@ def test_a_search_without_anything_to_choose_by_is_refused_before_anything_runs(
 def test_a_grid_lists_its_objective_without_a_development_split_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
-    code, jobs = run_sweep(
-        tmp_path, monkeypatch, entry.run, "seed=17", "stage=evaluate",
-        f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
-        "objective=b/longer/agreement", "evaluate.bootstrap=50,60",
-    )  # fmt: skip
+    given = ("seed=17", *longer(tmp_path), "evaluate.bootstrap=50,60")
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *given)
     assert code == 0
     assert [job["objective"] for job in jobs] == [0.5, 0.5]
     said = " ".join("".join(capsys.readouterr()).split())

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,24 +21,22 @@ from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import (
-    WORLD_BASE,
     LocalEngineConfig,
     ModelConfig,
     OpenAIEngineConfig,
     SamplingConfig,
     TransformersEngineConfig,
 )
-from judgetrain.engines.config import TransformersEngineConfig as Local
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.extras.probdiff_studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import labels
 from judgetrain.pipeline import recipes
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 from judgetrain.train.config import TrainConfig, TrainerConfig
+from tests.builders.evaluate import world_judge
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured
 from tests.builders.scripted import ScriptedEngine, judged, noisy, number
@@ -109,7 +105,7 @@ class Tiny:
         if isinstance(value, SourceConfig):
             return self._source(value)
         if isinstance(value, LocalEngineConfig):
-            return Local(model=ModelConfig(path="world"), batch_size=16)
+            return TransformersEngineConfig(model=ModelConfig(path="world"), batch_size=16)
         if isinstance(value, OpenAIEngineConfig):
             return replace(value, base_url=self.url, api_key_env="")
         if isinstance(value, ModelConfig):
@@ -259,9 +255,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     home = tmp_path_factory.mktemp("tiny")
     write_files(home)
     for name in JUDGES:
-        shutil.copytree(WORLD_BASE, home / "judges" / name, copy_function=os.symlink)
-        load_prompt_set("compact").save(home / "judges" / name)
-        JudgeConfig().save(home / "judges" / name, 10)
+        world_judge(home / "judges" / name)
     with serving() as server:
         server.reply = answer
         yield Tiny(home, f"http://127.0.0.1:{server.server_port}/v1")
