@@ -134,7 +134,7 @@ class Renderer:
                 f"of the answer {answer[:60]!r} generation would return {reply[:60]!r}: the chat template cuts answers "
                 "or writes an end token before theirs; give the model a chat_template.jinja that does not"
             )
-        if not (self.frames and level):
+        if not (known and self.frames and level):
             return
         own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
         if back != own:

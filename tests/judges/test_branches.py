@@ -334,9 +334,31 @@ def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, float]], list[Verdict]]
 def test_weights_are_those_of_scikit_learn_where_none_of_them_is_below_0() -> None:
     margins, labels = drawn(400, 4)
     found = fit(margins, labels, [(str(i),) for i in range(400)])
-    x = np.array([[m[name] for name in TRUTH] for m in margins])
-    other = LogisticRegression(C=1 / found.ridge, fit_intercept=False, tol=1e-8).fit(x, [v == "A" for v in labels])
-    assert [found.weights[name] for name in TRUTH] == pytest.approx(other.coef_[0], abs=2e-3)
+    thirds = np.array([1, 1 / 3, 1 / 9])
+    x = np.array([[m[name] for name in TRUTH] for m in margins]) * thirds
+    # All alike is one direction, on which a hundredth of the ridge is: its feature is ten times as large.
+    turned, _ = np.linalg.qr(np.column_stack([np.ones(3), [1, -1, 0], [1, 1, -2]]))
+    turned[:, 0] *= 10
+    other = LogisticRegression(C=1 / found.ridge, fit_intercept=False, tol=1e-8)
+    other.fit(x @ turned, [v == "A" for v in labels])
+    assert [found.weights[name] for name in TRUTH] == pytest.approx(turned @ other.coef_[0] * thirds, abs=2e-3)
+
+
+def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
+    """Ten places of which the first two matter: of 60 labels the weights are near thirds, of 3,000 the true ones."""
+    truth = np.array([3.0, 6.0, *[0.0] * 8])
+    rng = np.random.default_rng(3)
+
+    def found(n: int) -> np.ndarray:
+        x = rng.uniform(-1, 1, (n, 10))
+        labels: list[Verdict] = ["A" if rng.random() < 1 / (1 + np.exp(-row @ truth)) else "B" for row in x]
+        margins = [{f"#{i}": float(m) for i, m in enumerate(row, 1)} for row in x]
+        weights = fit(margins, labels, [(str(i),) for i in range(n)]).weights
+        return np.array([weights[f"#{i}"] for i in range(1, 11)])
+
+    few, many = found(60), found(3000)
+    assert few[4:].sum() < 0.15 * few.sum(), "late places count little, whatever chance says of them"
+    assert many[:2] == pytest.approx(truth[:2], abs=0.8) and many[2:].max() < 0.5
 
 
 def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_mean() -> None:

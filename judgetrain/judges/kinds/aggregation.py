@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.config import Rule
 from judgetrain.judges.trees.grow import Wave
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
@@ -141,8 +142,11 @@ def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
 
 FILE = "fitted.json"
 FOLDS = 10
-STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Of the ridge, among which cross-validation chooses."""
+ALONG = 0.01
+"""Of the ridge, for weights in the ratios in which ``mean`` has them: few labels say how sure these make, and only many
+that others are better."""
 FEWEST = 20
 """Labelled comparisons below which nothing is fitted."""
 BINS = 5
@@ -213,7 +217,8 @@ class Fitted:
 def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked]) -> Fitted:
     """Weights fitted to labels, with the ridge that does best on held-out prompts.
 
-    No weight is below 0: no criterion counts against the response that meets it better.
+    The ridge holds them to the ratios in which ``mean`` weighs a judge's own criteria (a third of the one before), and
+    given ones to each other. No weight is below 0: no criterion counts against the response that meets it better.
 
     Args:
         margins: of each comparison, as of :func:`margins_of`.
@@ -235,6 +240,8 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
     names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
+    usual = np.array([DISCOUNT ** (int(name[1:]) - 1) if re.fullmatch(r"#\d+", name) else 1.0 for name in names])
+    features *= usual  # so that weights are in units of the mean's
     folds = _folds([prompts[i] for i in known])
     ridge, tie = _chosen(features, targets, folds)
     # Measured on folds that had no part in choosing the ridge or the width of a tie.
@@ -244,8 +251,9 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
         of = features[~here], targets[~here]
         strength, widths[here] = _chosen(*of, folds[~here])
         held[here] = expit(features[here] @ _weights(*of, strength))
-    weights = _weights(features, targets, ridge)
-    plain = expit((HIGHEST - LOWEST) * np.array([fmean(margins[i].values()) for i in known]))
+    weights = _weights(features, targets, ridge) * usual
+    there = np.array([[name in margins[i] for name in names] for i in known]) @ usual
+    plain = expit((HIGHEST - LOWEST) * features.sum(1) / there)
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
@@ -269,14 +277,16 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
 
 
 def _weights(features: Array, targets: Array, ridge: float) -> Array:
+    """Weights above 0; the ridge is on how far they are from one another, and a hundredth of it on all alike."""
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
 
     def loss(weights: Array) -> tuple[float, Array]:
         logits = features @ weights
-        value = np.logaddexp(0, logits).sum() - targets @ logits + ridge / 2 * weights @ weights
-        return float(value), features.T @ (expit(logits) - targets) + ridge * weights
+        held = ridge * (weights - (1 - ALONG) * weights.mean())
+        value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
+        return float(value), features.T @ (expit(logits) - targets) + held
 
     bounds = [(0.0, None)] * features.shape[1]
     found: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
