@@ -16,7 +16,7 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.robustness.attacks.attack import Attack, load_attacks, worse_first
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
-from judgetrain.judges.method import BASELINE, TARGETS, Method
+from judgetrain.judges.method import BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
 
@@ -78,13 +78,13 @@ def attacked_benchmarks(
 ) -> list[Further]:
     """The attack suite of every benchmark that has one, over its test split, and the methods that are attacked.
 
-    They are those named, or where none of them is evaluated the judges that nobody pays for. ``longer`` is attacked
-    with them: what a judge looks like that goes by length.
+    They are those named; else the last judge that was trained, as it is first asked; where none was, whatever reads
+    responses and costs nothing.
     """
     config: RobustnessConfig = settings.robustness  # type: ignore[attr-defined]  # a field of the extra's (hooks.py)
-    attacked = [method for method in methods if method.name in config.methods] or [
-        m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)
-    ]
+    free = [m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)]
+    last = [m for stage in reversed(JUDGE_STAGES) for m in free if m.kind == BRANCHING and m.target == stage][:1]
+    attacked = [method for method in methods if method.name in config.methods] or last or free
     found = []
     for benchmark in benchmarks:
         if suite := attack_suite(split(benchmark, settings.evaluate.dev_share)[1], config, settings.seed):

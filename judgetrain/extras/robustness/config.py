@@ -33,6 +33,6 @@ class RobustnessConfig:
     )
     methods: list[str] = key(
         [],
-        "attack these of evaluate.methods; else every judge that is not paid for, and longer",
+        "attack these of evaluate.methods; else the last judge that was trained, alone",
         active_if=lambda c: c.sample,
     )

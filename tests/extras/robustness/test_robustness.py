@@ -161,7 +161,7 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
     shown = dataclasses.replace(shown, extras={"robustness": tuple(rows.values())})
     page = markdown(Report(recipe="r", seed=1, rows=[shown]))
-    assert re.search(r"\| m \| 0.0 \[.*\| – \| .* \| 12 \|", page), "no flips are told of what was not read"
+    assert re.search(r"\| m \| 0.0 \(.*\| – \| .* \| 12 \|", page), "no flips are told of what was not read"
     lost = [dataclasses.replace(p, verdict_ab="B", verdict_ba="B") for p in silent[0]]
     assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
 
@@ -204,7 +204,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object
 
 
 def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = evaluated(tmp_path, monkeypatch, sample=5)
+    out = evaluated(tmp_path, monkeypatch, sample=5, methods=["sft", "longer"])
     rows = {(r["method"], r["branches"]): r for r in json.loads((out / "metrics.json").read_text())}
     assert "robustness" not in rows["random", 0]
     for key in (("sft", 1), ("sft", 2)):
@@ -229,10 +229,10 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
     [
         ({"sample": 0}, {}),
         ({"methods": ["longer"], "attacks": ["forgery", "rerun"]}, {"longer": {"forgery", "rerun"}}),
-        ({"methods": ["dpo"], "attacks": ["rerun"]}, {"sft": {"rerun"}, "longer": {"rerun"}}),  # dpo is not evaluated
+        ({"methods": ["dpo"], "attacks": ["rerun"]}, {"sft": {"rerun"}}),  # dpo is not evaluated, sft the last that is
     ],
 )
-def test_the_methods_named_are_attacked_or_else_every_judge(
+def test_the_methods_named_are_attacked_or_else_the_last_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], expected: dict[str, set[str]]
 ) -> None:
     out = evaluated(tmp_path, monkeypatch, **{"sample": 2, **changes})
