@@ -51,26 +51,8 @@ def test_batch_size_and_order_change_nothing(engine):
     assert together == engine.generate(requests[::-1], seed=1)[::-1]
 
 
-@pytest.mark.parametrize("window", [8, 200])
-def test_sliding_window_models_decode_like_generate(window):
-    from transformers import MistralConfig, MistralForCausalLM
-
-    torch.manual_seed(3)
-    tokenizer = word_tokenizer()
-    config = MistralConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=96, initializer_range=0.4, pad_token_id=0, eos_token_id=2,
-        bos_token_id=None, sliding_window=window,
-    )  # fmt: skip
-    engine = TransformersEngine(TransformersEngineConfig(batch_size=5), MistralForCausalLM(config).eval(), tokenizer)
-    texts = prompts(5) + prompts(5)
-    for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
-        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
-
-
-@pytest.mark.parametrize("window", [None, 8, 120, 600])
-def test_what_prompts_begin_with_together_is_read_once(window):
-    """Dialogue and responses before the criterion: answers are those of generate on each prompt alone."""
+def windowed(window: int | None, batch_size: int) -> TransformersEngine:
+    """An engine whose model's layers see so many tokens back; None: all."""
     from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(3)
@@ -80,7 +62,22 @@ def test_what_prompts_begin_with_together_is_read_once(window):
         num_key_value_heads=2, max_position_embeddings=512, initializer_range=0.4, pad_token_id=0, eos_token_id=2,
         bos_token_id=None, sliding_window=window,
     )  # fmt: skip
-    engine = TransformersEngine(TransformersEngineConfig(batch_size=9), MistralForCausalLM(config).eval(), tokenizer)
+    model = MistralForCausalLM(config).eval()
+    return TransformersEngine(TransformersEngineConfig(batch_size=batch_size), model, tokenizer)
+
+
+@pytest.mark.parametrize("window", [8, 200])
+def test_sliding_window_models_decode_like_generate(window):
+    engine = windowed(window, 5)
+    texts = prompts(5) + prompts(5)
+    for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+@pytest.mark.parametrize("window", [None, 8, 120, 600])
+def test_what_prompts_begin_with_together_is_read_once(window):
+    """Dialogue and responses before the criterion: answers are those of generate on each prompt alone."""
+    engine = windowed(window, 9)
     words = " ".join(prompts(120)).split()
     starts = [" ".join(words[i : i + 200]) for i in (0, 40)]
     texts = [f"{start} {end}" for start in starts for end in prompts(7)] + [starts[0], *prompts(4)]
