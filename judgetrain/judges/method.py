@@ -131,7 +131,8 @@ class Method:
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
         becomes ``dpo-012345``, since all of those end in ``model``, and a link to one keeps its own name. The kind
-        stays in front, options behind; the most branches are no part of it.
+        stays in front, with the number of labels where it learns from such, options behind; the most branches are no
+        part of it.
         """
         if self.kind == BRANCHING and not self.is_directory:
             return "+".join((self.target, *self.options))
@@ -143,6 +144,8 @@ class Method:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
         elif name == "model":
             name = Path(os.path.abspath(path)).name
+        if self.kind in LEARNED:
+            name = f"{self.labels}:{name}"
         return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
 
     @property

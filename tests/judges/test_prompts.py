@@ -224,6 +224,9 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("pointwise:./models/mine", "pointwise", "./models/mine", (), "pointwise:mine"),
         (f"pointwise:{ARTIFACT}", "pointwise", ARTIFACT, (), "pointwise:dpo-012345"),
         ("pairwise:base+expected", "pairwise", "base+expected", (), "pairwise:base+expected"),
+        ("rubric:70:./models/mine", "rubric", "./models/mine", (), "rubric:70:mine"),
+        (f"rubric:40:{ARTIFACT}", "rubric", ARTIFACT, (), "rubric:40:dpo-012345"),
+        ("fewshot:8:owner/name", "fewshot", "owner/name", (), "fewshot:8:name"),
         ("scorer:sentprob", "scorer", "sentprob", (), "scorer:sentprob"),
         ("stored:a/b", "stored", "a/b", (), "stored:a/b"),
         ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
@@ -238,7 +241,9 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
     assert method.name == name
     assert method.file_name == name.replace(":", ".")
     assert method.has_branches == (kind == BRANCHING)
-    assert method.names_model == (kind in (BRANCHING, "pairwise", "pointwise") and (target in TARGETS or "/" in target))
+    assert method.names_model == (
+        kind in (BRANCHING, "pairwise", "pointwise", "rubric", "fewshot") and (target in TARGETS or "/" in target)
+    )
     assert method.is_directory == (method.names_model and "/" in target)
 
 
