@@ -41,7 +41,7 @@ LABELLED = [replace(c, label="A") for c in PAIRS]
 LISTS = ["1. p: has a p", "1. q: has a q", "1. p: has a p\n2. q: has a q", "1. never: asked for"]
 
 
-def drawn(lists: list[str]) -> tuple[list[dict[str, Any]], ScriptedEngine, Any]:
+def drawn(lists: list[str], pairs: list[Comparison] = LABELLED) -> tuple[list[dict[str, Any]], ScriptedEngine, Any]:
     """The rounds by a model that writes these lists in turn, and scores a response by the letter it is asked for."""
     waiting = iter(lists)
 
@@ -55,7 +55,7 @@ def drawn(lists: list[str]) -> tuple[list[dict[str, Any]], ScriptedEngine, Any]:
     options = JudgeOptions.of(JudgeConfig(reads="one", score="parsed", aggregation="mean"), 10)
     options = replace(options, steps=replace(options.steps, write_guidelines=False))
     judge = SimpleNamespace(engine=engine, prompts=load_prompt_set("compact"))
-    shard = learned.drawn(judge, LABELLED, load_prompt_set("rubric", "rubric"), options, 1)
+    shard = learned.drawn(judge, pairs, load_prompt_set("rubric", "rubric"), options, 1)
     return shard.rows, engine, shard
 
 
@@ -85,6 +85,14 @@ def test_a_rubric_is_refined_by_what_it_got_wrong_until_the_held_out_pairs_stop_
 def test_a_list_that_cannot_be_read_ends_the_drawing_and_is_counted(lists: list[str], rounds: int, reason: str) -> None:
     found, _, shard = drawn(lists)
     assert (len(found), shard.dropped) == (rounds, {reason: 1})
+
+
+def test_pairs_of_one_query_are_held_out_one_by_one() -> None:
+    """Every third pair; p is right about one of those, as in the test above."""
+    rounds, engine, _ = drawn(["1. p: has a p", "hm"], [replace(c, dialogue=PAIRS[0].dialogue) for c in LABELLED])
+    assert [r["agreement"] for r in rounds] == [pytest.approx(1 / 3, abs=1e-6)]
+    first = next(r.messages[-1]["content"] for r in engine.requests if r.step == "rubric")
+    assert {i for i in range(9) if f"answer {i} " in first} == {1, 2, 4, 5, 7, 8}
 
 
 def test_so_many_pairs_are_shown_as_fit() -> None:
@@ -215,12 +223,12 @@ def test_a_model_that_names_no_criteria_has_no_verdicts(
 
 
 def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
-    """Two rounds, since what a dry run writes is never right, and four criteria in each, as in the verdicts."""
+    """As many rounds as a run may make, four, and four criteria in each, as in the verdicts."""
     config = settings("rubric:8:external")
     config.evaluate.external = OpenAIEngineConfig(model="m", price=[1, 1])
     ((name, costs),) = estimated(EvaluateSettings.of(config))
     made = {step: cost["calls"] for step, cost in costs.items()}
-    assert (name, made) == ("rubric:8:external (m)", {"rubric": 2, "score": 2 * 2 * 4 * 8 + 2 * 4 * 12})
+    assert (name, made) == ("rubric:8:external (m, up to 4 rounds)", {"rubric": 4, "score": 4 * 2 * 4 * 8 + 2 * 4 * 12})
 
 
 @pytest.mark.parametrize(

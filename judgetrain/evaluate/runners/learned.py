@@ -115,7 +115,7 @@ class RubricRunner(PromptedByCriterion):
         pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
         options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
         options = replace(options, steps=replace(options.steps, write_guidelines=False))
-        shards = f"rubric-{method.file_name}"
+        shards, dry = f"rubric-{method.file_name}", "responses" not in evaluation.inputs
         depends = self.depends(method, evaluation, options) | {
             "labels": [c.label for c in pairs],
             "drawn by": prompts.source,
@@ -123,7 +123,7 @@ class RubricRunner(PromptedByCriterion):
         with loaded_once(lambda: models.judge(by)) as judge:
 
             def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
-                return drawn(judge(), items, prompts, options, seed)
+                return drawn(judge(), items, prompts, options, seed, every=dry)
 
             evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
             found = self._found(method, by, evaluation, shards, len(pairs))
@@ -157,10 +157,20 @@ def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
     return load_prompt_set(own if has_step(own, "rubric") else "rubric", "rubric")
 
 
-def drawn(judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: JudgeOptions, seed: int) -> ShardResult:
-    """The rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs."""
-    held = set([*dict.fromkeys(c.dialogue.query for c in pairs)][::3])
-    shown, rounds, spent = [c for c in pairs if c.dialogue.query not in held], list[dict[str, Any]](), list[Any]()
+def drawn(
+    judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: JudgeOptions, seed: int, every: bool = False
+) -> ShardResult:
+    """The rounds of drawing a rubric as a finished shard: criteria, and the agreement on the held-out pairs.
+
+    Every third query is held out with all of its pairs; where there are too few queries for that, every third pair.
+    ``every``: all rounds are made, as in a dry run, which cannot know when the agreement stops rising.
+    """
+    parts: list[Any] = [c.dialogue.query for c in pairs]
+    parts = parts if len(set(parts)) >= 3 else [*range(len(pairs))]
+    out = set([*dict.fromkeys(parts)][::3])
+    held = [part in out for part in parts]
+    shown = [c for c, hidden in zip(pairs, held, strict=True) if not hidden]
+    rounds, spent = list[dict[str, Any]](), list[Any]()
     failures, calls = Counter[str](), 0
     while len(rounds) < ROUNDS and shown:
         best = rounds[-1]["criteria"] if rounds else []
@@ -177,11 +187,11 @@ def drawn(judge: Any, pairs: Sequence[Comparison], prompts: PromptSet, options: 
         failures.update(shard.dropped)
         spent, calls = [*spent, shard], calls + 2 * len(told) * len(pairs)
         right = [predict(tree, 1, options, "").verdict == c.label for tree, c in zip(trees, pairs, strict=True)]
-        agreed = [r for r, c in zip(right, pairs, strict=True) if c.dialogue.query in held]
+        agreed = [r for r, hidden in zip(right, held, strict=True) if hidden]
         rounds.append({"criteria": told, "agreement": round(sum(agreed) / len(agreed), 6)})
-        if len(rounds) > 1 and rounds[-1]["agreement"] <= rounds[-2]["agreement"]:
+        if not every and len(rounds) > 1 and rounds[-1]["agreement"] <= rounds[-2]["agreement"]:
             break
-        shown = [c for r, c in zip(right, pairs, strict=True) if not r and c.dialogue.query not in held]
+        shown = [c for r, hidden, c in zip(right, held, pairs, strict=True) if not r and not hidden]
     return ShardResult(rounds, len(rounds), failures, **tokens_of(spent), facts={"calls": calls})
 
 
