@@ -90,15 +90,20 @@ def share_cores(processes: int = 0) -> None:
 
 
 def idle_cores(unknown: int) -> int:
-    """How many cores nothing runs on, to the next whole one; ``unknown``: where the system does not say."""
+    """How many cores nothing runs on, to the next whole one, at the quietest of three looks: what is busy for a moment
+    does not take a core for a whole run; ``unknown``: where the system does not say."""
+    most = 0.0
     try:
-        before = _ticks()
-        time.sleep(LOOK)
         after = _ticks()
-    except (OSError, ValueError):
+        for _ in range(3):
+            before = after
+            time.sleep(LOOK)
+            after = _ticks()
+            all_, idle = (sum(end) - sum(start) for start, end in ((before, after), (before[3:5], after[3:5])))
+            most = max(most, idle / all_)
+    except (OSError, ValueError, ZeroDivisionError):
         return unknown
-    all_, idle = (sum(end) - sum(start) for start, end in ((before, after), (before[3:5], after[3:5])))
-    return round((os.cpu_count() or 1) * idle / all_) if all_ else unknown
+    return round((os.cpu_count() or 1) * most)
 
 
 def _ticks() -> list[int]:
@@ -181,38 +186,42 @@ class LocalExecutor(Executor):
     """Processes shards here; with ``executor.workers``, what needs a model is done by that many processes.
 
     On a CPU a small model does not fill the cores by threads, several of it do. Workers share the cores between them,
-    end with the stage, and end when this process is killed. On a GPU one process fills the device: there they are
-    refused.
+    end with the stage, and end when this process is killed. Where there is a GPU, which one process fills, there are
+    none.
     """
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Any = print) -> None:
         self._workers, self._gpus, self._started = config.workers or 1 if config else 1, gpus, False
+        self._say = say
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which they are finished.
 
         Raises:
             JudgetrainError: what ``process`` raised, but for what a server left unanswered.
-            EngineError: a worker died, or there is a GPU.
+            EngineError: a worker died.
         """
         shards = iter(shards)
         first = [*islice(shards, 2)]
         needs = self._gpus if work.gpus is None else work.gpus
-        if self._workers == 1 or not needs or len(first) < 2:
+        if self._workers == 1 or not needs or len(first) < 2 or self._fills_gpu():
             yield from super().run(work, chain(first, shards))
             return
         yield from self._spread(work, chain(first, shards))
 
+    def _fills_gpu(self) -> bool:
+        import torch
+
+        if torch.cuda.is_available():
+            self._say(f"executor.workers={self._workers}: there is a GPU, which this process fills alone")
+            self._workers = 1
+        return self._workers == 1
+
     def _spread(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         import cloudpickle
-        import torch
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if torch.cuda.is_available():
-            raise EngineError(
-                f"executor.workers={self._workers}: there is a GPU, which one process fills; leave it out"
-            )
         self._started = True
         share_cores(self._workers)
         name, packed = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work)
@@ -244,7 +253,7 @@ def _shard(parent: int, name: str, packed: bytes, index: int, items: Any) -> Don
     import cloudpickle
 
     if name not in _WORK:
-        if not _WORK:
+        if not _WORK and os.getpid() != parent:  # joblib works here where the system has no semaphores
             end_with(parent)
         _WORK.clear()
         _WORK[name] = cloudpickle.loads(packed)

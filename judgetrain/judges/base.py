@@ -278,18 +278,29 @@ def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:
     return "tie" if abs(margin) <= tie else "A" if margin > 0 else "B"
 
 
+_LETTER = r"[AB](?![\w-])"
 _NAMED = re.compile(
-    r"(?:(?<=[Rr]esponse )|(?<=[Aa]ssistant )|(?<=[Aa]nswer )|(?<=\[\[))[AB](?![\w-])"
-    r"|(?<!\w)[AB](?= is (?:better|worse)\b)|\A[AB]\Z"
+    r"(?:(?<=[Rr]esponse )|(?<=[Rr]esponses )|(?<=[Aa]ssistant )|(?<=[Aa]nswer )|(?<=\[\[)|(?<=\bthan )"
+    rf"|(?<=[AB] and )){_LETTER}|(?<![\w-]){_LETTER}(?= is (?:better|worse)\b| and [AB]\b|'s\b)|\A[AB]\Z"
 )
-"""A letter that names a response. Others stay: "vitamin A" is no response."""
+"""A letter that names a response, beyond doubt."""
+_ANY = re.compile(rf"(?<![\w-]){_LETTER}")
+EXCHANGED = "(written with the responses exchanged: its A is B) "
+"""Before a text with a letter that may name a response or not, as in "A gives an amount" and "vitamin A"."""
 _OTHER = {"A": "B", "B": "A"}
 _SHOWN = {"AB": "A shown first", "BA": "B shown first", "A": "A by itself", "B": "B by itself"}
 
 
 def in_own_order(text: str, order: str) -> str:
-    """What a judge wrote in an order, with the comparison's own names of the responses; twice is what it wrote."""
-    return _NAMED.sub(lambda found: _OTHER[found[0]], text) if order == "BA" else text
+    """What a judge wrote in an order, with the comparison's own names of the responses; twice is what it wrote.
+
+    A text in which one letter might stay as it was is left whole, and says so (:data:`EXCHANGED`).
+    """
+    if order != "BA" or text.startswith(EXCHANGED):
+        return text.removeprefix(EXCHANGED)
+    if _ANY.search(_NAMED.sub("", text)):
+        return EXCHANGED + text
+    return _NAMED.sub(lambda found: _OTHER[found[0]], text)
 
 
 def prediction_text(found: Prediction) -> str:

@@ -254,8 +254,13 @@ def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> 
 
 def test_idle_cores_are_what_the_system_counts_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter(
-        [[100, 0, 50, 200, 10, 0, 0, 5], [115, 5, 55, 225, 15, 0, 0, 10]]
-    )  # of 60 ticks 30 are idle or waiting
+        [
+            [100, 0, 50, 200, 10, 0, 0, 5],
+            [115, 5, 55, 225, 15, 0, 0, 10],  # of 60 ticks 30 are idle or waiting
+            [160, 5, 55, 240, 15, 0, 0, 10],  # of 60 ticks 15
+            [220, 5, 55, 240, 15, 0, 0, 10],  # none
+        ]
+    )
     monkeypatch.setattr(executor, "_ticks", lambda: next(looks))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert idle_cores(3) == 4

@@ -92,6 +92,39 @@ def test_what_prompts_begin_with_together_is_read_once(window):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
 
 
+def test_a_prompt_that_others_begin_with_is_read_beside_them():
+    """Alone in its part of a family, it would have no token left to read."""
+    engine = windowed(None, 9)
+    words = " ".join(prompts(120)).split()
+    start = " ".join(words[:200])
+    texts = [start, f"{start} {' '.join(words[200:350])}"]
+    engine._decoder._prefill_tokens = 100
+    for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+def test_texts_are_not_read_by_parts_where_positions_depend_on_what_is_read_at_once():
+    """Long texts have other frequencies there, and the beginning alone would be read by those of a short one."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    tokenizer = word_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=128, initializer_range=0.4, pad_token_id=0, eos_token_id=2, bos_token_id=None,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0},
+    )  # fmt: skip
+    engine = TransformersEngine(TransformersEngineConfig(), LlamaForCausalLM(config).eval(), tokenizer)
+    engine.max_context = 1024
+    words = " ".join(prompts(150)).split()
+    texts = [" ".join([*words[:110], *words[i : i + 40]]) for i in (110, 150)]
+    rows = [engine._row(tuple(tokenizer(text)["input_ids"]), GREEDY, i, i) for i, text in enumerate(texts)]
+    logits, _ = engine._decoder._prefill(rows, max(len(r.prompt) for r in rows), 400)
+    for row, found in zip(rows, logits, strict=True):
+        plain = engine.model(torch.tensor([row.prompt])).logits[0, -1]
+        assert torch.allclose(plain.log_softmax(-1), found.log_softmax(-1), atol=1e-3)
+
+
 def test_memory_that_was_never_written_is_never_read(engine):
     requests = [ask(t) for t in prompts(12)]
     expected = engine.generate(requests, seed=1)

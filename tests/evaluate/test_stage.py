@@ -251,6 +251,8 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     ]
     kept = [(row.method, row.branches) for row in that_matter(rows)]
     assert kept == [("initial+vote", 3), ("sft", 3), ("dpo", 3), ("rubric:70", 0), ("longer", 0)]
+    sampled = [replace(row, method="base+sampled", branches=k) for k in (1, 3, 5) for row in rows[:2]]
+    assert [row.method for row in that_matter(sampled)] == ["base+sampled"]
     monkeypatch.setenv("JUDGETRAIN_VERBOSE", "1")
     table, _ = console_tables(Report(recipe="r", seed=1, rows=rows))
     assert table.row_count == len(rows) and table.caption is None

@@ -16,7 +16,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.base import Cost, Plan, Prediction, in_own_order
+from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_order
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
@@ -239,10 +239,13 @@ def test_a_prediction_is_read_as_text_and_as_data() -> None:
         ("Response A Score: 5\nComparison: A is better.", "Response B Score: 5\nComparison: B is better."),
         ("It is short. [[A]]", "It is short. [[B]]"),
         ("B", "A"),
-        ("Response B has vitamin A and plan B. A good answer.", "Response A has vitamin A and plan B. A good answer."),
+        ("Response A is worse than B.", "Response B is worse than A."),
+        ("A's answer is better than B's; A and B are long", "B's answer is better than A's; B and A are long"),
+        ("**A** is clearer than B", EXCHANGED + "**A** is clearer than B"),
+        ("Response B has vitamin A.", EXCHANGED + "Response B has vitamin A."),
     ],
 )  # fmt: skip
-def test_only_letters_that_name_a_response_are_exchanged(written: str, own: str) -> None:
+def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written: str, own: str) -> None:
     assert in_own_order(written, "BA") == own and in_own_order(own, "BA") == written
     assert in_own_order(written, "AB") == written
 

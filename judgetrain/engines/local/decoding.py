@@ -20,10 +20,12 @@ from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 DROP_SHARE = 0.15
 """Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
+COPIED = 16384
+"""Tokens, shared beginnings among them, whose keys and values are copied at once: memory beside the batch's."""
 SHARED = 64
 """Tokens that prompts begin with together, from which on it is worth a pass of its own to read them once."""
 
@@ -53,6 +55,7 @@ class BatchDecoder:
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
+        self._by_parts = self._takes_positions and not {"longrope", "dynamic"} & rope_types(model.config)
         # A ready additive mask saves making one per step and layer; GPU kernels do better with their own.
         self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
 
@@ -119,7 +122,7 @@ class BatchDecoder:
         """All prompts in parts, each with its last logits and what was read of it."""
         alone: list[tuple[int, ...]] = []
         for family, shared in families(distinct):
-            if shared and self._takes_positions:
+            if shared and self._by_parts:
                 _, start = self._read([family[0][:shared]])
                 for prompts in self._chunks(family, shared):
                     yield prompts, *self._read_on(prompts, start, shared)
@@ -133,7 +136,10 @@ class BatchDecoder:
         start = 0
         while start < len(prompts):
             stop = start + 1
-            while stop < len(prompts) and (stop + 1 - start) * (len(prompts[stop]) - shared) <= self._prefill_tokens:
+            while stop < len(prompts):
+                count, length = stop + 1 - start, len(prompts[stop])
+                if count * (length - shared) > self._prefill_tokens or (shared and count * length > COPIED):
+                    break
                 stop += 1
             yield prompts[start:stop]
             start = stop
@@ -239,7 +245,16 @@ def families(prompts: Iterable[tuple[int, ...]]) -> list[tuple[list[tuple[int, .
                 continue
         found.append(([prompt], 0))
         longest = len(prompt)
-    return [(sorted(family, key=lambda prompt: (len(prompt), prompt)), shared) for family, shared in found]
+    by_length = [(sorted(family, key=lambda prompt: (len(prompt), prompt)), shared) for family, shared in found]
+    return [
+        (family, min(shared, len(family[0]) - 1)) for family, shared in by_length
+    ]  # of each a token is left to read
+
+
+def rope_types(config: PreTrainedConfig) -> set[str]:
+    """The kinds of rotary position embeddings; some choose frequencies by the longest text that is read at once."""
+    found = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    return {str(each.get("rope_type")) for each in (found, *found.values()) if isinstance(each, dict)}
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROBES, STEPS = ("?", "Which of the two responses is the better one, and why?"), 3
-"""Prompts of unlike length, and how many tokens are decoded after them, by which a loaded model is checked."""
+_ASKED = "Which of the two responses is the better one, and why? "
+PROBES, STEPS = ("?", _ASKED, f"{12 * _ASKED}A", f"{12 * _ASKED}Or is it B?"), 3
+"""Prompts of unlike length, of which two begin alike, and how many tokens are decoded after them, by which a model is
+checked when it is loaded."""
 DEPARTURE = {True: 0.05, False: 1.0}
 """Nats that decoding may be from a plain pass, in float32 and in half precision, where rounding may choose another
 expert; a cache that is not read is several away."""
@@ -69,8 +71,8 @@ class TransformersEngine:
     def _check_decoding(self) -> None:
         """Check that texts which are decoded together, with a cache, are those of plain passes over each."""
         texts = (render([{"role": "user", "content": text}], self.tokenizer) for text in PROBES)
-        prompts = [token_ids(self.tokenizer, text) for text in texts]
-        if max(map(len, prompts)) + STEPS >= self.max_context:
+        prompts = [ids for text in texts if len(ids := token_ids(self.tokenizer, text)) + STEPS < self.max_context]
+        if len(prompts) < 2:
             return
         asked = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
         allowed = DEPARTURE[self.model.dtype is torch.float32]

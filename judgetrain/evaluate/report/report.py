@@ -173,7 +173,7 @@ def console_tables(report: Report) -> list[Any]:
         for row in kept:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if len(kept) < len(verdicts):
-            table.caption = Text(f"{len(verdicts) - len(kept)} more rows: the report, or the same command with -v")
+            table.caption = Text(f"{len(verdicts) - len(kept)} more rows stand in the report")
             table.caption_justify = "left"
         if verdicts:
             tables.append(table)
@@ -189,8 +189,8 @@ def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
     each = shown.one_each(rows)
     first = {row.method.partition("+")[0]: row for row in reversed(each)}  # as the judge is first asked
     trained = [first[stage] for stage in JUDGE_STAGES if stage in first][-FEW + 1 :]
-    plain = [row for row in each if "+" not in row.method and row.method not in JUDGE_STAGES]
-    others = sorted(plain, key=lambda row: -(row.agreement or 0.0))
+    others = [row for row in each if row not in trained]
+    others.sort(key=lambda row: (row.method.partition("+")[0] in JUDGE_STAGES, -(row.agreement or 0.0)))
     return [*trained, *others[: FEW - len(trained)]]
 
 
