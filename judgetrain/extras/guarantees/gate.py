@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from judgetrain.artifacts.files import read_json
+from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
@@ -19,8 +21,9 @@ from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.release import Verdicts, release_verdicts
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 
 FLOORS, RELEASE, UNTRAINED = "floors", "release", "untrained"
 FILE = "gate.json"
@@ -112,6 +115,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
 
 def gate_checks(
     benchmark: Benchmark,
+    methods: Sequence[Method],
     results: Sequence[Sequence[Prediction]],
     chosen: Mapping[str, int],
     config: GuaranteesConfig,
@@ -122,6 +126,7 @@ def gate_checks(
 
     Args:
         benchmark: what is reported.
+        methods: all that are evaluated.
         results: the predictions of a method with one number of branches each, in its order.
         chosen: numbers of branches by method.
         config: ``guarantees``.
@@ -136,13 +141,14 @@ def gate_checks(
         first = key_of(here, rule.judge, rule.branches, chosen)
         if first is None:
             continue
-        for other in _others(rule, here, chosen, config.release, benchmark, first.branches):
+        for other in _others(rule, methods, here, chosen, config.release, benchmark, first.branches):
             found.append(checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
     return found
 
 
 def _others(
     rule: Rule,
+    methods: Sequence[Method],
     here: Mapping[MethodKey, Verdicts],
     chosen: Mapping[str, int],
     release: str,
@@ -153,8 +159,7 @@ def _others(
     if rule.than == FLOORS:
         return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
     if rule.than == UNTRAINED:
-        best = best_untrained(here, benchmark)
-        return [Side(str(best), here[best])] if best else []
+        return [Side(str(key), here[key]) for key in best_untrained(methods, here, benchmark)[:1]]
     if rule.than == RELEASE:
         then = release_verdicts(release, benchmark)
         key = key_of(then, rule.judge, rule.than_branches or branches, {})
@@ -168,19 +173,40 @@ def _others(
 def untrained(method: Method) -> bool:
     """Whether a method is something that one could do without training: it asks no trained judge, has no criteria that
     come with the comparisons, and is nobody's published verdicts."""
-    trained = method.target in JUDGE_STAGES or method.is_directory
+    trained = method.target in JUDGE_STAGES or (method.is_directory and _holds_judge(method))
     return not trained and method.criteria == "own" and method.kind != "stored"
 
 
-def best_untrained(here: Mapping[MethodKey, Verdicts], benchmark: Benchmark) -> MethodKey | None:
-    """What agrees most with the labels of all that needs no training; None where there is nothing."""
+def _holds_judge(method: Method) -> bool:
+    """Whether a method's directory, or what is here of its id on the Hub, is a trained judge's: it has the settings of
+    one, or lies in the artifact of a stage that trains. Branching judges of directories all are."""
+    if method.kind == BRANCHING:
+        return True
+    if method.on_hub:
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+
+        try:
+            return isinstance(try_to_load_from_cache(method.target, SETTINGS), str)
+        except HFValidationError:  # no id: refused where the model is looked at
+            return False
+    directory = Path(method.target).expanduser().resolve()
+    made = read_json(directory.parent / MANIFEST)  # it may be somebody else's, of any form
+    return (directory / SETTINGS).is_file() or (isinstance(made, dict) and made.get("stage") in JUDGE_STAGES)
+
+
+def best_untrained(
+    methods: Sequence[Method], here: Mapping[MethodKey, Verdicts], benchmark: Benchmark
+) -> list[MethodKey]:
+    """All that needs no training, what agrees most with the labels first."""
+    names = {method.name for method in methods if untrained(method)}
     labels = {c.id: c.label for c in benchmark.comparisons if c.label is not None}
 
     def right(key: MethodKey) -> int:
         return sum(here[key][name] == (label, label) for name, label in labels.items())
 
-    found = [key for key in here if untrained(Method.parse(key.method)) and labels.keys() <= here[key].keys()]
-    return max(found, key=right, default=None)
+    found = [key for key in here if key.method in names and labels.keys() <= here[key].keys()]
+    return sorted(found, key=right, reverse=True)
 
 
 def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:

@@ -42,7 +42,8 @@ def measure(found: Predicted) -> Measured:
     settings, section = found.settings.evaluate, found.settings.guarantees
     values = guarantees(found.dev, found.test, found.results, section, found.settings.seed)
     tested = [part_of(found.test, p) for p in found.results]
-    checks = gate_checks(found.test, tested, found.chosen, section, settings.bootstrap, found.settings.seed)
+    methods, seed = found.settings.evaluated, found.settings.seed
+    checks = gate_checks(found.test, methods, tested, found.chosen, section, settings.bootstrap, seed)
     paid = worth(found, tested)
     return Measured(values=values, records=[*checks, *([paid] if paid else [])])
 

@@ -16,7 +16,7 @@ from judgetrain.evaluate.report.report import lineage
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import UNTRAINED, Check, Rule, Side, best_untrained, checked, key_of, write_gate
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 
 FILE = "worth.json"
 DATA = ("dialogues", "cluster", "responses")
@@ -47,28 +47,33 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     """Whether training paid, by the ``results`` on the test split; None without a trained judge, or with nothing beside
     it.
 
-    The judge is asked with the branches that a rule of ``guarantees.required`` or the ``objective`` names, else those
-    chosen on a development split, else the most.
+    The judge is the last one trained, in its plain form where that is evaluated. It is asked with the branches that a
+    rule of ``guarantees.required`` or the ``objective`` names, else those chosen on a development split, else the most.
     """
     benchmark, settings, inputs = found.test, found.settings, found.inputs
     here = {MethodKey(r[0].method, r[0].branches): r for r in results}
-    name = next((stage for stage in reversed(JUDGE_STAGES) if any(key.method == stage for key in here)), "")
+    trained = _last_trained([m for m in settings.evaluated if any(key.method == m.name for key in here)])
+    if trained is None:
+        return None
+    name = trained.name
     told = [(rule.judge, rule.branches) for rule in map(Rule.parse, settings.guarantees.required)]
     told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
     named = next((branches for judge, branches in told if judge == name and branches), None)
     verdicts = {key: {p.comparison_id: p.decided for p in each} for key, each in here.items()}
-    judge, than = key_of(here, name, named, found.chosen), best_untrained(verdicts, benchmark)
-    if judge is None or than is None:
+    judge, others = key_of(here, name, named, found.chosen), best_untrained(settings.evaluated, verdicts, benchmark)
+    if judge is None or not others:
         return None
+    than = others[0]
     first, second = (Side(str(key), verdicts[key]) for key in (judge, than))
     rule = Rule.parse(f"{judge} beats {UNTRAINED}")
     check = checked(rule, benchmark, first, second, settings.evaluate.bootstrap, settings.seed)
     if check.difference is None:
         return None
-    made = [row["seconds"] for row in lineage([inputs[name]]) if row["stage"] not in DATA] if name in inputs else []
+    upstream = lineage([inputs[trained.target]]) if trained.target in inputs else []
+    made = [row["seconds"] for row in upstream if row["stage"] not in DATA]
     seconds = float(sum(made)) if made and None not in made else None
-    ours, others = (_tokens(here[key]) for key in (judge, than))
-    share = ours / others if others and math.isfinite(ours / others) else None
+    ours, theirs = (_tokens(here[key]) for key in (judge, than))
+    share = ours / theirs if theirs and math.isfinite(ours / theirs) else None
     return Worth(
         benchmark=benchmark.name,
         judge=str(judge),
@@ -79,28 +84,37 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
         pays=check.passed,
         seconds=seconds,
         tokens=None if share is None else round(share, 6),
-        told=_told(check, seconds, ours, share),
+        told=_told(check, len(others), seconds, ours, share),
     )
 
 
+def _last_trained(methods: Sequence[Method]) -> Method | None:
+    """The last judge that was trained, in its plain form, else in the first one listed."""
+    mine = [m for m in methods if m.kind == BRANCHING and m.target in JUDGE_STAGES and m.criteria == "own"]
+    return min(mine, key=lambda m: (-JUDGE_STAGES.index(m.target), len(m.options) > 0), default=None)
+
+
 def _tokens(found: Sequence[Prediction]) -> float:
-    return sum(p.cost.prompt_tokens + p.cost.generated_tokens for p in found) / len(found)
+    """What a verdict over both orders takes, which is what the agreement is about."""
+    costs = [p.whole_cost for p in found]
+    return sum(cost.prompt_tokens + cost.generated_tokens for cost in costs) / len(found)
 
 
-def _told(check: Check, seconds: float | None, tokens: float, share: float | None) -> str:
+def _told(check: Check, among: int, seconds: float | None, tokens: float, share: float | None) -> str:
     assert check.difference is not None
-    ahead = check.difference > 0
+    ahead = check.difference >= 0
     low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
+    best = f", best of {among} here" if among > 1 else ""
     interval = f"{low:.1f} to {high:.1f}".replace("-0.0", "0.0")
     interval = interval if check.difference_ci else "too few prompts for an interval"
     points = f"{100 * abs(check.difference):.1f} points"
     if check.passed:
         spent = f"{share:.0%} of its tokens a verdict" if share is not None else f"{tokens:.0f} tokens a verdict"
         spent = f"{duration(seconds)} and {spent}" if seconds is not None else spent
-        without = f"over the best you could do without it ({check.second})"
+        without = f"over the best you could do without it ({check.second}{best})"
         return f"{check.first}: training gains {points} ({interval}) {without}, for {spent}"
-    shown = "nothing shows that training pays here" if ahead else "training does not pay here"
-    return f"{shown}: use {check.second} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
+    shown = "training does not pay here" if not ahead and low > 0 else "nothing shows that training pays here"
+    return f"{shown}: use {check.second}{best} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
 
 
 def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
@@ -111,4 +125,4 @@ def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: Stage
         out.write_json(FILE.removesuffix(".json"), [asdict(each) for each in found])
     for each in found:
         out.track.summary({f"{each.benchmark}/training_gains": each.difference})
-        out.log(f"evaluate: {each.benchmark}: {each.told}")
+        out.log(f"evaluate: {each.benchmark}: {each.told}", keep=True)

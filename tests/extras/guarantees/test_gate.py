@@ -19,13 +19,15 @@ from judgetrain.evaluate.stage import parquet, prediction_rows
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.method import Method
 from judgetrain.pipeline import cards, cli
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str, **keys: Any) -> list[Check]:
-    return gate_checks(of, results, {}, GuaranteesConfig(required=list(required), **keys), 400, 1)
+    methods = [Method.parse(name) for name in {r[0].method: None for r in results}]
+    return gate_checks(of, methods, results, {}, GuaranteesConfig(required=list(required), **keys), 400, 1)
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:

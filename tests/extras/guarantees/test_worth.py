@@ -13,13 +13,15 @@ import pytest
 
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Predicted
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.guarantees.card import PARTS
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import GateError, require_passed
 from judgetrain.extras.guarantees.worth import Worth, worth
 from judgetrain.judges.base import Cost, Prediction
+from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import UNATTACKED, answers, benchmark, manifest, pairs, refused, run, write_rows
+from tests.builders.evaluate import UNATTACKED, answers, benchmark, judge, manifest, pairs, refused, run, write_rows
 
 WHOLE = benchmark(60)
 
@@ -29,14 +31,21 @@ def paid(name: str, k: int, right: int, tokens: int = 0) -> list[Prediction]:
 
 
 def found(
-    *results: list[Prediction], required: tuple[str, ...] = (), objective: str | None = None, **told: Any
+    *results: list[Prediction],
+    required: tuple[str, ...] = (),
+    objective: str | None = None,
+    methods: tuple[str, ...] = (),
+    **told: Any,
 ) -> Worth | None:
+    """``methods``: as the configuration writes them, where that is not as their results are called."""
+    written = methods or tuple(dict.fromkeys(r[0].method for r in results))
     config = Config(
         objective=objective,
         guarantees=GuaranteesConfig(required=list(required)),
-        evaluate=EvaluateConfig(bootstrap=2000),
+        evaluate=EvaluateConfig(methods=list(written), bootstrap=2000),
     )
-    return worth(Predicted(settings=config, dev=None, test=WHOLE, results=results, **{"chosen": {}, **told}), results)
+    settings = EvaluateSettings.of(config)
+    return worth(Predicted(settings=settings, dev=None, test=WHOLE, results=results, **{"chosen": {}, **told}), results)
 
 
 def lineage(root: Path) -> Path:
@@ -49,8 +58,15 @@ def lineage(root: Path) -> Path:
 
 
 def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
-    """Right on 45 and on 30 of 60; seven stages of a second are training's; 200 tokens beside 800."""
-    results = [paid("dpo", 10, 45, 200), paid("rubric:70:teacher", 0, 30, 800), paid("longer", 0, 20)]
+    """Right on 45 and on 30 of 60; seven stages of a second are training's; 200 tokens beside 800.
+
+    The judge sees both orders at 100 each; the rubric reads each response once, which serves both.
+    """
+    results = [
+        [replace(p, plan="shared") for p in paid("dpo", 10, 45, 100)],
+        paid("rubric:70:teacher", 0, 30, 800),
+        paid("longer", 0, 20),
+    ]
     told = found(*results, inputs={"dpo": lineage(tmp_path)})
     assert told is not None and told.pays
     assert (told.judge, told.than, told.n, told.seconds, told.tokens) == ("dpo@10", "rubric:70:teacher", 60, 7.0, 0.25)
@@ -62,7 +78,7 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     low, high = (f"{100 * end:.1f}" for end in told.difference_ci or ())
     assert told.told == (
         f"dpo@10: training gains 25.0 points ({low} to {high}) over the best you could do without it "
-        "(rubric:70:teacher), for 7.0 s and 25% of its tokens a verdict"
+        "(rubric:70:teacher, best of 2 here), for 7.0 s and 25% of its tokens a verdict"
     )
 
 
@@ -70,7 +86,8 @@ def test_what_training_gains_is_said_with_what_it_took(tmp_path: Path) -> None:
     ("right", "words"),
     [
         (20, r"training does not pay here: use longer \(dpo@3 is 16\.7 points behind, 8\.3 to 2"),
-        (30, r"training does not pay here: use longer \(dpo@3 is 0\.0 points behind, -"),
+        (29, r"nothing shows that training pays here: use longer \(dpo@3 is 1\.7 points behind, 0\.0 to"),
+        (30, r"nothing shows that training pays here: use longer \(dpo@3 is 0\.0 points ahead, -"),
         (32, r"nothing shows that training pays here: use longer \(dpo@3 is 3\.3 points ahead, 0\.0 to"),
         (45, r"dpo@3: training gains 25\.0 points \(.*\) over .* \(longer\), for 200 tokens a verdict$"),
     ],
@@ -81,14 +98,42 @@ def test_where_it_does_not_pay_what_to_use_is_said(right: int, words: str) -> No
 
 
 def test_the_best_is_what_one_could_do_without_training() -> None:
-    """Judges of the run in any form, their directories, given criteria and published verdicts are not."""
-    others = ("initial+sampled", "pairwise:sft", "./mine", "base+given", "external+shuffled", "stored:gpt")
+    """Judges of the run in any form, given criteria and published verdicts are not."""
+    others = ("initial+sampled", "pairwise:sft", "base+given", "external+shuffled", "stored:gpt")
     results = [paid("sft", 3, 20), paid("dpo", 3, 40), *(paid(name, 0, 55) for name in others)]
     assert found(*results) is None
     for name in ("base", "prompted:external", "fewshot:70", "scorer:sentprob", "pairwise:teacher", "surface"):
         told = found(*results, paid("random", 0, 5), paid(name, 0, 30))
         assert told is not None and (told.judge, told.than) == ("dpo@3", name)
     assert found(paid("longer", 0, 3)) is None
+
+
+@pytest.mark.parametrize("form", ["{}", "pairwise:{}", "rubric:70:{}"])
+def test_a_trained_judge_s_directory_is_known_by_what_lies_in_it(form: str, tmp_path: Path) -> None:
+    """Its settings, or the manifest of the stage it is of; in tables it has a name without a path."""
+    kept, model = judge(tmp_path / "dpo" / "0123456789abcdef") / "model", tmp_path / "qwen"
+    bare = manifest(tmp_path, "sft", "0123456789abcdef", {}) / "model"
+    for directory in (bare, model):
+        directory.mkdir()
+    for directory, counts in ((kept, False), (bare, False), (model, form != "{}")):
+        method = Method.parse(form.format(directory))
+        results = [paid("dpo", 3, 30), paid(method.name, 0, 55), paid("longer", 0, 20)]
+        told = found(*results, methods=("dpo", method.text, "longer"))
+        assert told is not None and told.than == (method.name if counts else "longer")
+
+
+@pytest.mark.parametrize(
+    ("methods", "name"),
+    [
+        (("initial", "dpo+sampled", "dpo+vote"), "dpo+sampled"),
+        (("dpo+sampled", "dpo", "sft"), "dpo"),
+        (("initial+vote", "pairwise:dpo", "dpo+given"), "initial+vote"),
+        (("sft", "initial"), "sft"),
+    ],
+)
+def test_the_judge_is_the_last_one_trained_in_its_plain_form_or_the_first(methods: tuple[str, ...], name: str) -> None:
+    told = found(*(paid(method, 3, 40) for method in methods), paid("longer", 0, 30))
+    assert told is not None and told.judge == f"{name}@3"
 
 
 def test_the_judge_has_the_branches_that_were_asked_for() -> None:
@@ -110,6 +155,7 @@ def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
     (told,) = json.loads(out.joinpath("worth.json").read_text())
     assert (told["pays"], told["difference"], told["than"]) == (True, 1.0, "longer")
     assert f"evaluate: pairs: {told['told']}" in capsys.readouterr().out
+    assert f"evaluate: pairs: {told['told']}" in out.joinpath("printed.txt").read_text(), "and again when shown again"
     assert "### Worth training" in out.joinpath("report.md").read_text()
     assert "training gains 100.0 points" in out.joinpath("report.html").read_text()
     assert PARTS["Worth training"](out, "sft") == f"- pairs (n = 30): {told['told']}" and not PARTS["Worth training"](
@@ -125,7 +171,6 @@ def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
 def scripted(config: Config, directory: Path) -> Path:
     """An evaluation of a judge that always prefers the response that says one."""
     from judgetrain.engines import lazy_model
-    from tests.builders.evaluate import judge
     from tests.builders.scripted import ScriptedEngine, criteria, judged
 
     def answer(request: Any, _: int) -> str:
