@@ -75,6 +75,11 @@ def needs(*names: str) -> Callable[[Any], Sequence[str]]:
     return lambda settings: names
 
 
+def by_name(code: str) -> Callable[[Any], None]:
+    """A check that stands beside the stage's code: ``module:function``, imported when it is asked."""
+    return lambda settings: resolve_name(code)(settings)
+
+
 def _no_check(settings: Any) -> None:
     """Nothing to check beyond types and ranges."""
 

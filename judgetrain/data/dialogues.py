@@ -15,7 +15,6 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
-from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import CaseReader, placed
 from judgetrain.data.cells import Pairing, majority
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
@@ -166,15 +165,6 @@ def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[C
     source = placed(source)
     for cases in read(source, key, CaseReader(source).cases, rejects):
         yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
-
-
-def check_adapter(source: SourceConfig, key: str) -> None:
-    """Refuse (ConfigError) an adapter that is none, whose rows are single votes, or that is at no place on the Hub."""
-    if source.adapter and load_adapter(source.adapter, key).kind == "votes":
-        told = "its rows are single votes; give one row a comparison, with the label that most votes gave"
-        raise ConfigError(f"{key}.adapter={source.adapter}: {told}")
-    if source.adapter and source.type == "hub" and not placed(source).path:
-        raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
 
 def check_labelled(

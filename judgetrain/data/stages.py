@@ -14,6 +14,7 @@ from judgetrain.data.config import (
     DialoguesConfig,
     DialogueSourceConfig,
     ResponsesConfig,
+    SourceConfig,
 )
 from judgetrain.errors import ConfigError
 
@@ -69,9 +70,19 @@ def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
             raise ConfigError(f"{here}.unlabelled: rows that {here}.source.adapter reads have labels; leave one out")
 
 
-def _check_dialogues(settings: DialoguesSettings) -> None:
-    from judgetrain.data.dialogues import check_adapter
+def check_adapter(source: SourceConfig, key: str) -> None:
+    """Refuse (ConfigError) an adapter that is none, whose rows are single votes, or that is at no place on the Hub."""
+    from judgetrain.data.benchmarks.adapter import load_adapter
+    from judgetrain.data.benchmarks.benchmark import placed
 
+    if source.adapter and load_adapter(source.adapter, key).kind == "votes":
+        told = "its rows are single votes; give one row a comparison, with the label that most votes gave"
+        raise ConfigError(f"{key}.adapter={source.adapter}: {told}")
+    if source.adapter and source.type == "hub" and not placed(source).path:
+        raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
+
+
+def _check_dialogues(settings: DialoguesSettings) -> None:
     sources = settings.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")

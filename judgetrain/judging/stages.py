@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.dialogues import check_adapter
+from judgetrain.data.stages import check_adapter
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig

@@ -8,7 +8,6 @@ the paper's table 9): each preference that holds in both orders is a preference 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
-from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
+from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
 from judgetrain.judges.prompting.replies import (
     Asker,
     Question,
@@ -37,7 +36,7 @@ from judgetrain.judges.prompting.replies import (
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
-from judgetrain.label.stages import LabelSettings
+from judgetrain.label.stages import LabelSettings, load_external_prompts
 from judgetrain.schema import ORDERS, Comparison, Verdict
 
 SHARD = 32
@@ -61,18 +60,6 @@ class Case(NamedTuple):
     comparison: Comparison
     conflicts: tuple[Conflict, ...]
     ensemble: Verdict | None
-
-
-def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
-    """The prompt set of the external judge, and which of the two ways of asking it holds.
-
-    Raises:
-        ConfigError: no such set, or a set with neither way.
-    """
-    path = prompt_file(config.prompts)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    dialect: Dialect = "preference" if re.search("^preference:", text, re.MULTILINE) else "pairwise"
-    return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
 def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, External]:

@@ -26,11 +26,11 @@ from judgetrain.judges.trees.schema import EvaluationTree, PrunedBranch, prune, 
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter, leanings, sft_row
-from judgetrain.label.external import external_labels, load_external_prompts
+from judgetrain.label.external import external_labels
 from judgetrain.label.labels import HINTS, Label, accepts, by_rating, each_in, ensemble_label, given_label
 from judgetrain.label.pairs import Preferences, pair_builder
 from judgetrain.label.rewards import Rewards, branch_rewards
-from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings
+from judgetrain.label.stages import CORRECTION, LabelSettings, TreeSettings, load_external_prompts
 from judgetrain.label.worth import Worth, learn
 from judgetrain.schema import Comparison
 

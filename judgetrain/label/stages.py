@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from dataclasses import dataclass, replace
 
-from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.artifacts.stages import Stage, StageSettings, at, by_name, needs
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TREE_READS, TreeConfig
-from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set, prompt_path
+from judgetrain.judges.prompting.prompts import (
+    Dialect,
+    PromptSet,
+    check_reads,
+    load_prompt_set,
+    prompt_file,
+    prompt_path,
+)
 from judgetrain.judges.settings import check_asking
 from judgetrain.keys import in_place
-from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
+from judgetrain.label.config import ExternalConfig, GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.encode import revision_prompt
 
@@ -94,15 +101,24 @@ class LabelSettings(StageSettings):
     responses: ResponsesConfig = at("responses", in_fingerprint=False)
 
 
+def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
+    """The prompt set of the external judge, and which of the two ways of asking it holds.
+
+    Raises:
+        ConfigError: no such set, or a set with neither way.
+    """
+    path = prompt_file(config.prompts)
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    dialect: Dialect = "preference" if re.search("^preference:", text, re.MULTILINE) else "pairwise"
+    return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
+
+
 def _of_examples(settings: LabelSettings) -> LabelSettings:
     """What decides labels and SFT examples: a critic that prefers critiques (table 9) makes pairs alone."""
     label, default = settings.label, LabelConfig()
     pairs = {name: getattr(default, name) for name in OF_PAIRS}
-    if label.source == "external":
-        from judgetrain.label.external import load_external_prompts
-
-        if load_external_prompts(label.external)[1] == "preference":
-            pairs["source"] = "ensemble"
+    if label.source == "external" and load_external_prompts(label.external)[1] == "preference":
+        pairs["source"] = "ensemble"
     return replace(settings, label=replace(label, **pairs))
 
 
@@ -127,14 +143,6 @@ def check_teacher(settings: TeacherSettings) -> None:
         check_labelled(settings.sources, settings.responses, "teacher=given")
 
 
-def _check_evaluations(settings: TeacherSettings) -> None:
-    """Read the evaluations that are written already, every row."""
-    if settings.teacher.evaluations:
-        from judgetrain.label.teacher_stage import read_evaluations
-
-        deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
-
-
 def _check_tree(settings: TreeSettings) -> None:
     """Check the prompts and whoever samples trees."""
     tree = settings.tree
@@ -152,8 +160,6 @@ def _check_label(settings: LabelSettings) -> None:
         labels.corrections.check("label.corrections")
         load_prompt_set(CORRECTION, "correction", "label.corrections")
     if labels.source == "external":
-        from judgetrain.label.external import load_external_prompts
-
         labels.external.engine.check("label.external.engine")
         dialect = load_external_prompts(labels.external)[1]
         if dialect == "preference" and settings.judgments == 1:
@@ -177,7 +183,7 @@ TEACHER = Stage(
     settings=TeacherSettings,
     inputs=needs("responses"),
     check=check_teacher,
-    check_here=_check_evaluations,
+    check_here=by_name("judgetrain.label.teacher_stage:check_evaluations"),
     format=3,
 )
 

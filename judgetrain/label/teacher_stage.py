@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +68,12 @@ def read_evaluations(path: str) -> Iterator[EvaluationTree]:
         return tree
 
     yield from read(source, KEY, take)
+
+
+def check_evaluations(settings: TeacherSettings) -> None:
+    """Read the evaluations that are written already, every row."""
+    if settings.teacher.evaluations:
+        deque(read_evaluations(settings.teacher.evaluations), maxlen=0)
 
 
 def text_of(comparison: Comparison) -> Text:

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
@@ -25,6 +26,10 @@ DEFAULTS = {"warmup_steps": 0.05, "lr_scheduler_type": "cosine"}
 
 RANK = 16
 """Of adapters; why it is no key stands at :class:`~judgetrain.train.config.AdapterConfig`."""
+
+
+BEST = "eval_agreement_then_loss"
+"""The figure by which the trainer picks the best checkpoint."""
 
 
 def training_arguments(
@@ -138,8 +143,6 @@ def device_arguments(bf16: bool | None) -> dict[str, Any]:
 
 def _dpo(config: DpoConfig) -> dict[str, Any]:
     """Where the best checkpoint is kept there is one at every evaluation."""
-    from judgetrain.train.trainers import BEST
-
     supervised = {"sft": config.sft_weight} if config.sft_weight else {}
     weights = {config.trainer.get("loss_type", "sigmoid"): 1.0, **supervised}
     losses = {"loss_type": [*weights], "loss_weights": [*weights.values()], "precompute_ref_log_probs": True}
@@ -220,3 +223,20 @@ def compiled(model: nn.Module) -> str:
     for block in blocks:
         block.compile(dynamic=True)
     return f"{len(blocks)} blocks are compiled at the first steps, which take longer"
+
+
+def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelConfig:
+    """How to load a model for training: weights that are all trained are kept in float32.
+
+    AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
+    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is, and so
+    do weights in half precision under ZeRO, where DeepSpeed keeps float32 ones beside them.
+    """
+    from transformers.utils import import_utils
+
+    if adapters or (model.dtype != "auto" and current().deepspeed):
+        return model
+    attention = model.attn_implementation
+    if attention is None and mixed_precision(bf16) and import_utils.is_flash_attn_2_available():
+        attention = "flash_attention_2"
+    return replace(model, dtype="float32", attn_implementation=attention)

@@ -19,8 +19,8 @@ from judgetrain.train.arguments import (
     compiled,
     frozen_experts,
     memory_explained,
-    mixed_precision,
     peft_config,
+    trainable,
     trainer_explained,
     training_arguments,
     without_dropout,
@@ -236,23 +236,6 @@ def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 def watchers(out: StageRun) -> list[TrainerCallback]:
     """What watches every training: whole checkpoints, the log, and figures that are numbers."""
     return [CheckpointMarks(out), Progress(out), FiniteFigures()]
-
-
-def trainable(model: ModelConfig, bf16: bool | None, adapters: bool) -> ModelConfig:
-    """How to load a model for training: weights that are all trained are kept in float32.
-
-    AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
-    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is, and so
-    do weights in half precision under ZeRO, where DeepSpeed keeps float32 ones beside them.
-    """
-    from transformers.utils import import_utils
-
-    if adapters or (model.dtype != "auto" and current().deepspeed):
-        return model
-    attention = model.attn_implementation
-    if attention is None and mixed_precision(bf16) and import_utils.is_flash_attn_2_available():
-        attention = "flash_attention_2"
-    return replace(model, dtype="float32", attn_implementation=attention)
 
 
 def _heldout(job: RowsJob, tokenizer: PreTrainedTokenizerBase, tables: Path, out: StageRun) -> Dataset | None:

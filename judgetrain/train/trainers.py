@@ -28,15 +28,11 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import device_arguments
+from judgetrain.train.arguments import BEST, device_arguments, trainable
 from judgetrain.train.checkpoints import KeptBest
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
-from judgetrain.train.run import trainable
 from judgetrain.train.stages import ReferenceSettings
-
-BEST = "eval_agreement_then_loss"
-"""The figure by which the trainer picks the best checkpoint."""
 
 AGREEMENT = "eval_rewards/accuracies"
 

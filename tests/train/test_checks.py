@@ -27,10 +27,9 @@ from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import stage
-from judgetrain.train.arguments import shared_out, training_arguments
+from judgetrain.train.arguments import shared_out, trainable, training_arguments
 from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import ProcessGroup
-from judgetrain.train.run import trainable
 from judgetrain.train.stage import run_next
 from judgetrain.train.stages import (
     OWN,

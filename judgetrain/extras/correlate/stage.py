@@ -26,6 +26,7 @@ from judgetrain.extras.correlate.report import KINDS, TITLE, Row, tables
 from judgetrain.extras.correlate.stages import CorrelateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
+from judgetrain.judges.settings import check_directories
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.probdiff import DELTA, average
 from judgetrain.scorers.stage import answered_dialogues
@@ -63,6 +64,13 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     averages = list(means(ratings, categories, {item: d >= DELTA for item, d in probdiff.items()}))
     out.write_json("correlations", {"correlations": found, "means": averages})
     write_report(out, TITLE, tables(found, averages), "correlations.json")
+
+
+def check_here(settings: CorrelateSettings) -> None:
+    """Read the files of ratings and scores, and look at the raters' directories."""
+    read_columns(settings.correlate.ratings, "correlate.ratings", {})
+    read_columns(settings.correlate.scores, "correlate.scores", {})
+    check_directories(settings.engine, settings.methods, "correlate.raters")
 
 
 def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> list[Path]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correlate.config import CorrelateConfig
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import ModelSettings, check_directories
+from judgetrain.judges.settings import ModelSettings
 from judgetrain.judging.stages import check_judge
 
 
@@ -53,15 +53,10 @@ def _check(found: CorrelateSettings) -> None:
         raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
 
 
-def _check_here(found: CorrelateSettings) -> None:
-    """Read the files of ratings and scores, and look at the raters' directories."""
-    from judgetrain.extras.correlate.stage import read_columns
-
-    read_columns(found.correlate.ratings, "correlate.ratings", {})
-    read_columns(found.correlate.scores, "correlate.scores", {})
-    check_directories(found.engine, found.methods, "correlate.raters")
-
-
 CORRELATE = Stage(
-    name="correlate", settings=CorrelateSettings, artifact="evaluation", check=_check, check_here=_check_here
+    name="correlate",
+    settings=CorrelateSettings,
+    artifact="evaluation",
+    check=_check,
+    check_here=by_name("judgetrain.extras.correlate.stage:check_here"),
 )

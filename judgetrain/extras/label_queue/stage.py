@@ -12,7 +12,7 @@ from typing import Any
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data.cells import RowError
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.label_queue.config import LabelQueueConfig
 from judgetrain.extras.label_queue.stages import LabelQueueSettings
 from judgetrain.judges.base import SHARES, logistic
@@ -44,6 +44,20 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     out.tell(told)
     for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
         out.log(f"label_queue: {out.path(name)}")
+
+
+def check_here(settings: LabelQueueSettings) -> None:
+    """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
+    queue = settings.label_queue
+    if queue.files:
+        read_rows_of(queue.files)
+    elif not queue.relabel:
+        items = settings.items()
+        if items and all(item.failure or item.comparison.label for item in items):
+            raise ConfigError(
+                f"label_queue: none of the {len(items)} comparisons is left to label: all have a label or cannot be "
+                "judged; label_queue.relabel=true ranks those that have a label too"
+            )
 
 
 Row = Mapping[str, Any]

@@ -11,27 +11,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.cells import RowError
-from judgetrain.data.config import SourceConfig
-from judgetrain.data.sources import read
 from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics import correlations
 from judgetrain.extras.probdiff_studies.models import ALL, SelfEvaluated, groups_of
+from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.probdiff import DELTA, Values, average, confidence, confidence_sweep
-
-if TYPE_CHECKING:
-    from judgetrain.extras.probdiff_studies.stages import StudiesSettings
 
 Row = dict[str, Any]
 Verdicts = Mapping[str, int | None]
@@ -120,33 +114,6 @@ def conflict(d: Values, verdicts: Sequence[int | None]) -> Row:
     known = [(x, v) for x, v in zip(d, verdicts, strict=True) if x is not None]
     opposed = [x * v < 0 for x, v in known if v is not None]
     return {"degree": average(opposed), "n": len(opposed), "without": len(known) - len(opposed)}
-
-
-def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
-    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator``.
-
-    By annotator, ``file`` where rows name none. ``ids`` are those of the run's prompts; None: they are not known yet,
-    and any will do.
-
-    Raises:
-        DataError: a malformed row, or one about no prompt of the run; names file and line.
-    """
-
-    def take(row: Any, number: int) -> tuple[str, str, int]:
-        if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
-            raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
-        if ids is not None and str(row["id"]) not in ids:
-            raise RowError(
-                "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
-            )
-        return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
-
-    found: dict[str, dict[str, int]] = {}
-    for who, i, given in read(SourceConfig(name=key, path=path), key, take):
-        if i in found.setdefault(who, {}):
-            raise DataError(f"{path}: id {i!r} has several verdicts of {who}; name each one's annotator, or give one")
-        found[who][i] = given
-    return found
 
 
 def kappas(verdicts: Mapping[str, Verdicts]) -> list[Row]:

@@ -16,10 +16,10 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.probdiff_studies import measures
-from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, judged, read_verdicts, won
+from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared, judged, won
 from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
-from judgetrain.extras.probdiff_studies.stages import StudiesSettings
+from judgetrain.extras.probdiff_studies.stages import StudiesSettings, read_verdicts
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Messages, load_scorer_prompts
 from judgetrain.scorers.stage import answered_dialogues

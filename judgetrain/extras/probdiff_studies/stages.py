@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import ClusterConfig
+from judgetrain.data.cells import RowError
+from judgetrain.data.config import ClusterConfig, SourceConfig
+from judgetrain.data.sources import read
 from judgetrain.engines.config import ModelConfig
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.stages import check_branches
-from judgetrain.extras.probdiff_studies.comparing import read_verdicts
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -69,6 +70,33 @@ def _check(found: StudiesSettings) -> None:
         check_model(found, method, key)
         if way:
             load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
+
+
+def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
+    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator``.
+
+    By annotator, ``file`` where rows name none. ``ids`` are those of the run's prompts; None: they are not known yet,
+    and any will do.
+
+    Raises:
+        DataError: a malformed row, or one about no prompt of the run; names file and line.
+    """
+
+    def take(row: Any, number: int) -> tuple[str, str, int]:
+        if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
+            raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
+        if ids is not None and str(row["id"]) not in ids:
+            raise RowError(
+                "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
+            )
+        return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
+
+    found: dict[str, dict[str, int]] = {}
+    for who, i, given in read(SourceConfig(name=key, path=path), key, take):
+        if i in found.setdefault(who, {}):
+            raise DataError(f"{path}: id {i!r} has several verdicts of {who}; name each one's annotator, or give one")
+        found[who][i] = given
+    return found
 
 
 def _check_here(found: StudiesSettings) -> None:

@@ -144,6 +144,11 @@ class ScenarioClassifier(NamedTuple):
     most_common: float
 
 
+def check_here(settings: ScenariosSettings) -> None:
+    """Read the labelled queries."""
+    labelled_queries(settings.queries, "scenarios.queries")
+
+
 def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
     """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries."""
     reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.artifacts.stages import Stage, at, needs
+from judgetrain.artifacts.stages import Stage, at, by_name, needs
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.stages import check_benchmarks
 from judgetrain.errors import ConfigError
@@ -34,18 +34,11 @@ def _check(settings: ScenariosSettings) -> None:
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
 
 
-def _check_here(settings: ScenariosSettings) -> None:
-    """Read the labelled queries."""
-    from judgetrain.extras.scenarios.stage import labelled_queries
-
-    labelled_queries(settings.queries, "scenarios.queries")
-
-
 SCENARIOS = Stage(
     name="scenarios",
     settings=ScenariosSettings,
     inputs=needs("cluster"),
     check=_check,
-    check_here=_check_here,
+    check_here=by_name("judgetrain.extras.scenarios.stage:check_here"),
     artifact="evaluation",
 )
