@@ -10,16 +10,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from judgetrain import rooms
 from judgetrain.artifacts.stages import at
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
-
-if TYPE_CHECKING:
-    from judgetrain.evaluate.report.table import Table
 
 Hook = str | Callable[..., Any]
 C = TypeVar("C", bound=type)
@@ -66,15 +63,6 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sections:
-    """What an extra shows of a benchmark: tables before all others, in front and behind."""
-
-    first: Sequence[Table] = ()
-    front: Sequence[Table] = ()
-    folded: Sequence[Table] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class EvaluationExtra:
     """An extra of stage ``evaluate``; ``name``: of its section of the configuration, of a field of the settings,
     and of its column of ``metrics.json``."""
@@ -93,7 +81,7 @@ class EvaluationExtra:
     column: Hook | None = None
     """The class of the column's values."""
     sections: Hook | None = None
-    """Given a benchmark's metric rows and records, returns :class:`Sections`."""
+    """Given a benchmark's metric rows and records, returns :class:`~judgetrain.evaluate.report.table.Sections`."""
     write: Hook | None = None
     """Given all records, the section and the stage's run; writes files."""
     finished: Hook | None = None

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from judgetrain.artifacts.stages import Stage, at
+from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.data.config import ClusterConfig
-from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
@@ -68,7 +67,7 @@ class EvaluateSettings(ModelSettings):
     @cached_property
     def stored(self) -> Mapping[str, list[Prediction]]:
         """The verdicts of the methods ``stored:NAME``, by NAME; read once, too."""
-        from judgetrain.evaluate.runners.stored import stored_predictions
+        from judgetrain.evaluate.stored import stored_predictions
 
         config, wanted = self.evaluate, {m.target for m in self.evaluated if m.kind == "stored"}
         found = {}
@@ -78,35 +77,6 @@ class EvaluateSettings(ModelSettings):
                     where = f"evaluate.stored[{i}]"
                     found[stored.name] = stored_predictions(stored, benchmark, loaded.comparisons, where)
         return found
-
-
-def _check_evaluate(found: EvaluateSettings) -> None:
-    from judgetrain.evaluate.runners import known_methods, runner_of
-
-    settings = found.evaluate
-    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
-    check_names("evaluate.stored", [s.name for s in settings.stored])
-    if not settings.benchmarks:
-        raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
-    if not settings.methods:
-        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
-    benchmarks = [b.name for b in settings.benchmarks]
-    for i, stored in enumerate(settings.stored):
-        if stored.benchmark not in benchmarks:
-            listed = ", ".join(benchmarks)
-            raise ConfigError(
-                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
-            )
-    methods = found.evaluated
-    if any(method.has_branches for method in methods):
-        check_branches(settings.branches, found.criteria or 0)
-    for _, extra, section in calls("check", found):
-        extra(section, settings)
-    names = [method.name for method in methods]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
-    for method in methods:
-        runner_of(method).check(method, found)
 
 
 def check_branches(branches: Sequence[int], criteria: int) -> None:
@@ -150,7 +120,7 @@ EVALUATE = Stage(
     settings=EvaluateSettings,
     inputs=lambda found: [*(["responses"] if any(m.labels for m in found.evaluated) else []), *found.judges],
     code="judgetrain.evaluate.stage:run",
-    check=_check_evaluate,
+    check=by_name("judgetrain.evaluate.runners:check_evaluate"),
     check_here=_check_evaluate_here,
     estimate="judgetrain.evaluate.stage:estimate",
     finished="judgetrain.evaluate.hooks:require_finished",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
@@ -18,7 +18,7 @@ from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Order, Reads
 
 if TYPE_CHECKING:
-    from judgetrain.judges.kinds.aggregation import Fitted
+    from judgetrain.judges.kinds.aggregation import Fitted, Rule
     from judgetrain.scorers.config import ScorerConfig
 
 C = TypeVar("C")
@@ -40,17 +40,6 @@ GIVEN = ("only", "first")
 Aggregation = Literal["vote", "mean", "fitted"]
 """How branches become a verdict: the side that more of them prefer, that with the larger weighted mean of scores,
 or that which fitted weights make the likelier one (``judges/kinds/aggregation.py``)."""
-
-
-class Rule(NamedTuple):
-    """How the branches of one order become its verdict.
-
-    ``weighed``: the side with the larger weighted mean of scores, and a ``tie`` up to such a share of the scale; so it
-    is for an order by itself, too, where fitted weights decide between both. Else the side that more of them prefer.
-    """
-
-    weighed: bool
-    tie: float
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
@@ -272,6 +261,8 @@ class JudgeOptions:
     @property
     def rule(self) -> Rule:
         """How branches become a verdict: of judgments of one response by their scores, whatever else is said."""
+        from judgetrain.judges.kinds.aggregation import Rule
+
         weighed = self.reads == "one" or self.aggregation != "vote"
         return Rule(weighed, self.tie if weighed else 0.0)
 

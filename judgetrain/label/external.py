@@ -23,16 +23,8 @@ from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
-from judgetrain.judges.prompting.replies import (
-    Asker,
-    Question,
-    Read,
-    Reply,
-    errors_told,
-    failures_of,
-    read_preference,
-    read_verdict,
-)
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
+from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote

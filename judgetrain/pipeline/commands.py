@@ -22,8 +22,8 @@ from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import STAGES
-from judgetrain.pipeline.job import JOB, evaluations, read_jobs
 from judgetrain.pipeline.run import Pipeline, Plan
+from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
 TARGETS = ("dpo", "evaluate")
 NO_INPUT = "no input"

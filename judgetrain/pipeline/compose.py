@@ -405,3 +405,13 @@ def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequenc
         raise no_such_key(f"{key}.{error.full_key}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}.{error.full_key}: {str(error).splitlines()[0]}") from error
+
+
+def composed_of(overrides: Sequence[str]) -> Config:
+    """The typed, range-checked configuration of a command line, outside of a run."""
+    from hydra import compose, initialize_config_dir
+
+    register(ConfigStore.instance())
+    taken = recipe_overrides([*overrides])
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return typed(compose("config", overrides=taken), taken)

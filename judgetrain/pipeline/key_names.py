@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
@@ -188,8 +188,10 @@ def _allowed(meta: Mapping[str, Any]) -> str:
     return f"{low:g} to {high:g}" if low is not None and high is not None else bounds(meta)
 
 
-def show(arguments: Sequence[str]) -> None:
+def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) -> None:
     """Print the keys that begin with a prefix, each with its value under the recipe and overrides given; or the page.
+
+    ``composed`` makes the configuration of a command line.
 
     Raises:
         ConfigError: no key begins so.
@@ -206,22 +208,9 @@ def show(arguments: Sequence[str]) -> None:
     keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
     if not keys:
         raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
-    config, width = _composed(overrides), min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    config, width = composed(overrides), min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for key in keys:
         print("\n".join(_lines(key, _in_force(config, key), width)))
-
-
-def _composed(overrides: Sequence[str]) -> Config:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-
-    from judgetrain.pipeline import CONF
-    from judgetrain.pipeline.compose import recipe_overrides, register, typed
-
-    register(ConfigStore.instance())
-    taken = recipe_overrides([*overrides])
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return typed(compose("config", overrides=taken), taken)
 
 
 def _in_force(config: Any, key: Key) -> str | None:

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.prompting import answer_of
-from judgetrain.scorers.encode import Sample, Unscored, fill, load_scorer_prompts, with_system
-from judgetrain.scorers.estimator import Batch, Estimator, Result, Scores, TokenStatistics, Value
+from judgetrain.scorers.encode import Result, Sample, TokenStatistics, Unscored, fill, load_scorer_prompts, with_system
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 
 Read = Callable[[TokenStatistics], float]
 

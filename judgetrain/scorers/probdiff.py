@@ -17,8 +17,8 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Unscored, fill, revision_prompt
-from judgetrain.scorers.estimator import Batch, Estimator, Scores, TokenStatistics, Value
+from judgetrain.scorers.encode import Sample, TokenStatistics, Unscored, fill, revision_prompt
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

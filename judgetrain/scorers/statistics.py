@@ -18,8 +18,7 @@ import torch
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
 from judgetrain.errors import EngineError
-from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
-from judgetrain.scorers.estimator import COLUMNS, Result, TokenStatistics, Usage
+from judgetrain.scorers.encode import COLUMNS, Result, Sample, Tokens, TokenStatistics, Unscored, Usage, encode_samples
 from judgetrain.scorers.head import AttentionEntropies, Head, Span, eager_attention
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from judgetrain.scorers.encode import Sample, Tokens
-from judgetrain.scorers.estimator import TokenStatistics
+from judgetrain.scorers.encode import Sample, Tokens, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.benchmarks.common import Figure, in_turns, one_core, parser_of, table, versions
 from tests.benchmarks.workloads import examples, judgments

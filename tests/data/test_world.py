@@ -19,7 +19,7 @@ from judgetrain.data.world.language import load_language, write_response
 from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.baselines import differences, fitted
-from judgetrain.judges.prompting.replies import read_preference, read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade
 

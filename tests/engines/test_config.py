@@ -31,8 +31,7 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Tokens
-from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
+from judgetrain.scorers.encode import COLUMNS, Tokens, TokenStatistics
 from judgetrain.scorers.stages import SelfEvalSettings, scored_model
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.engines import ask, tiny_llama, word_tokenizer

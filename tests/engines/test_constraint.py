@@ -15,9 +15,9 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersE
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import StepsConfig
-from judgetrain.judges.prompting.parsing import judgment_sampling, read_judgment
+from judgetrain.judges.prompting.parsing import read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import judgment_slots
+from judgetrain.judges.trees.grow import judgment_sampling, judgment_slots
 from tests.builders.engines import ask as any_ask
 from tests.builders.scripted import comparison
 
@@ -61,7 +61,7 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     whole = [c for c in matching if c.finish_reason == "stop"]
     assert all(c.generated_tokens == limit for c in matching if c not in whole), "its end token did not come"
     assert {c.finish_reason for c in done if c not in whole} == ({"length"} if cut else set())
-    assert [read_judgment(c, asking).failure for c in done] == [None if c in whole else "cut_off" for c in done]
+    assert [read_judgment(c, asking.score).failure for c in done] == [None if c in whole else "cut_off" for c in done]
     assert whole
 
 

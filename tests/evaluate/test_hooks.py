@@ -12,9 +12,9 @@ import pytest
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate import hooks, stages  # the stage's settings have every extra's section before one is left out
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predicted, Sections
+from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predicted
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
-from judgetrain.evaluate.report.table import Table
+from judgetrain.evaluate.report.table import Sections, Table
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
-from judgetrain.judges.prompting.replies import read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
 from tests.fuzz.patterns import HEADS, UNITS
 
 

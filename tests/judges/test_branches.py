@@ -23,9 +23,9 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, Rule, TreeConfig
+from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, TreeConfig
 from judgetrain.judges.kinds import aggregation
-from judgetrain.judges.kinds.aggregation import Fitted, calibration_error, fit, most, needed, steps, verdict
+from judgetrain.judges.kinds.aggregation import Fitted, Rule, calibration_error, fit, most, needed, steps, verdict
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree

@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Choice, Completion, Request
-from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, read_judgment
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
@@ -346,8 +344,8 @@ def test_a_rendered_judgment_is_read_back_in_every_way(a: int, b: int, why: str,
         for place, score in zip(parsed.places, (a, b), strict=True)
     )
     completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
-    for score, constrained in product(("parsed", "expected"), (False, True)):
-        read = read_judgment(completion, StepsConfig(score=score, constrained=constrained))
+    for score in ("parsed", "expected"):
+        read = read_judgment(completion, score)
         assert (read.first, read.second, read.failure) == (a, b, None)
 
 

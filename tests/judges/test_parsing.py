@@ -30,7 +30,6 @@ from judgetrain.judges.prompting.parsing import (
     SCORE_FRAME,
     SCORES,
     ParsedJudgment,
-    judgment_sampling,
     normalise,
     parse_criteria,
     parse_judgment,
@@ -38,8 +37,8 @@ from judgetrain.judges.prompting.parsing import (
     render_criteria,
 )
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
-from judgetrain.judges.prompting.replies import Reading, Reads, read_letter, read_preference, read_rating, read_verdict
-from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.prompting.verdicts import Reading, Reads, read_letter, read_preference, read_rating, read_verdict
+from judgetrain.judges.trees.grow import Shape, grow, judgment_sampling
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting
 from judgetrain.label.teacher_stage import teaching_examples
@@ -442,7 +441,7 @@ def completion(*choices: Choice, text: str = JUDGED) -> Completion:
 
 
 def read_expected(completion: Completion, frame: str = FRAME) -> ParsedJudgment:
-    return read_judgment(completion, StepsConfig(score="expected"), frame=frame)
+    return read_judgment(completion, "expected", frame=frame)
 
 
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
@@ -455,7 +454,7 @@ def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions
     )
     assert read.first == pytest.approx(0.1 * 1 + 0.6 * 4 + 0.3 * 5)
     assert read.second == pytest.approx(0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4)
-    assert read_judgment(completion(), StepsConfig()) == ParsedJudgment(4, 2)
+    assert read_judgment(completion(), "parsed") == ParsedJudgment(4, 2)
 
 
 def test_reasoning_before_a_judgment_moves_no_score() -> None:
@@ -487,7 +486,7 @@ def test_the_doubt_of_a_judgment_that_says_the_verdict_first_is_in_its_letter() 
             "as written, and exchanged as often as A is said"
         )
         assert read.second == pytest.approx(4 * share + 2 * (1 - share))
-    assert read_judgment(said(0.3, 0.7), StepsConfig(), frame=FIRST_FRAME) == ParsedJudgment(2, 4)
+    assert read_judgment(said(0.3, 0.7), "parsed", frame=FIRST_FRAME) == ParsedJudgment(2, 4)
 
 
 def test_a_letter_that_its_scores_do_not_follow_or_that_comes_after_them_is_not_weighed() -> None:
@@ -518,12 +517,10 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 
 
 @pytest.mark.parametrize("scores", ["parsed", "expected"])
-@pytest.mark.parametrize("constrained", [True, False])
-def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str, constrained: bool) -> None:
+def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
     cut = Completion(text=JUDGED, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    asking = StepsConfig(score=scores, constrained=constrained)
-    assert read_judgment(cut, asking) == ParsedJudgment(None, None, "cut_off")
+    assert read_judgment(cut, scores) == ParsedJudgment(None, None, "cut_off")
 
 
 @pytest.mark.parametrize("name", ["compact", "multi_step"])
@@ -562,7 +559,7 @@ def test_a_score_of_several_tokens_is_never_the_expected_score_of_one_of_them(
     reported = [(piece.encode(), [(piece, 0.0)]) for piece in pieces]
     text = "".join(pieces)
     one = completion(*choices_of(reported, SCORES, text), text=text)
-    read = read_judgment(one, StepsConfig(score="expected"), frame=SCORE_FRAME, responses=1)
+    read = read_judgment(one, "expected", frame=SCORE_FRAME, responses=1)
     assert (read.failure, read.first) == (failure, None if failure else 4)
 
 

@@ -33,12 +33,13 @@ from judgetrain.judges.kinds.baselines import STRENGTH, SurfaceJudge, difference
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
-from judgetrain.judges.prompting.replies import Asker, read_verdict
+from judgetrain.judges.prompting.replies import Asker
+from judgetrain.judges.prompting.verdicts import read_verdict
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Message, mirror
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.estimator import Scores, Usage
+from judgetrain.scorers.encode import Unscored, Usage
+from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import UNATTACKED

@@ -186,7 +186,7 @@ def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> 
     )
     asking = JudgeConfig(reads="one").asking(1)
     assert asking.score == "expected", "by default, where one response is read"
-    found = read_judgment(done, asking, (), SCORE_FRAME, 1)
+    found = read_judgment(done, asking.score, (), SCORE_FRAME, 1)
     assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None)
     assert JudgeConfig(reads="two").asking(1).score == "parsed"
 

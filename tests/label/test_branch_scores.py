@@ -33,8 +33,7 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.label.worth import FEWEST, Worth, learn
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Verdict
-from judgetrain.scorers.encode import Sample
-from judgetrain.scorers.estimator import TokenStatistics
+from judgetrain.scorers.encode import Sample, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage

@@ -34,8 +34,8 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import commands, job, recipes
 from judgetrain.pipeline.commands import clean, leftovers, merge, show_cost
 from judgetrain.pipeline.config import Config, ReportConfig
-from judgetrain.pipeline.job import write_job
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import write_job
 from tests.builders.evaluate import answers, benchmark, manifest
 from tests.builders.pipeline import configured, judgetrain
 

@@ -19,8 +19,8 @@ from judgetrain.pipeline import RECIPES
 from judgetrain.pipeline import job as entry
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.job import best_of, read_jobs, write_job
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
 from tests.builders.data import write_lines
 from tests.builders.pipeline import composed, configured
 from tests.builders.watched import interrupted

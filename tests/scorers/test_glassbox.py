@@ -16,15 +16,17 @@ from judgetrain.errors import ConfigError
 from judgetrain.scorers import glassbox, methods
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import (
+    COLUMNS,
     Sample,
     Tokens,
+    TokenStatistics,
     Unscored,
     fill,
     load_scorer_prompts,
     with_illustration,
     with_system,
 )
-from judgetrain.scorers.estimator import COLUMNS, Scores, TokenStatistics
+from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.glassbox import combine, rating, read
 from judgetrain.scorers.methods import better
 from judgetrain.scorers.statistics import TokenScorer

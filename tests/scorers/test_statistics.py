@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
 from judgetrain.scorers import statistics
-from judgetrain.scorers.encode import Sample, Tokens, Unscored
-from judgetrain.scorers.estimator import COLUMNS, TokenStatistics
+from judgetrain.scorers.encode import COLUMNS, Sample, Tokens, TokenStatistics, Unscored
 from judgetrain.scorers.statistics import TokenScorer, reduce_linear, reduce_logits
 from tests.builders import scorers as plain
 from tests.builders.engines import tiny_llama, word_tokenizer

@@ -16,11 +16,11 @@ from judgetrain.artifacts.integrity import made_from, read_manifest
 from judgetrain.artifacts.pages import Chart, Point, render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
-from judgetrain.evaluate.hooks import Sections, extras, resolved
+from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, SeedMeans, Table, notes, number, percent
+from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, SeedMeans, Table, notes, number, percent
 from judgetrain.judges.method import JUDGE_STAGES
 
 Row = Mapping[str, Any]

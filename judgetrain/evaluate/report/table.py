@@ -298,3 +298,12 @@ def points(difference: float | None, ends: Interval | None) -> str:
 
 def _p(value: float | None) -> str:
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sections:
+    """What an extra shows of a benchmark: tables before all others, in front and behind."""
+
+    first: Sequence[Table] = ()
+    front: Sequence[Table] = ()
+    folded: Sequence[Table] = ()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner, PromptedByCriterion
 from judgetrain.evaluate.runners.learned import FewshotRunner, RubricRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
-from judgetrain.evaluate.runners.stored import StoredRunner
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.stages import EvaluateSettings, check_branches
+from judgetrain.evaluate.stored import stored_named
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
 
@@ -33,6 +37,25 @@ class BaselineRunner:
             found = BASELINES[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
             evaluation.out.count(in_=len(found), out=len(found))
             yield benchmark, [(found, 0.0)]
+
+
+class StoredRunner:
+    """Reads verdicts on the one benchmark that they are about."""
+
+    forms = "stored:NAME"
+
+    def check(self, method: Method, settings: EvaluateSettings) -> None:
+        """That there is such an entry of ``evaluate.stored``."""
+        stored_named(method, settings.evaluate)
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """What was stored, with nothing known of its cost."""
+        stored, found = stored_named(method, evaluation.settings.evaluate), evaluation.settings.stored[method.target]
+        for benchmark in evaluation.benchmarks:
+            if benchmark.name == stored.benchmark:
+                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
+                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
+                yield benchmark, [(found, math.nan)]
 
 
 ASKED_ONCE = AskedOnceRunner()
@@ -65,3 +88,31 @@ def runner_of(method: Method) -> Runner:
     if method.kind not in RUNNERS:
         raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")
     return RUNNERS[method.kind]
+
+
+def check_evaluate(found: EvaluateSettings) -> None:
+    """Refuse (ConfigError) methods and benchmarks that the stage cannot work with."""
+    settings = found.evaluate
+    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
+    check_names("evaluate.stored", [s.name for s in settings.stored])
+    if not settings.benchmarks:
+        raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
+    if not settings.methods:
+        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
+    benchmarks = [b.name for b in settings.benchmarks]
+    for i, stored in enumerate(settings.stored):
+        if stored.benchmark not in benchmarks:
+            listed = ", ".join(benchmarks)
+            raise ConfigError(
+                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
+            )
+    methods = found.evaluated
+    if any(method.has_branches for method in methods):
+        check_branches(settings.branches, found.criteria or 0)
+    for _, extra, section in calls("check", found):
+        extra(section, settings)
+    names = [method.name for method in methods]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
+    for method in methods:
+        runner_of(method).check(method, found)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Table, number, percent, points, share
+from judgetrain.evaluate.report.table import Columns, Sections, Table, number, percent, points, share
 from judgetrain.extras.guarantees.corrected import Corrected
 from judgetrain.extras.guarantees.gate import Check
 from judgetrain.extras.guarantees.measure import Guarantees

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Engine, Request, Sampling
-from judgetrain.scorers.encode import Messages, Sample
-from judgetrain.scorers.estimator import TokenStatistics
+from judgetrain.scorers.encode import Messages, Sample, TokenStatistics
 from judgetrain.scorers.probdiff import average
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Table, one_each, percent, share
+from judgetrain.evaluate.report.table import Columns, Sections, Table, one_each, percent, share
 from judgetrain.extras.robustness.measure import Attacked, Attacks
 
 LABELS = {

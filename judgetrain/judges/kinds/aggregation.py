@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.data.rows import Asked
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import logistic, verdict_of
-from judgetrain.judges.config import Rule
-from judgetrain.judges.trees.grow import Wave
-from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
@@ -33,6 +31,17 @@ if TYPE_CHECKING:
 
 
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
+
+
+class Rule(NamedTuple):
+    """How the branches of one order become its verdict.
+
+    ``weighed``: the side with the larger weighted mean of scores, and a ``tie`` up to such a share of the scale; so it
+    is for an order by itself, too, where fitted weights decide between both. Else the side that more of them prefer.
+    """
+
+    weighed: bool
+    tie: float
 
 
 def most(criterion: CriterionNode, rule: Rule) -> float:

@@ -12,8 +12,8 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.schema import Comparison, Verdict
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, sample_of
-from judgetrain.scorers.estimator import Scores, Usage
+from judgetrain.scorers.encode import Sample, Usage, sample_of
+from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, in_own_order
-from judgetrain.judges.config import JudgeOptions, Rule, check_branches
-from judgetrain.judges.kinds.aggregation import margin_of, margins_of, next_wave, stopped, used, verdict
+from judgetrain.judges.config import JudgeOptions, check_branches
+from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of

@@ -14,16 +14,8 @@ from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import (
-    Asker,
-    Question,
-    Read,
-    Reply,
-    failures_of,
-    read_letter,
-    read_rating,
-    read_verdict,
-)
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
+from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)

@@ -15,16 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-from judgetrain.engines.base import Completion, Sampling, Step
+from judgetrain.engines.base import Completion
 from judgetrain.engines.confusables import fold
 from judgetrain.engines.prompting import NO_ANSWER, answer_start
 from judgetrain.rubrics import HIGHEST, LOWEST
-
-if TYPE_CHECKING:
-    from judgetrain.judges.config import StepsConfig
-    from judgetrain.judges.prompting.prompts import PromptSet
 
 FRAME = (
     r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
@@ -297,18 +292,8 @@ _WHOLE = {float(score) for score in SCORES}
 _SAID = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
 
 
-def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
-    """How to sample a judgment so that it can be read as ``asking`` says."""
-    limits = asking.judgment_sampling
-    return replace(
-        Sampling.of(limits),
-        pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
-        candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
-    )
-
-
 def read_judgment(
-    completion: Completion, asking: StepsConfig, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2
+    completion: Completion, score: str, material: Iterable[str] = (), frame: str = FRAME, responses: int = 2
 ) -> ParsedJudgment:
     """The scores in the order shown, or why there are none.
 
@@ -323,7 +308,7 @@ def read_judgment(
     if completion.finish_reason != "stop":
         return ParsedJudgment(None, None, "cut_off")
     parsed = parse_judgment(completion.text, material, frame, responses)
-    if parsed.places is None or asking.score == "parsed":
+    if parsed.places is None or score == "parsed":
         return parsed
     chances = {choice.at: choice.probabilities for choice in completion.choices}
     at_scores = [chances.get(place) for place in parsed.places]

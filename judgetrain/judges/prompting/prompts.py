@@ -22,7 +22,7 @@ from judgetrain.engines.base import Step
 from judgetrain.engines.confusables import fold
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import FRAME, SCORE_FRAME, frame_of
-from judgetrain.judges.prompting.replies import Reads
+from judgetrain.judges.prompting.verdicts import Reads
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
 
 OUTSIDE = frozenset({"query", "context", "reference", "response", "response_a", "response_b", "pairs"})
@@ -51,7 +51,7 @@ _VERDICT = re.compile(
     r"|\d{1,2}(?:[./]\d{1,9})?)[ *]*+\][ ]?\][^\w\n]*+$)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that is a mark of :mod:`~judgetrain.judges.prompting.replies` and nothing more."""
+"""A line that is a mark of :mod:`~judgetrain.judges.prompting.verdicts` and nothing more."""
 
 
 def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -14,8 +14,9 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sam
 from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import (
+    SCORES,
+    SIDES,
     ParsedJudgment,
-    judgment_sampling,
     listed_criteria,
     listed_items,
     normalise,
@@ -30,6 +31,7 @@ from judgetrain.judges.trees.schema import (
     EvaluationTree,
     GuidelineNode,
     JudgmentNode,
+    Wave,
 )
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order
@@ -166,9 +168,6 @@ def sample_criteria(seed: int, number: int) -> Choose:
 
     return choose
 
-
-Wave = Mapping[int, Sequence[Order]]
-"""Which criteria to judge next, by rank, and in which orders."""
 
 Steer = Callable[[EvaluationTree], Wave]
 """Given a tree as far as it has grown, what to grow next; an empty wave ends it. No criterion comes twice."""
@@ -404,7 +403,7 @@ class _Grower:
             return ParsedJudgment(None, None, sampled.completion.finish_reason)
         judged = [text for slot, text in request.slots.items() if slot in OUTSIDE]
         frame, responses = self.prompts.frames[request.step], 1 if request.step == "score" else 2
-        return read_judgment(sampled.completion, self.asking, judged, frame, responses)
+        return read_judgment(sampled.completion, self.asking.score, judged, frame, responses)
 
     def _sample(self, requests: Sequence[Request], step: Step, *attempt: int) -> list[Sampled]:
         """Every request's completion, in their order; an engine that has nothing to do is not called."""
@@ -425,3 +424,13 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
             yield node
         else:
             yield replace(node, score_b=other) if node.order == "A" else replace(node, score_a=other)
+
+
+def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
+    """How to sample a judgment so that it can be read as ``asking`` says."""
+    limits = asking.judgment_sampling
+    return replace(
+        Sampling.of(limits),
+        pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
+        candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
+    )

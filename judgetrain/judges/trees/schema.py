@@ -13,6 +13,9 @@ from judgetrain.judges.base import Cost, verdict_of
 from judgetrain.rubrics import Criterion, criterion_of
 from judgetrain.schema import ORDERS, RESPONSES, Comparison, Order, Verdict
 
+Wave = Mapping[int, Sequence[Order]]
+"""Which criteria to judge next, by rank, and in which orders."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgmentNode:

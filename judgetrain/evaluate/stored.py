@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
+from judgetrain.data.benchmarks.benchmark import CaseReader, selected, source_of
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
 from judgetrain.evaluate.metrics.verdicts import mirrored
-from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
@@ -25,25 +22,6 @@ MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
 UNKNOWN = Cost(math.nan, math.nan, math.nan)
 """What published verdicts cost."""
 Verdicts = tuple[Verdict | None, Verdict | None]
-
-
-class StoredRunner:
-    """Reads verdicts on the one benchmark that they are about."""
-
-    forms = "stored:NAME"
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """That there is such an entry of ``evaluate.stored``."""
-        stored_named(method, settings.evaluate)
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """What was stored, with nothing known of its cost."""
-        stored, found = stored_named(method, evaluation.settings.evaluate), evaluation.settings.stored[method.target]
-        for benchmark in evaluation.benchmarks:
-            if benchmark.name == stored.benchmark:
-                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
-                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
-                yield benchmark, [(found, math.nan)]
 
 
 def stored_named(method: Method, settings: EvaluateConfig) -> StoredConfig:

@@ -1,0 +1,136 @@
+"""Sweeps (``--multirun``): what each job came to, in a file of its own, and the summary at the end.
+
+A job that fails fails alone. Running the same command again does only what is missing, since finished stages are found
+by their fingerprints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from omegaconf.errors import InterpolationResolutionError
+
+from judgetrain.artifacts.console import Console, duration
+from judgetrain.artifacts.files import write_json_atomic
+
+JOB, SUMMARY = "job.json", "sweep.json"
+_started: list[Path] = []
+"""The directories of the sweeps that this process began and has not yet summed up."""
+
+
+class SweepStart(Callback):
+    """Remembers where a sweep writes, so that it can be summed up however it ends (``hydra.callbacks`` in conf/)."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra in the process that the user started."""
+        with suppress(InterpolationResolutionError):  # as of an empty output_dir, which Hydra itself comes to next
+            _started.append(Path(str(config.hydra.sweep.dir)))
+
+
+def searches(sweeper: DictConfig) -> bool:
+    """Whether a sweeper (``hydra.sweeper``) chooses jobs by what earlier ones gave; Hydra's own goes through a grid."""
+    return not str(sweeper["_target_"]).endswith("BasicSweeper")
+
+
+def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:
+    """Write ``job.json``: the job's overrides, ``state`` (done or failed) and what else ``result`` says of it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(directory / JOB, {"job": directory.name, "overrides": list(overrides), **result})
+
+
+def read_jobs(directory: Path) -> list[dict[str, Any]]:
+    """What the jobs of a sweep came to, in their order; a job without a result is ``unfinished``."""
+    jobs = []
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if (path / JOB).is_file():
+            jobs.append(json.loads((path / JOB).read_text(encoding="utf-8")))
+        elif path.is_dir() and path.name.isdigit():
+            jobs.append({"job": path.name, "overrides": [], "state": "unfinished"})
+    return sorted(jobs, key=lambda job: (not job["job"].isdigit(), int(job["job"]) if job["job"].isdigit() else 0))
+
+
+def evaluations(jobs: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """The evaluations that jobs ended in."""
+    found = [Path(job["directory"]) for job in jobs if job.get("directory")]
+    return [path for path in found if path.parent.name == "evaluate"]
+
+
+def all_failed() -> bool:
+    """Whether a sweep is under way whose jobs have all ended with an error, which each of them has reported."""
+    jobs = [job for directory in _started for job in read_jobs(directory)]
+    return bool(jobs) and all(job["state"] == "failed" for job in jobs)
+
+
+def summarise(console: Console) -> bool:
+    """Print and write (``sweep.json``) the summary of every sweep begun; gives whether all jobs are done."""
+    fine = True
+    while _started:
+        directory = _started.pop()
+        jobs = read_jobs(directory)
+        if not jobs:
+            continue
+        write_json_atomic(directory / SUMMARY, jobs)
+        failed = [job for job in jobs if job["state"] != "done"]
+        fine = fine and not failed
+        console.plain([_table(jobs, directory)])
+        for job in failed:
+            why = job.get("error") or "no result: it was stopped or killed"
+            print(f"job {job['job']} ({' '.join(job['overrides'])}): {why}", flush=True)
+        told = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
+        if failed:
+            told += "; the same command again does what is missing"
+        best, evaluated = best_of(jobs), evaluations(jobs)
+        if best:
+            what = f"{best.get('metric', 'objective')}: best {best['objective']:.4f}"
+            console.line(f"sweep: {what}, job {best['job']} ({' '.join(_own(best, jobs)) or 'one job'})")
+        elif evaluated:
+            console.line("sweep: no objective was set; objective=BENCHMARK/METHOD/METRIC, as in world/dpo@1/agreement")
+        if evaluated:
+            told += f"; stage=report 'report.runs=[{directory}]' puts their evaluations together"
+        console.line(f"sweep: {told}")
+    return fine
+
+
+def best_of(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The job with the best objective: the largest, where no sweeper was told to minimise; None without objectives."""
+    scored = [job for job in jobs if job.get("objective") is not None]
+    lowest = any("minimize" in job.get("direction", "").lower() for job in scored)
+    return min(scored, key=lambda job: job["objective"] if lowest else -job["objective"], default=None)
+
+
+def _own(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The overrides of a job that not all jobs have."""
+    known = [set(job["overrides"]) for job in jobs if job["overrides"]]
+    shared = set.intersection(*known) if known else set()
+    return [o for o in job["overrides"] if o not in shared or len(jobs) == 1]
+
+
+def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    best = best_of(jobs)
+    metric = next((str(job["metric"]) for job in jobs if job.get("metric")), "objective")
+    columns = ["job", "what differs", "state", "made", "time", *([metric] if best else [])]
+    table = Table(title=f"sweep {directory}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="left" if column in ("what differs", "state") else "right")
+    for job in jobs:
+        objective = job.get("objective")
+        cells = [
+            job["job"],
+            Text("\n".join(_own(job, jobs))),
+            job["state"],
+            str(len(job["made"])) if "made" in job else "",
+            duration(job["seconds"]) if "seconds" in job else "",
+            "" if objective is None else f"{objective:.4f}{' *' if job is best else ''}",
+        ]
+        table.add_row(*cells[: len(columns)])
+    return table
