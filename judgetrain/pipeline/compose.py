@@ -200,13 +200,16 @@ def _with_options(content: DictConfig, path: Path) -> DictConfig:
         group = text.removeprefix("override /")
         if group == text or group not in groups():
             kept.append(entry)
+        elif name is None:  # as in conf/config.yaml: what the recipes below it say
+            continue
         elif name not in groups()[group]:
-            raise ConfigError(f"recipe {path}: {text}: {name}: expected one of {', '.join(groups()[group])}")
+            raise ConfigError(f"recipe {path}: {text}: {name}: expected one of {', '.join(groups()[group])}, or null")
         else:
-            under = cast(DictConfig, OmegaConf.merge(under, _option(group, name)))
-    if not under:
-        return content
-    content.defaults = kept
+            option = _option(group, name)
+            kept += option.pop("defaults", ())  # as of sweep=joblib, which chooses an option of Hydra's
+            under = cast(DictConfig, OmegaConf.merge(under, option))
+    if "defaults" in content:
+        content.defaults = kept
     return cast(DictConfig, OmegaConf.merge(under, content))
 
 
@@ -237,6 +240,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
     """
     known, options, keys = recipes(), groups(), key_types(arguments)
     more = [Path(after) for flag, after in pairwise(arguments) if flag in ("--config-dir", "-cd")]
+    more += [Path(each.removeprefix("--config-dir=")) for each in arguments if each.startswith("--config-dir=")]
     result = []
     for argument in arguments:
         argument = argument.removeprefix("+") if argument.startswith("+recipe=") else argument  # there is one always

@@ -207,12 +207,22 @@ class Pipeline:
         """How long these stages took when they were last made here, the first and all of them, where that is known."""
         seconds = []
         for stage in stages:
-            made = [*self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")]
-            last = read_json(max(made, key=lambda path: path.stat().st_mtime)) if made else None
-            seconds.append(last.get("seconds", 0.0) if isinstance(last, dict) else 0.0)
+            found = self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")
+            seconds.append(max(filter(None, map(self._took, found)), default=(0.0, 0.0))[1])
         if not all(seconds):
             return ""
         return f" (last time {duration(seconds[0])}; all that is left {duration(sum(seconds))})"
+
+    def _took(self, manifest: Path) -> tuple[float, float] | None:
+        """When a stage was made by this recipe, and its seconds; None of another's, or where they cannot be read."""
+        try:
+            made, last = manifest.stat().st_mtime, read_json(manifest)
+        except OSError:
+            return None
+        if not isinstance(last, dict) or last.get("recipe") != self.config.recipe_name:
+            return None
+        seconds = last.get("seconds")
+        return (made, float(seconds)) if isinstance(seconds, (int, float)) else None
 
     def _do_without(self, lost: str, name: str) -> bool:
         """Go on without a stage that came to nothing, where the stage asked for can."""

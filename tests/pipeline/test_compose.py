@@ -22,7 +22,7 @@ from judgetrain.pipeline.compose import overwritten, recipe_overrides, register
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.pipeline import check_stage, configured
+from tests.builders.pipeline import check_stage, composed, configured
 
 MODELS = "responses.models=[{name: a, engine: {%s}}]"
 
@@ -238,5 +238,23 @@ def test_a_recipe_chooses_options_of_groups_under_its_own_keys(tmp_path: Path) -
     assert (train.initial.learning_rate, train.sft.learning_rate) == (1e-4, 7e-4)
     assert configured("recipe=my_adapted", "train.sft.lora.enabled=false").train.sft.lora.enabled is False
     (tmp_path / "wrong.yaml").write_text("defaults: [{override /train: qlora}]\n")
-    with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlora: expected one of lora"):
+    with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlora: expected one of lora, or null"):
         recipe_overrides([f"recipe={tmp_path / 'wrong.yaml'}"])
+
+
+def test_a_recipe_may_choose_no_option_and_one_with_defaults_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "none.yaml").write_text("defaults: [debug, {override /train: null}]\n")
+    assert recipe_overrides([f"--config-dir={tmp_path}", "+recipe=none"])[1:] == ["recipe=my_none"]
+    assert configured("recipe=my_none").train.sft.lora.enabled is False
+    (tmp_path / "jobs.yaml").write_text("defaults: [debug, {override /sweep: joblib}]\nseed: 5\n")
+    assert recipe_overrides([f"recipe={tmp_path / 'jobs.yaml'}"]) == ["recipe=jobs"]
+    found = composed("recipe=jobs", hydra=True)
+    assert (found.seed, found.hydra.launcher.n_jobs) == (5, 2)
+    assert "joblib" in found.hydra.launcher._target_.casefold()
+
+
+def test_ray_takes_as_many_workers_as_there_is_room_for() -> None:
+    assert composed("executor=local").executor.workers == 2, "as the recipe says"
+    assert composed("executor=ray").executor.workers is None
+    assert composed("executor=ray", "executor.workers=3").executor.workers == 3

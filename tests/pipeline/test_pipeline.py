@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
 from judgetrain.artifacts.tracker import TrackConfig
@@ -54,6 +54,25 @@ def test_manifest_says_what_was_made(tmp_path: Path) -> None:
     assert manifest["fingerprint"] == directory.name
     assert manifest["upstream"] == {}
     assert {"config", "versions", "tokens", "seconds"} <= set(manifest)
+
+
+def test_the_time_told_beforehand_is_that_of_the_same_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "How are you?")
+    settings = config(tmp_path)
+    own, other = ({"recipe": name, "seconds": 61.0} for name in (settings.recipe_name, "another"))
+    made = {"a": own, "b": other | {"seconds": 7200.0}, "c": own | {"seconds": "long"}, "d": [], "e": "damaged"}
+    for i, (name, manifest) in enumerate(made.items()):
+        path = tmp_path / "outputs" / "artifacts" / "dialogues" / name / "manifest.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(manifest)[: -1 if name == "e" else None])
+        os.utime(path, (i, i))
+    (tmp_path / "outputs" / "artifacts" / "dialogues" / "f" / "manifest.json").mkdir(parents=True)
+    Pipeline(settings).run("dialogues")
+    assert f"(last time {duration(61.0)}; all that is left {duration(61.0)})" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_finished_stage_prints_again_what_it_printed_at_its_end(

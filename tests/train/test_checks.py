@@ -189,7 +189,7 @@ def test_weights_that_are_all_trained_are_in_float32_but_where_deepspeed_keeps_a
     start = ModelConfig(path="world", dtype=dtype)
     assert {p.dtype for p in load_model(trainable(start, True, False)).parameters()} == {torch.float32}
     assert trainable(start, None, True) == start
-    monkeypatch.setattr("judgetrain.train.run.current", lambda: ProcessGroup(deepspeed="zero3.json"))
+    monkeypatch.setattr("judgetrain.train.arguments.current", lambda: ProcessGroup(deepspeed="zero3.json"))
     assert trainable(start, True, False).dtype == ("float32" if dtype == "auto" else dtype)
 
 
