@@ -140,7 +140,8 @@ def _write(
     out.log(f"evaluate: report: {out.path('report.html')}")
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
-        out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
+        recipe = "" if out.recipe == "quickstart" else f" recipe={out.recipe}"
+        out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
 
 
 def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:

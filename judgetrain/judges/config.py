@@ -175,6 +175,11 @@ class JudgeConfig(ReadingConfig):
         """
         return cls(**{name: value for name, value in _saved(directory).items() if name != "criteria"})
 
+    def unlike(self, directory: Path) -> list[str]:
+        """By which settings a judge was trained to be asked where this asks otherwise, as on the command line."""
+        own, here = asdict(type(self).load(directory)), asdict(self)
+        return [f"judge.{name}={'null' if own[name] is None else own[name]}" for name in own if own[name] != here[name]]
+
 
 @dataclass
 class OnceConfig:

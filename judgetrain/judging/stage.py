@@ -18,6 +18,7 @@ from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Cost, Judge, Prediction
+from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.aggregation import FILE, Fitted, fit, margins_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge
@@ -46,6 +47,9 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.log(
             f"judge: {len(items)} comparisons of the generated world; a file of your own is verdicts.source.path=FILE"
         )
+    known = method.is_directory and (Path(method.target) / SETTINGS).is_file()
+    if known and settings.judge and (unlike := settings.judge.unlike(Path(method.target))):
+        out.log(f"judge: its judge.json asks otherwise than recipe={out.recipe}; to do so, add {' '.join(unlike)}")
     if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
         out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:

@@ -336,3 +336,10 @@ def test_baselines() -> None:
     assert drawn == BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
     assert 150 < sum(p.verdict_ab == "A" for p in drawn) < 250
     assert 150 < sum(p.verdict_ab == p.verdict_ba for p in drawn) < 250
+
+
+def test_where_a_judge_s_own_settings_ask_otherwise_is_told(tmp_path: Path) -> None:
+    JudgeConfig(aggregation="mean", guideline_tokens=512, early_stop=True).save(tmp_path, 5)
+    here = JudgeConfig(aggregation="mean", guideline_tokens=40, early_stop=True)
+    assert here.unlike(tmp_path) == ["judge.guideline_tokens=512"]
+    assert JudgeConfig.load(tmp_path).unlike(tmp_path) == []
