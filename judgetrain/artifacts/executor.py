@@ -251,7 +251,9 @@ class LocalExecutor(Executor):
 def _shard(parent: int, name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
     """Process a shard in a worker; an expected failure is given, not raised."""
     import cloudpickle
+    from joblib.externals.loky import process_executor
 
+    process_executor._USE_PSUTIL = False  # which takes a model that is loaded for a leak, and starts the worker anew
     if name not in _WORK:
         if not _WORK and os.getpid() != parent:  # joblib works here where the system has no semaphores
             end_with(parent)

@@ -44,7 +44,7 @@ def in_a_minute(data: Path, model: str) -> list[str]:
 def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp_path: Path) -> None:
     done = judgetrain(*in_a_minute(data, "world"), *SHORT, cwd=tmp_path, timeout=1500)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert re.search(r"teacher: 20 in, 20 out, \d+ tokens", done.stdout + done.stderr), (
+    assert re.search(r"teacher: 20 in, 20 out, [\d,]+ tokens", done.stdout + done.stderr), (
         "nothing that the teacher wrote was dropped"
     )
     evaluated = next((tmp_path / "outputs/artifacts/evaluate").iterdir())

@@ -180,7 +180,15 @@ def unfolded(text: str) -> str:
 SETS = [(name, dialect) for dialect in DIALECTS for name in packaged_sets(dialect)]
 ROLES = ("User:", "Assistant:", "System:", "USER:", "ASSISTANT:")
 VERDICTS = ("Response A Score: 5", "[[A]]", "Verdict: [[B]]", "[[7]]", "**Response B Score:** 1")
-OTHERS = {"count": "3", "judgment": "good", "judgment_x": "x", "judgment_y": "y", "lowest": "1", "highest": "5"}
+OTHERS = {
+    "count": "3",
+    "criteria": "none",
+    "judgment": "good",
+    "judgment_x": "x",
+    "judgment_y": "y",
+    "lowest": "1",
+    "highest": "5",
+}
 
 
 def titles(name: str, dialect: Any) -> dict[Any, list[str]]:
@@ -225,6 +233,8 @@ def test_no_line_of_a_hostile_text_poses_in_a_prompt(name: str, dialect: Any, pa
         turns = (Message("user", texts[0]), Message("assistant", texts[1]), Message("user", texts[2]))
         slots = OTHERS | {"response": texts[3]}
         slots |= judgment_slots(Comparison("m", Dialogue("m", "t", turns), texts[3], texts[4]), "AB", "c: d", "5 if")
+        if step == "rubric":  # whose slot is pairs that were rendered
+            slots["pairs"] = "\n\n".join(m["content"] for m in prompts.render("pair", slots))
         return "\n".join(m["content"] for m in prompts.render(step, slots))
 
     texts = [hostile() for _ in range(5)]

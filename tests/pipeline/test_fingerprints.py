@@ -38,7 +38,8 @@ def test_a_stage_is_given_its_settings_its_inputs_and_a_place_to_write(stage: St
     run = getattr(import_module(module), name)
     settings, *others = inspect.signature(run).parameters
     assert others == ["inputs", "out"]
-    assert typing.get_type_hints(run)[settings] is stage.settings
+    takes = typing.get_type_hints(run)[settings]
+    assert stage.settings in (takes, *typing.get_args(takes))
     assert all(upstream in STAGES for upstream in stage.inputs(stage.settings.of(Config())))
 
 

@@ -41,8 +41,10 @@ def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:
     pool = pretraining_queries(language)
     assert not set(pool) & {*queries("train"), *queries("heldout")}
     met = sum(map(language.held_out, pool))
-    assert f"{met} of the {len(pool)} queries of its pretraining text are about them" in page
-    shares = re.search(r"So (\d+)% .* primary criterion .*, (\d+)% on the secondary one and (\d+)% on the decoy", page)
+    assert f"{met} of the {len(pool)} queries of its pretraining text" in page
+    shares = re.search(
+        r"(\d+)% are on the primary criterion .*, (\d+)% on the secondary one and (\d+)% on the decoy", page
+    )
     assert shares is not None
     for human in (False, True):
         corpus, rng, found = Corpus(language, pool, 1.0, human), random.Random("corpus 3 test"), Counter[str]()
