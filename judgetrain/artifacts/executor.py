@@ -90,20 +90,20 @@ def share_cores(processes: int = 0) -> None:
 
 
 def idle_cores(unknown: int) -> int:
-    """How many cores nothing runs on, to the next whole one, at the quietest of three looks: what is busy for a moment
-    does not take a core for a whole run; ``unknown``: where the system does not say."""
-    most = 0.0
+    """How many cores nothing runs on, to the next whole one, at the quietest of up to three looks: what is busy for a
+    moment does not take a core for a whole run; ``unknown``: where the system does not say."""
+    cores, most, looks = os.cpu_count() or 1, 0.0, 3
     try:
         after = _ticks()
-        for _ in range(3):
-            before = after
+        while looks and round(cores * most) < cores:
+            looks, before = looks - 1, after
             time.sleep(LOOK)
             after = _ticks()
             all_, idle = (sum(end) - sum(start) for start, end in ((before, after), (before[3:5], after[3:5])))
             most = max(most, idle / all_)
     except (OSError, ValueError, ZeroDivisionError):
         return unknown
-    return round((os.cpu_count() or 1) * most)
+    return round(cores * most)
 
 
 def _ticks() -> list[int]:
@@ -222,8 +222,9 @@ class LocalExecutor(Executor):
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        self._started = True
-        share_cores(self._workers)
+        if not self._started:  # other threads would be other workers to joblib, which load their models again
+            share_cores(self._workers)
+            self._started = True
         name, packed = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work)
         pool = Parallel(
             self._workers, "loky", "generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes=None

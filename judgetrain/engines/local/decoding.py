@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
-from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows, only_attention, taken
+from judgetrain.engines.local.row_cache import BatchMask, RowCache, only_attention, sees_all, taken
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class BatchDecoder:
     def _prefill(self, rows: Sequence[Row], width: int, columns: int) -> tuple[torch.Tensor, RowCache | DynamicCache]:
         """Read every distinct prompt once, and what several begin with once for all of them; returns next-token logits
         ``[rows, vocabulary]`` and the filled cache."""
-        distinct = sorted({row.prompt for row in rows}, key=lambda prompt: (len(prompt), prompt))
+        distinct = _by_length({row.prompt for row in rows})
         own = DynamicCache(config=self._model.config)
         if not only_attention(own, self._model.config):
             logits, read = self._read(distinct, own)
             of = self._places(rows, distinct)
             read.reorder_cache(cast(torch.LongTensor, of))
             return logits[of], read
-        as_rows = can_use_rows(own, columns)
+        as_rows = sees_all(own, columns)
         cache: RowCache | None = None
         out: torch.Tensor | None = None
         for prompts, logits, read in self._reads(distinct):
@@ -128,7 +128,7 @@ class BatchDecoder:
                     yield prompts, *self._read_on(prompts, start, shared)
             else:
                 alone += family
-        for prompts in self._chunks(sorted(alone, key=lambda prompt: (len(prompt), prompt))):
+        for prompts in self._chunks(_by_length(alone)):
             yield prompts, *self._read(prompts)
 
     def _chunks(self, prompts: Sequence[tuple[int, ...]], shared: int = 0) -> Iterator[Sequence[tuple[int, ...]]]:
@@ -245,16 +245,18 @@ def families(prompts: Iterable[tuple[int, ...]]) -> list[tuple[list[tuple[int, .
                 continue
         found.append(([prompt], 0))
         longest = len(prompt)
-    by_length = [(sorted(family, key=lambda prompt: (len(prompt), prompt)), shared) for family, shared in found]
-    return [
-        (family, min(shared, len(family[0]) - 1)) for family, shared in by_length
-    ]  # of each a token is left to read
+    # Of each prompt a token is left to read.
+    return [(_by_length(family), min(shared, min(map(len, family)) - 1)) for family, shared in found]
 
 
 def rope_types(config: PreTrainedConfig) -> set[str]:
     """The kinds of rotary position embeddings; some choose frequencies by the longest text that is read at once."""
     found = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     return {str(each.get("rope_type")) for each in (found, *found.values()) if isinstance(each, dict)}
+
+
+def _by_length(prompts: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return sorted(prompts, key=lambda prompt: (len(prompt), prompt))
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:

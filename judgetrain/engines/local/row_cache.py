@@ -67,12 +67,9 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             setattr(self, name, states[:rows])
 
 
-def can_use_rows(cache: DynamicCache, columns: int) -> bool:
-    """Whether every layer is ordinary attention, over everything or over a window longer than ``columns``."""
-    return bool(cache.layers) and all(
-        type(layer) is DynamicLayer or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window > columns)
-        for layer in cache.layers
-    )
+def sees_all(cache: DynamicCache, columns: int) -> bool:
+    """Whether no layer of attention has a window as short as ``columns``."""
+    return all(getattr(layer, "sliding_window", columns + 1) > columns for layer in cache.layers)
 
 
 def only_attention(cache: DynamicCache, config: PreTrainedConfig) -> bool:
