@@ -183,12 +183,6 @@ class WorldEngineConfig(EngineConfig):
     type: str = key("world", "backend", content=_of_world)
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
-    rambling: float = key(
-        0.0,
-        "share of a writer's responses that are longer than all others and decide nothing; 0: length tells nothing",
-        low=0.0,
-        high=1.0,
-    )
 
     makes = "judgetrain.data.world.engine:WorldEngine"
     computes = True

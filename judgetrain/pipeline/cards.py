@@ -37,7 +37,7 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
 
 
 def fill(judge: Path, newest: Path | None = None) -> None:
-    """Fill a judge's card: each section from the last finished evaluation or stress test that measured it.
+    """Fill a judge's card: each section from the last finished evaluation that measured it.
 
     Args:
         judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.

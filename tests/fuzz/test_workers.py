@@ -34,11 +34,6 @@ STAGES = {
     ),
     "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,pairwise:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
-    "stress": (
-        *("stress.prompts=4", "stress.samples=3"),
-        "stress.writer={type: transformers, model: {path: world}}",
-        "stress.methods=[dpo@1,dpo@2,pairwise:dpo,scorer:sentprob,random]",
-    ),
     "correct": ("dialogues.world.eval_comparisons=8",),
     "selfeval": (*("scorer.model.path=world", "selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),),
 }

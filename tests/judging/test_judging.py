@@ -212,7 +212,7 @@ def test_progress_is_told_while_it_judges(tmp_path: Path, monkeypatch: pytest.Mo
     assert seen == [("judge: judged", 3, "comparisons", 2), ("judge: judged", 3, "comparisons", 1)]
 
 
-ROWS, PROMPTS = 48, 8
+ROWS = 48
 
 
 def words(output: Path, *overrides: str) -> list[str]:
@@ -258,15 +258,6 @@ def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Pat
     source = lines(tmp_path / "mine.jsonl", rows)
     wanted = ("verdicts.judge=base+sampled", f"verdicts.source.path={source}", "verdicts.shard_size=4")
     stopped_and_finished("judge", tmp_path, "judged", random.Random().randrange(1, ROWS // 4), *wanted)
-
-
-def test_a_stress_test_that_was_killed_and_goes_on_ends_with_the_same_files(tmp_path: Path) -> None:
-    """Killed while the judge scores: neither a response nor a score that is there is made again."""
-    wanted = (
-        "stress.methods=[base+sampled@1,longer]",
-        *("stress.writer={type: world, skill: 0.5}", "stress.samples=4", f"stress.prompts={PROMPTS}"),
-    )
-    stopped_and_finished("stress", tmp_path, "scores-base*", random.Random().randrange(1, PROMPTS // 2), *wanted)
 
 
 def answer(request: Request, occurrence: int) -> str:

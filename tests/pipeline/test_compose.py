@@ -96,7 +96,7 @@ def test_a_place_in_a_list_is_written_as_messages_write_it() -> None:
 
 
 def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping() -> None:
-    for override in ("stress={promts: 3}", "verdicts.source={feilds: {a: b}}", "verdicts.sorce.fields={a: b}"):
+    for override in ("leaderboard={systms: 3}", "verdicts.source={feilds: {a: b}}", "verdicts.sorce.fields={a: b}"):
         with pytest.raises(HydraException, match=r"^Could not override" if "sorce" in override else "^Error merging"):
             configured(*recipe_overrides([override]))
 

@@ -88,20 +88,16 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([OPENAI], "teacher.engine.base_url=HTTPS://api.openai.com:443/v1/", set()),
     ([OPENAI], "teacher.engine.json_schema=true", {"teacher"}),
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
-    (
-        ["engine={type: openai, model: m}"],
-        "engine.json_schema=true",
-        {"tree", "evaluate", "correct", "judge", "stress"},
-    ),
+    (["engine={type: openai, model: m}"], "engine.json_schema=true", {"tree", "evaluate", "correct", "judge"}),
     # How a judge is asked is no part of its weights.
     ([], "tree.judgments=3", {"tree"}),
     ([], "tree.guidelines=3", {"tree"}),
     *(
-        ([], f"judge.{key}", {"evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])})
+        ([], f"judge.{key}", {"evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
         for key in JUDGE
     ),
-    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "stress", "studies"}),
-    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct", "stress"}),
+    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "studies"}),
+    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct"}),
     # How trees are sampled is no part of how a judge is asked.
     ([], "tree.score=expected", {"tree"}),
     ([], "tree.constrained=true", {"tree"}),
@@ -137,12 +133,12 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.initial.learning_rate=0.5", {"initial"}),
     ([], "train.base.dtype=bfloat16", {"initial", "reference", "selfeval", "studies"}),
     ([], "cluster.n_clusters=3", {"cluster"}),
-    ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge", "scenarios", "stress"}),
+    ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge", "scenarios"}),
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge", "export"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "judge.aggregation=vote", {"evaluate", "correct", "stress"}),
+    (["verdicts.judge=random"], "judge.aggregation=vote", {"evaluate", "correct"}),
     (["verdicts.judge=pairwise:external"], "evaluate.pairwise.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

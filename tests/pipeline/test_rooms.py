@@ -58,7 +58,7 @@ def test_imports_point_to_the_same_room_or_a_lower_floor() -> None:
             assert same or FLOOR[other] < FLOOR[room], f"{module} imports {name}"
 
 
-BUILT_ON = {("server", "judge_reward"), ("stress", "judge_reward")}
+BUILT_ON = {("server", "judge_reward")}
 """Extras that build on another: scores of responses are made in one place."""
 
 

@@ -190,7 +190,7 @@ class WorldEngine:
         self._language = load_language()
         self._annotator = Annotator(self._language, config.error_rate)
         self._referee = Referee(self._language, config.error_rate)
-        self._skill, self._rambling = config.skill, config.rambling
+        self._skill = config.skill
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; each depends on the seed, its place and its slots only."""
@@ -215,7 +215,7 @@ class WorldEngine:
         slot, annotator, referee = request.slots, self._annotator, self._referee
         match request.step:
             case "response":
-                return write_response(self._language, slot["query"], self._skill, rng, self._rambling)
+                return write_response(self._language, slot["query"], self._skill, rng)
             case "criteria":
                 return annotator.criteria(slot["query"], int(slot["count"]), rng)
             case "rubric":

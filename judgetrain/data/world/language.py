@@ -152,36 +152,21 @@ DISTRACTION = 0.15
 WORDS = (36, 46)
 """Fewest and most words of a response, punctuation marks among them; small talk fills what the rest leaves."""
 
-EFFORT = 3
-"""Words that a crucial property adds where length tells something; chance adds as many at most."""
-RAMBLED = (48, 60)
-"""Fewest and most words of a response that rambles."""
 
-
-def write_response(language: Language, query: str, skill: float, rng: random.Random, rambling: float = 0.0) -> str:
+def write_response(language: Language, query: str, skill: float, rng: random.Random) -> str:
     """A response to a query of the world, as lower-case sentences.
 
     With chance ``skill`` a crucial property is shown strongly, else not at all, and a property that is off topic is
     shown strongly in its place. Other plausible properties are shown at any skill alike. The number of words is drawn
     first, and kept to exactly. Since every property is as often crucial as it is off topic in the place of a crucial
     one, over the kinds of queries no count of words, and no sum of weights of words, tells the better response.
-
-    With ``rambling`` length does tell, and misleads: a share of the responses says nothing that decides, in more words
-    than any other has; each crucial property that one of the others shows adds :data:`EFFORT` words to the fewest.
     """
-    rambles = bool(rambling) and rng.random() < rambling
     kind = language.kinds[language.kind_of(query)]
     instead = rng.sample(kind.off_topic, len(kind.crucial))
-    skill = 0.0 if rambles else skill
     grades = {name if rng.random() < skill else other: 2 for name, other in zip(kind.crucial, instead, strict=True)}
     distractors = [p for p in language.plausible(kind.name) if p not in kind.crucial and rng.random() < DISTRACTION]
     rng.shuffle(distractors)
-    if not rambling:
-        words = rng.randint(*WORDS)
-    elif rambles:
-        words = rng.randint(*RAMBLED)
-    else:
-        words = WORDS[0] + EFFORT * sum(name in grades for name in kind.crucial) + rng.randint(0, EFFORT)
+    words = rng.randint(*WORDS)
     while True:
         shown = grades | {name: rng.choice((1, 2)) for name in distractors}
         sentences = [sentence(language, name, grade, rng) for name, grade in shown.items()]
