@@ -108,7 +108,7 @@ class Models:
         Raises:
             ConfigError: a directory that is not there, or holds no judge.
         """
-        from judgetrain.scorers.stages import load_scorer, scored_model
+        from judgetrain.scorers.config import load_scorer, scored_model
 
         options = self.options(method, branches)
         asked = method, options, lambda: self.engine(method), lambda: self.prompts(method, options.once)
@@ -257,7 +257,7 @@ def load_judge(
     """
     from judgetrain.engines.lazy_model import make_engine
     from judgetrain.judges.kinds.baselines import BASELINES
-    from judgetrain.scorers.stages import load_scorer
+    from judgetrain.scorers.config import load_scorer
 
     text = str(name)
     if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():

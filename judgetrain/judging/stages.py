@@ -61,8 +61,8 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         ConfigError: names the key, the method and what is allowed.
     """
     from judgetrain.judges.kinds.baselines import BASELINES
+    from judgetrain.scorers.config import check_scorer
     from judgetrain.scorers.methods import COMBINED, OF_RESPONSES, check_scorers
-    from judgetrain.scorers.stages import check_scorer
 
     method = Method.parse(text)
     if method.kind == BRANCHING:

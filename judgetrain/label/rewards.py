@@ -22,11 +22,10 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, by_rating
 from judgetrain.label.stages import LabelSettings
-from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.config import ScorerConfig, load_scorer
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.estimator import Scores, Value
 from judgetrain.scorers.methods import assemble, better, parts, score
-from judgetrain.scorers.stages import load_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -1,13 +1,16 @@
-"""Scorers: stages selfeval and studies, and scores in the other stages."""
+"""Settings of scorers, and the model that they read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.keys import in_place, key
-from judgetrain.scorers.encode import prompt_file
+from judgetrain.scorers.encode import prompt_file, revision_prompt
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
 
 
 @dataclass
@@ -38,15 +41,22 @@ OF_BRANCHES = tuple(field.name for field in fields(ScorerConfig) if field.name !
 """How branches are scored: under the judge itself."""
 
 
-@dataclass
-class SelfEvalConfig:
-    """Stage selfeval: an LLM (scorer.model) answers prompts and scores its own answers."""
+def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
+    """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
+    if scorer.model.path:
+        return scorer.model
+    assert base is not None
+    return replace(base, gpus=scorer.model.gpus)
 
-    methods: list[str] = key(
-        ["sentprob", "softmax_ent", "softmax_var", "softmax_combo", "probdiff"], "scores: judgetrain/scorers/methods.py"
-    )
-    limit: int | None = key(None, "take a seeded sample of this many dialogues", low=1)
-    sampling: SamplingConfig = key(SamplingConfig, "of the first responses; the ProbDiff paper has temperature 0.7")
-    temperatures: dict[str, float] = key(
-        {}, "category -> temperature of its first responses, as MT-Bench has them", low=0.0, high=10.0
-    )
+
+def load_scorer(model: ModelConfig) -> TokenScorer:
+    """The scorer that reads a model (EngineError: it cannot be loaded, or not be taken apart)."""
+    from judgetrain.scorers.statistics import TokenScorer
+
+    return TokenScorer.from_pretrained(model)
+
+
+def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
+    """Refuse (ConfigError) the model that scorers read, or their prompts, where either is not there."""
+    scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
+    revision_prompt(scorer.prompts, scorer.revision_prompt)

@@ -27,12 +27,12 @@ from judgetrain.engines.config import (
 from judgetrain.engines.loading import load_model
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.extras.selfeval.stages import SelfEvalSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import STAGES, Config
-from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.config import ScorerConfig, scored_model
 from judgetrain.scorers.encode import COLUMNS, Tokens, TokenStatistics
-from judgetrain.scorers.stages import SelfEvalSettings, scored_model
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.engines import ask, tiny_llama, word_tokenizer
 from tests.builders.pipeline import check_stage

@@ -58,8 +58,8 @@ def test_imports_point_to_the_same_room_or_a_lower_floor() -> None:
             assert same or FLOOR[other] < FLOOR[room], f"{module} imports {name}"
 
 
-BUILT_ON = {("server", "judge_reward")}
-"""Extras that build on another: scores of responses are made in one place."""
+BUILT_ON = {("server", "judge_reward"), ("probdiff_studies", "selfeval"), ("correlate", "selfeval")}
+"""Extras that build on another: scores of responses are made in one place, an LLM's own scores in another."""
 
 
 def test_extras_know_the_core_and_not_each_other() -> None:

@@ -15,10 +15,10 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.baselines import predictions, samples_of
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
+from judgetrain.scorers.config import check_scorer, load_scorer, scored_model
 from judgetrain.scorers.encode import Usage
 from judgetrain.scorers.estimator import Scores, value_of
 from judgetrain.scorers.methods import OF_RESPONSES, assemble, better, check_scorers, groups, score
-from judgetrain.scorers.stages import check_scorer, load_scorer, scored_model
 
 
 class ScorerRunner:

@@ -24,13 +24,13 @@ from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.extras.correlate.report import KINDS, TITLE, Row, tables
 from judgetrain.extras.correlate.stages import CorrelateSettings
+from judgetrain.extras.selfeval.stage import answered_dialogues
+from judgetrain.extras.selfeval.stages import finished_settings, model_of
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import check_directories
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.probdiff import DELTA, average
-from judgetrain.scorers.stage import answered_dialogues
-from judgetrain.scorers.stages import finished_settings, model_of
 
 RESAMPLES = 200
 """Of whole prompts, of the 95% intervals."""

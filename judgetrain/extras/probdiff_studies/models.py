@@ -12,7 +12,7 @@ from judgetrain.artifacts.integrity import checked
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.merge import told_apart
-from judgetrain.scorers.stages import finished_settings, model_of
+from judgetrain.extras.selfeval.stages import finished_settings, model_of
 
 ALL = "all"
 

@@ -20,10 +20,10 @@ from judgetrain.extras.probdiff_studies.comparing import Row, Verdicts, compared
 from judgetrain.extras.probdiff_studies.models import read_models, read_selfeval
 from judgetrain.extras.probdiff_studies.report import charts, repeated, tables
 from judgetrain.extras.probdiff_studies.stages import StudiesSettings, read_verdicts
+from judgetrain.extras.selfeval.stage import answered_dialogues
 from judgetrain.schema import Dialogue
+from judgetrain.scorers.config import load_scorer, scored_model
 from judgetrain.scorers.encode import Messages, load_scorer_prompts
-from judgetrain.scorers.stage import answered_dialogues
-from judgetrain.scorers.stages import load_scorer, scored_model
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

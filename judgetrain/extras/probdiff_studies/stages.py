@@ -14,11 +14,11 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.stages import check_branches
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
+from judgetrain.extras.selfeval.config import SelfEvalConfig
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.settings import ModelSettings, check_directories, check_model
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
-from judgetrain.scorers.stages import check_scorer
+from judgetrain.scorers.config import ScorerConfig, check_scorer
 
 
 def _grows(settings: StudiesSettings) -> bool:

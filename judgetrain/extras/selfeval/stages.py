@@ -1,21 +1,18 @@
-"""Stage ``selfeval``: what it reads, what must hold before it runs, and the scorer."""
+"""Stage selfeval: what it reads, what must hold before it runs, and what others read of a finished one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
-from judgetrain.scorers.encode import revision_prompt
-
-if TYPE_CHECKING:
-    from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.extras.selfeval.config import SelfEvalConfig
+from judgetrain.scorers.config import ScorerConfig, check_scorer, scored_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +29,6 @@ class SelfEvalSettings(StageSettings):
         return scored_model(self.scorer, self.base)
 
 
-def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
-    """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
-    if scorer.model.path:
-        return scorer.model
-    assert base is not None
-    return replace(base, gpus=scorer.model.gpus)
-
-
-def load_scorer(model: ModelConfig) -> TokenScorer:
-    """The scorer that reads a model (EngineError: it cannot be loaded, or not be taken apart)."""
-    from judgetrain.scorers.statistics import TokenScorer
-
-    return TokenScorer.from_pretrained(model)
-
-
 def finished_settings(directory: Path) -> dict[str, Any]:
     """The settings of a finished stage selfeval (DataError: the directory holds none)."""
     manifest = checked(directory)
@@ -60,12 +42,6 @@ def model_of(settings: Mapping[str, Any]) -> str:
     """The path of the model that a stage selfeval with these settings looked at."""
     found: str = settings["scorer"]["model"]["path"] or settings["train.base"]["path"]
     return found
-
-
-def check_scorer(scorer: ScorerConfig, base: ModelConfig | None) -> None:
-    """Refuse (ConfigError) the model that scorers read, or their prompts, where either is not there."""
-    scored_model(scorer, base).check("scorer.model" if scorer.model.path else "train.base")
-    revision_prompt(scorer.prompts, scorer.revision_prompt)
 
 
 def _check(settings: SelfEvalSettings) -> None:

@@ -6,22 +6,26 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, causes
+from judgetrain.evaluate.report.report import table_lines, write_report
+from judgetrain.evaluate.report.table import Columns, Table, number, percent
+from judgetrain.extras.selfeval.config import SelfEvalConfig
+from judgetrain.extras.selfeval.stages import SelfEvalSettings
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import probdiff
-from judgetrain.scorers.config import SelfEvalConfig
+from judgetrain.scorers.config import load_scorer
 from judgetrain.scorers.encode import Messages, Unscored, sample_of
 from judgetrain.scorers.estimator import Scores, value_of
 from judgetrain.scorers.methods import assemble, better, groups, score
-from judgetrain.scorers.stages import SelfEvalSettings, load_scorer
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -113,9 +117,8 @@ ALL = "all"
 NONE = "(none)"
 
 EXPLANATION = (
-    "Means over the answers that have a score; an arrow says whether more (↑) or less (↓) of it is better. "
-    "softmax_combo is normalised over all answers. d: log p(revised) - log p(answer) per token; confidence: share of "
-    "answers with d at least the threshold."
+    "Means over the answers that have a score; ↑: more of it is better, ↓: less. softmax_combo is normalised over all "
+    "answers. d: log p(revised) - log p(answer) per token; confidence: share of answers with d at least the threshold."
 )
 
 
@@ -146,50 +149,36 @@ def table(
     return rows
 
 
-def markdown(rows: Sequence[Row], title: str) -> str:
-    """The table as Markdown: a line a category, columns the methods' means and ProbDiff's confidence by threshold."""
-    by: dict[str, list[Row]] = {}
+def shown(rows: Sequence[Row]) -> Table:
+    """The rows as a table: a line a category, columns the methods' means and ProbDiff's confidence by threshold."""
+    by: dict[str, dict[str, Row]] = {}
     for row in rows:
-        by.setdefault(row["category"], []).append(row)
-    headers = ["category", "n"]
-    for row in by[ALL]:
-        headers.append(f"{row['method']} {'↑' if row['better'] > 0 else '↓'}")
-        headers += [f"confidence {delta} %" for delta in row.get("sweep", ())]
-    lines = [f"# Self-evaluation: {title}", "", _line(headers), _line(["---"] * len(headers))]
-    for category, found in by.items():
-        cells = [category, str(found[0]["n"] + sum(found[0]["unscored"].values()))]
-        for row in found:
-            shares = row.get("sweep", {}).values()
-            cells += [_number(row["mean"]), *("–" if share is None else f"{100 * share:.1f}" for share in shares)]
-        lines.append(_line(cells))
-    lines += ["", *(f"- without {row['method']}: {row['unscored']}" for row in by[ALL] if row["unscored"])]
-    return "\n".join([*lines, "", EXPLANATION, ""])
+        by.setdefault(row["category"], {})[row["method"]] = row
+    columns: Columns = {"category": itemgetter(0), "n": lambda item: _answers(next(iter(item[1].values())))}
+    for name, row in by[ALL].items():
+        columns[f"{name} {'↑' if row['better'] > 0 else '↓'}"] = partial(_mean, name)
+        columns |= {f"confidence {delta} %": partial(_confidence, name, delta) for delta in row.get("sweep", ())}
+    lost = (f"Without {name}: {row['unscored']}." for name, row in by[ALL].items() if row["unscored"])
+    return Table.of("Self-evaluation", by.items(), columns, " ".join([EXPLANATION, *lost]))
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{0.0 if abs(value) < 1e-9 else value:.4g}"
+def _answers(row: Row) -> int:
+    return int(row["n"] + sum(row["unscored"].values()))
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
+def _mean(name: str, item: tuple[str, Mapping[str, Row]]) -> str:
+    return number(item[1][name]["mean"], 4)
 
 
-SEE = "the answers are in responses-*.jsonl"
-_NOTHING = (
-    "the model answers with nothing: is it instruction-tuned, has it a chat template, do "
-    f"the prompts fit its context? {SEE[0].upper()}{SEE[1:]}"
-)
-HINTS = {
-    "too_long": "prompt and answer exceed the model's context: lower selfeval.sampling.max_new_tokens",
-    "empty_response": _NOTHING,
-    "no_revision": _NOTHING,
-    "non_finite": "the model's logits are no numbers: try scorer.model.dtype=float32",
-}
-"""What helps where nothing could be scored, by the reason."""
+def _confidence(name: str, delta: str, item: tuple[str, Mapping[str, Row]]) -> str:
+    return percent(item[1][name]["sweep"][delta])
+
+
+SEE = "the answers are in responses-*.jsonl; too_long: lower selfeval.sampling.max_new_tokens"
 
 
 def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``responses`` and ``scores-GROUP`` shards, ``scores.jsonl``, ``metrics.json`` and ``report.md``.
+    """Write ``responses`` and ``scores-GROUP`` shards, ``scores.jsonl``, ``metrics.json`` and a page.
 
     One model answers, revises and scores; it is loaded only if a shard is missing.
     """
@@ -210,7 +199,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
         cut = [was or row.get("cut", False) for was, row in zip(cut, given, strict=True)]
     reasons = Counter[str]() + sum((scores.unscored for scores in found.values()), Counter())
     if reasons.total() == len(found) * len(dialogues):
-        raise DataError(f"no answer could be scored: {causes(reasons, HINTS, SEE)}")
+        raise DataError(f"no answer could be scored: {causes(reasons, {}, SEE)}")
     found |= {method: assemble(found, method) for method in settings.selfeval.methods}
     rows = table(found, settings.selfeval.methods, [d.category for d in dialogues], cut)
     told = ({"id": d.id, "category": d.category} for d in dialogues)
@@ -218,11 +207,10 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     whole = zip(told, responses, scored, strict=True)
     out.write_rows("scores", ({**row, "response": said["text"], "scores": each} for row, said, each in whole))
     out.write_json("metrics", rows)
-    report = markdown(rows, f"{settings.scored_model.path}, {len(dialogues)} prompts")
-    write_text_atomic(out.path("report.md"), report)
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
-    out.tell([report])
-    out.log(f"selfeval: report: {out.path('report.md')}")
+    title = f"Self-evaluation: {settings.scored_model.path}, {len(dialogues)} prompts"
+    out.tell([title, *table_lines(shown(rows))])
+    write_report(out, title, [shown(rows)], "metrics.json")
 
 
 def _score(

@@ -18,13 +18,15 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.selfeval import stage
+from judgetrain.extras.selfeval.config import SelfEvalConfig
+from judgetrain.extras.selfeval.stages import SelfEvalSettings, finished_settings, model_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from judgetrain.scorers import glassbox, probdiff, stage
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.scorers import glassbox, probdiff
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
-from judgetrain.scorers.stages import SelfEvalSettings, finished_settings, model_of
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.pipeline import check_stage
 from tests.builders.pipeline import configured as composed
@@ -136,11 +138,11 @@ def test_limit_temperatures_and_answers_without_a_score(
     first = {r.messages[0]["content"]: r.sampling.temperature for r in asked[:3]}
     category = {d.query: d.category for d in dialogues}
     assert all(t == (0.25 if category[q] == hot else 1.0) for q, t in first.items())
-    assert "without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
+    assert "Without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
     monkeypatch.setattr(
         TokenScorer, "generate", lambda self, r, seed: [Completion(prompt_tokens=3, finish_reason="too_long")] * len(r)
     )
-    with pytest.raises(DataError, match="no answer could be scored.*empty_response.*answers with nothing"):
+    with pytest.raises(DataError, match="no answer could be scored.*empty_response.*the answers are in"):
         made(config, inputs, tmp_path / "none")
 
 

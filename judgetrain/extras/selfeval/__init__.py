@@ -1,0 +1,1 @@
+"""Stage selfeval: an LLM answers prompts and scores its own answers."""
