@@ -9,15 +9,15 @@ from typing import Any
 from judgetrain.errors import DataError
 
 ROLES = {
-    **dict.fromkeys(("user", "human", "Human"), "user"),
-    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "Bot", "function_call"), "assistant"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "function_call"), "assistant"),
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("tool", "function", "ipython", "observation"), "tool"),
 }
 
 
-SPEAKER = ("role", "from", "sender_class")
-"""Where a message says whose it is: in OpenAI's shape, ShareGPT's, ConvAI's."""
+SPEAKER = ("role", "from")
+"""Where a message says whose it is: in OpenAI's shape, in ShareGPT's."""
 
 
 def are_messages(turns: Sequence[Any]) -> bool:
@@ -28,12 +28,9 @@ def are_messages(turns: Sequence[Any]) -> bool:
 def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
     """Role (``system``, ``user`` or ``assistant``) and text of each message.
 
-    A message has ``role`` and ``content`` (OpenAI), ``from`` and ``value`` (ShareGPT), or ``sender_class`` and ``text``
-    (ConvAI). An assistant that calls tools has one message up to its last word: what it says, each call
+    A message has ``role`` and ``content`` (OpenAI), or ``from`` and ``value`` (ShareGPT); what is none is a DataError
+    that names its number. An assistant that calls tools has one message up to its last word: what it says, each call
     (``tool_calls``), and what each tool gave back (role ``tool``), in their order.
-
-    Raises:
-        DataError: what is no message, by its number.
     """
     found: list[tuple[str, str]] = []
     names: dict[Any, str] = {}
@@ -52,27 +49,23 @@ def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
     return found
 
 
-def replied(response: Any, judged: str = "full_trace") -> Any:
-    """The text of a response that is a conversation which ends with it; anything else as it is.
+def replied(response: Any) -> Any:
+    """The text of a response that is a conversation which ends with it: all that came after the user's last message.
 
-    ``full_trace``: all that came after the user's last message; ``last_reply``: the last message alone.
-
-    Raises:
-        DataError: it holds what is no message.
+    Anything else as it is (DataError: it holds what is no message).
     """
     turns = [response] if isinstance(response, Mapping) else response
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, Mapping) for turn in turns):
         return response
-    read = said(turns[-1:] if judged == "last_reply" else turns)
+    read = said(turns)
     after = next((i for i in range(len(read), 0, -1) if read[i - 1][0] != "assistant"), 0)
     return "\n\n".join(text for _, text in read[after:]) if after < len(read) else response
 
 
 def text_of(content: Any) -> Any:
-    """The text of a message whose content is a list of parts (OpenAI); anything else as it is.
+    """The text of a message whose content is a list of parts (OpenAI; DataError: one is no text, as a picture).
 
-    Raises:
-        DataError: a part that is no text, as a picture.
+    Anything else as it is.
     """
     if not isinstance(content, list):
         return content
@@ -89,7 +82,7 @@ def _read(turn: Any, names: dict[Any, str]) -> tuple[str, str, bool]:
     if not isinstance(turn, Mapping):
         raise DataError(f"expected a role and a content, found {type(turn).__name__}")
     role = next((turn[name] for name in SPEAKER if turn.get(name) is not None), None)
-    content = text_of(next((turn[name] for name in ("content", "value", "text") if turn.get(name) is not None), None))
+    content = text_of(next((turn[name] for name in ("content", "value") if turn.get(name) is not None), None))
     known = ROLES.get(role) if isinstance(role, str) else None
     if known == "tool":
         name = turn.get("name") or names.get(turn.get("tool_call_id")) or "a tool"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,10 +182,6 @@ STATIC = "static:"
 """Stands before a language model whose input embeddings are the encoder."""
 MARKS = ("modules.json", "config.json", "adapter_config.json")
 """Files of which a model that sentence-transformers loads has one at least."""
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-"""What adapters need beside them; the last token's state is then the embedding."""
-FRAME = 4
-"""Tokens that an encoder may put around a text."""
 BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
 
@@ -204,10 +199,10 @@ def check_encoder(name: str, key: str) -> None:
                 raise EngineError(f"no sentence-transformers model lies there ({' or '.join(MARKS)})")
         else:
             files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
-        lacking = [each for each in TOKENIZER if each not in files]
-        if MARKS[-1] in files and TOKENIZER[0] in lacking:
-            told = f"holds adapters without a tokenizer: it lacks {' and '.join(lacking)}; put those of the base model"
-            raise EngineError(f"{told} that {MARKS[-1]} names beside them")
+        if MARKS[-1] in files and "tokenizer.json" not in files:
+            raise EngineError(
+                "adapters without tokenizer.json: put the tokenizer's files of the base model beside them"
+            )
     except EngineError as error:
         raise ConfigError(f"{key}={name}: {error}; a local directory, package:NAME or static:world serves") from error
 
@@ -221,15 +216,17 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     Raises:
         EngineError: no such model, package or network; says what to give instead.
     """
+    import torch
     from sentence_transformers import SentenceTransformer
 
-    name = config.encoder
+    name, where = config.encoder, device()
     if name.startswith(STATIC):
-        return _static(name.removeprefix(STATIC), device())
+        return _static(name.removeprefix(STATIC), where)
     if name.startswith(PACKAGE):
         name = str(packaged(name.removeprefix(PACKAGE)))
+    dtype = "bfloat16" if where.startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
     try:
-        return SentenceTransformer(name, device=device(), trust_remote_code=False, model_kwargs={"dtype": dtype()})
+        return SentenceTransformer(name, device=where, trust_remote_code=False, model_kwargs={"dtype": dtype})
     except (OSError, ValueError) as error:
         told = f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]})"
         advice = "check the name and the network, or give a local directory, package:NAME or static:MODEL"
@@ -241,13 +238,6 @@ def device() -> str:
     from sentence_transformers.util import get_device_name
 
     return str(get_device_name())
-
-
-def dtype() -> str:
-    """The precision that the encoder computes in: bfloat16 on a GPU that has it."""
-    import torch
-
-    return "bfloat16" if device().startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
 
 
 def _static(path: str, device: str) -> SentenceTransformer:
@@ -281,21 +271,9 @@ class Encoder:
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         """Unit-length embeddings ``[texts, dimension]``, float16."""
-        texts = [self._ends(text) for text in texts]
         vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
         wide = np.asarray(vectors, dtype=np.float32)  # a norm taken in bfloat16 would be off by a part in 256
         return (wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)).astype(np.float16)
-
-    def _ends(self, text: str) -> str:
-        """Of a text longer than the encoder reads, its two ends: what is asked stands at one of them."""
-        limit = getattr(self._model, "max_seq_length", None) or math.inf
-        if len(text) <= limit:
-            return text
-        asked = {"add_special_tokens": False, "truncation": False, "return_offsets_mapping": True, "verbose": False}
-        spans = self._model.tokenizer(text, **asked)["offset_mapping"]
-        if len(spans) <= (room := int(limit) - FRAME):
-            return text
-        return f"{text[: spans[room // 2 - 1][1]]} {text[spans[-(room // 2)][0] :]}"
 
     def close(self) -> None:
         """Nothing to free."""

@@ -58,17 +58,11 @@ class SourceConfig:
         "row shape",
         choices=(
             *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
-            *("comparison", "label_studio", "argilla"),
+            *("comparison", "label_studio"),
         ),
     )
     fields: dict[str, str] = key(
         {}, "column names where they differ: {query: ask, response_a: left}; a text with {columns} in it is filled in"
-    )
-    judged: str = key(
-        "full_trace",
-        "of a response that is a list of messages: all after the user's last one, tool calls told as "
-        "text, or the last message alone",
-        choices=("full_trace", "last_reply"),
     )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(

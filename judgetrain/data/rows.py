@@ -112,7 +112,7 @@ class RowReader:
         A text that is JSON is an answer like any other.
         """
         with _refused("wrong_message"):
-            found = value if isinstance(value, str) else replied(value, self._source.judged)
+            found = value if isinstance(value, str) else replied(value)
         return found if isinstance(found, str) else value
 
     def check_columns(self, row: Any) -> None:

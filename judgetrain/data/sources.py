@@ -1,4 +1,4 @@
-"""Reading sources row by row: JSON lines and arrays, CSV, Parquet, ParlAI text, and the Hub; no file is held whole.
+"""Reading sources row by row: JSON lines, CSV, Parquet, ParlAI text and the Hub as streams, a JSON array whole.
 
 A file that is not what it seems, is cut off or has no row is a DataError that names its place.
 """
@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
-from judgetrain.data.cells import SHAPES, RowError, whole_tasks
+from judgetrain.data.cells import SHAPES, RowError
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 Row = tuple[str, Any]
 """A row's place (file and line or number) and the row."""
-CHUNK = 1 << 20
-"""Characters of a JSON array read at a time."""
+BEGINNING = 1 << 20
+"""Characters by which it is told how a file is to be read."""
 LONGEST = 64 << 20
-"""Characters after which an element of a JSON array that does not end is taken for a malformed one."""
+"""Characters of the longest cell of a table."""
 PERSONA = "your persona:"
 
 BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
@@ -75,7 +75,7 @@ def form_of(path: Path) -> str:
     if name.endswith((".parquet", ".csv", ".tsv")):
         return "parquet" if name.endswith(".parquet") else "table"
     with suppress(UnicodeDecodeError, OSError, *BROKEN), open_text(path) as file:
-        begins = _begun("", file)
+        begins = file.read(BEGINNING).lstrip()
     if begins.startswith("[") and (name.endswith(".json") or begins[1:].lstrip().startswith("{")):
         return "array"
     if name.endswith(".txt") and not begins.startswith("{"):
@@ -85,15 +85,11 @@ def form_of(path: Path) -> str:
     return "lines" if known or len(_cells(first, _between(first, ","))) < 2 else "table"
 
 
-class RepeatedKeyError(ValueError):
-    """A JSON object that has one key twice: which of the two is meant nobody can tell."""
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-        raise RepeatedKeyError(f"the key {twice!r} stands twice in an object")
+        raise ValueError(f"the key {twice!r} stands twice in an object")
     return found
 
 
@@ -102,41 +98,16 @@ DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def json_array(path: Path) -> Iterator[Row]:
-    """The elements of a JSON array, decoded as they are read."""
-    number = 0
+    """The elements of a JSON array."""
     with open_text(path) as file:
-        buffer = _begun(_begun("", file).removeprefix("["), file)
-        while not buffer.startswith("]"):
-            value, buffer = _element(buffer, file, f"{path}:row {number + 1}")
-            number += 1
-            yield f"{path}:row {number}", value
-    if number == 0:
+        text = file.read()
+    try:
+        rows = DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a whole JSON array ({str(error).splitlines()[0]})") from error
+    if not rows:
         raise DataError(f"{path}: the array is empty; expected an object a row")
-
-
-def _begun(buffer: str, file: IO[str]) -> str:
-    """The buffer from its first character that is no white space on; read on where there is none."""
-    while not (buffer := buffer.lstrip()) and (more := file.read(CHUNK)):
-        buffer = more
-    return buffer
-
-
-def _element(buffer: str, file: IO[str], place: str) -> tuple[Any, str]:
-    """The first element of the buffer, read on as far as needed, and what follows its comma."""
-    while True:
-        try:
-            value, end = DECODER.raw_decode(buffer)
-            rest = buffer[end:].lstrip()
-            if rest.startswith((",", "]")):
-                return value, rest[1:].lstrip() if rest[0] == "," else rest
-            problem, broken = "expected a comma or the end of the array", bool(rest)
-        except (ValueError, RecursionError) as error:
-            problem = str(error).splitlines()[0]
-            broken = not isinstance(error, json.JSONDecodeError) or len(buffer) > LONGEST
-        more = "" if broken else file.read(max(CHUNK, len(buffer)))
-        if not more:
-            raise DataError(f"{place}: not a whole JSON array ({problem})")
-        buffer = (buffer + more).lstrip()
+    yield from ((f"{path}:row {number}", row) for number, row in enumerate(rows, start=1))
 
 
 SIGNS = (",", "\t", ";", "|")
@@ -166,7 +137,7 @@ def table(path: Path) -> Iterator[Row]:
     expected = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
     try:
         with open_text(path) as file:
-            first = _begun("", file).partition("\n")[0]
+            first = file.read(BEGINNING).lstrip().partition("\n")[0]
             between, tabs = _between(first, expected), first.count("\t")
             file.seek(0)
             plain = between == "\t" and all(line.count("\t") == tabs for line in file if line.strip())
@@ -261,19 +232,13 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
     """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
 
     ``take`` gets a row and its number (from 1, over all files of the source) and raises :class:`RowError` for one
-    that it cannot use; without ``rejects`` the first such row stops the reading. ``key`` is the source's configuration
-    key, for messages.
-
-    Raises:
-        ConfigError: a missing path.
-        DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
+    that it cannot use; without ``rejects`` the first such row stops the reading (DataError). ``key`` is the source's
+    configuration key, for messages.
     """
     count, rejects = 0, rejects or Rejects(strict=True, remedy="")
     named = source.adapter or source.fields.keys() & {"response_a", "response_b"}
     shape = None if named and source.format == "auto" else SHAPES.get(source.format)
-    rows = _rows(source, key, rejects)
-    rows = whole_tasks(rows) if source.format == "label_studio" else rows
-    for number, (place, row, raw) in enumerate(rows, start=1):
+    for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:
@@ -362,8 +327,7 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                 rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", raw)
             except (RecursionError, ValueError) as error:
                 found = "brackets nested too deep" if isinstance(error, RecursionError) else str(error)
-                reason = "repeated_key" if isinstance(error, RepeatedKeyError) else "not_json"
-                rejects.add(place, reason, f"expected a JSON object a line ({found})", raw)
+                rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
             else:
                 yield place, row, raw
     if number == 0:

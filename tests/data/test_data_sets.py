@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import sources
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, catalogue, described
 from judgetrain.data.responses import pair
 from judgetrain.data.rows import RowReader
@@ -88,8 +85,6 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
                   ("8afc802a", "What is $2+2$?\n\nA. $$3$$\nB. $$4$$", 0, "Count on from two.\nB", None)),
     "tigerbot": ("tigerbot-alpaca-en-50k.json", as_lines, ROWS["TIGERBOT"],
                  ("0000001", "How do I boil an egg?", 0, "Seven minutes.", None)),
-    "convai2_human_bot": ("conv_ai_2/train/0000.parquet", as_parquet, ROWS["HUMAN_BOT"],
-                          ("0x648cc5b7", "Hi! Great!", 1, "Are you in school?", None)),
     "mt_bench": ("question.jsonl", as_lines, ROWS["MT_BENCH"],
                  ("95", "Now this one.", 1, "It means goodbye.", "roleplay")),
     "vicuna_bench": ("question.jsonl", as_lines, ROWS["VICUNA_BENCH"],
@@ -161,7 +156,7 @@ def test_rubrics_of_prompts_reach_the_comparisons_of_their_answers(tmp_path: Pat
         assert scored.dialogue.reference == {"HEALTHBENCH": "Rest.", "RAR": "It is less dense."}[name]
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "convai2_human_bot"])
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_what_is_published_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``datasets`` reads a directory as a repository of the Hub, and a file as an address."""
     import datasets
@@ -270,8 +265,7 @@ def test_an_unknown_data_set_and_the_users_own_settings() -> None:
 def test_the_papers_recipe_names_the_nine_data_sets() -> None:
     config = composed("recipe=paper_dialogues", "data_dir=data")
     named = list(catalogue())
-    table = [n for n in named[: named.index("mt_bench")] if n != "convai2_human_bot"]
-    assert [s.dataset for s in config.dialogues.sources] == table
+    assert [s.dataset for s in config.dialogues.sources] == named[: named.index("mt_bench")]
     assert {s.type for s in config.dialogues.sources if s.dataset != "convai2"} == {"hub"}
     assert (config.cluster.n_clusters, config.cluster.sample) == (1000, 7000)
     assert config.teacher.comparisons == 3000
@@ -308,49 +302,15 @@ def test_rows_of_another_shape_are_counted_by_reason(
         run(tmp_path, source)
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(values, min_size=1, max_size=6), st.integers(1, 40), st.sampled_from([None, 1, 4]))
-def test_an_array_is_read_element_by_element(rows: list[Any], chunk: int, indent: int | None) -> None:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        path = Path(directory) / "in.json"
-        path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False, default=str), encoding="utf-8")
-        patch.setattr(sources, "CHUNK", chunk)
-        assert sources.form_of(path) == "array"
-        assert [row for _, row in sources.json_array(path)] == rows
-
-
-def test_an_array_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_array(tmp_path / "in.json", [{"query": f"q{i}"} for i in range(1000)])
-    monkeypatch.setattr(sources, "CHUNK", 100)
-    rows = sources.json_array(tmp_path / "in.json")
-    assert next(rows) == (f"{tmp_path / 'in.json'}:row 1", {"query": "q0"})
-    with (tmp_path / "in.json").open("r+") as file:  # what lies further on has not been looked at yet
-        file.seek(20_000)
-        file.write("}}}}")
-    with pytest.raises(DataError, match=r"in\.json:row \d+: not a whole JSON array"):
-        list(rows)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", r"row 1: not a whole JSON array"),
-        ("[]", r"the array is empty"),
-        ('[{"query": "a"}, {"query": "b"', r"row 2: not a whole JSON array"),
-        ('[{"query": "a"} {"query": "b"}]', r"row 1: not a whole JSON array \(expected a comma"),
-        ('[{"query": "a"},', r"row 2: not a whole JSON array"),
+        ("[]", r"in\.json: the array is empty"),
+        ('[{"query": "a"}, {"query": "b"', r"in\.json: not a whole JSON array .*char 30"),
+        ('[{"query": "a"}\n {"query": "b"}]', r"in\.json: not a whole JSON array .*line 2 column 2"),
     ],
 )
-def test_a_broken_array_names_the_row(text: str, message: str, tmp_path: Path) -> None:
+def test_a_broken_array_is_named_with_its_place(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(text)
     with pytest.raises(DataError, match=message):
         run(tmp_path, DialogueSourceConfig(name="src", path=str(tmp_path / "in.json")))

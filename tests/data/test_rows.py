@@ -11,7 +11,7 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import cells
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.dialogues import adapted, check_labelled
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read_comparisons
@@ -90,24 +90,20 @@ def test_calls_before_the_query_are_its_context_and_python_reads_them_alike(tmp_
     assert reader.dialogue({"messages": [ASKED, *TRACE]}, 1).reference == TOLD
 
 
-@pytest.mark.parametrize(("judged", "text"), [("full_trace", TOLD), ("last_reply", "No, it is cold.")])
-def test_of_a_response_that_is_a_trace_all_is_judged_or_its_last_reply(judged: str, text: str, tmp_path: Path) -> None:
-    source = SourceConfig(name="s", judged=judged)
-    reader = RowReader(source)
+def test_of_a_response_that_is_a_trace_all_is_judged(tmp_path: Path) -> None:
+    reader = RowReader(SourceConfig(name="s"))
     row = {"prompt": [ASKED], "response_a": TRACE, "response_b": {"role": "assistant", "content": "Yes."}}
     pair = reader.comparison(row, 1, labelled=False)
-    assert (pair.response_a, pair.response_b, pair.dialogue.query) == (text, "Yes.", ASKED["content"])
+    assert (pair.response_a, pair.response_b, pair.dialogue.query) == (TOLD, "Yes.", ASKED["content"])
     scored = reader.candidates({"prompt": [ASKED], "responses": [TRACE, "Yes.", [ASKED, *TRACE]]}, 1)
-    assert scored.responses == (text, "Yes.", text)
-    assert reader.candidates({"query": "q", "response": TRACE}, 1).responses == (text,)
+    assert scored.responses == (TOLD, "Yes.", TOLD)
+    assert reader.candidates({"query": "q", "response": TRACE}, 1).responses == (TOLD,)
     rows = [{"prompt_id": "p", "prompt": "Is it warm?", "chosen": [ASKED, *TRACE], "rejected": [ASKED, TRACE[-1]]}]
-    source.path, source.adapter = write_lines(tmp_path / "in.jsonl", rows), "ultrafeedback"
-    ((found,),) = adapted(source, "key", Rejects(strict=True))
-    assert (found.response_a if found.label == "A" else found.response_b) == text
-    plain = SourceConfig(name="s", path=source.path, judged=judged)
-    (preferred,) = read_comparisons(plain, "key")
-    assert (preferred.response_a if preferred.label == "A" else preferred.response_b) == text
-    assert BenchmarkConfig(source=source).source.judged == judged
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    ((adapted_one,),) = adapted(SourceConfig(name="s", path=path, adapter="ultrafeedback"), "key", Rejects(strict=True))
+    (preferred,) = read_comparisons(SourceConfig(name="s", path=path), "key")
+    for found in (adapted_one, preferred):
+        assert (found.response_a if found.label == "A" else found.response_b) == TOLD
 
 
 @pytest.mark.parametrize(

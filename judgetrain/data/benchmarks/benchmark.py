@@ -78,8 +78,7 @@ class CaseReader:
 
     def __init__(self, source: SourceConfig, answers: Answers | None = None) -> None:
         self.adapter, self._answers = adapter_of(source), answers
-        self._name, self._judged = source.name, source.judged
-        self._rows = RowReader(SourceConfig(name=self._name, judged=self._judged))
+        self._name, self._rows = source.name, RowReader(SourceConfig(name=source.name))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
         """The cases of a row; ``number`` stands in where it has no id."""
@@ -155,7 +154,7 @@ class CaseReader:
         values: dict[str, Any] = {"query": self.adapter.value(row, "query")}
         lists: list[list[str]] = []
         for side, name in (("a", "chosen"), ("b", "rejected")):
-            said = replied(self.adapter.value(row, name), self._judged)
+            said = replied(self.adapter.value(row, name))
             texts = [said] if isinstance(said, str) else said
             if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
                 told = f"a text or a list of texts in {name}, found {type(texts).__name__}"

@@ -20,7 +20,7 @@ from judgetrain.judging.rows import read_verdicts
 
 
 def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``queue.jsonl``, ``label_studio.json`` with ``label_studio.xml``, and ``argilla.json``."""
+    """Write ``queue.jsonl``, and ``label_studio.json`` with ``label_studio.xml``."""
     config = settings.label_queue
     rows = read_rows_of([*config.files] or [str(inputs["judge"])])
     queue = ranked(rows, config, out.seed)
@@ -32,7 +32,6 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     out.write_rows("queue", queue)
     write_json_atomic(out.path("label_studio.json"), label_studio(queue))
     write_text_atomic(out.path("label_studio.xml"), INTERFACE)
-    write_json_atomic(out.path("argilla.json"), argilla(queue))
     out.count(in_=len(rows), out=len(queue), dropped=gone)
     chance, first = sum(row["chosen_by"] == CHANCE for row in queue), queue[: max(1, len(queue) // 10)]
     mean, of_first = (fmean(row["information"] for row in part) for part in (queue, first))
@@ -42,7 +41,7 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     told.append(f"mean information {mean:.2f}, of the first tenth {of_first:.2f} (0: the judge is sure)")
     told.append("labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone")
     out.tell(told)
-    for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
+    for name in ("queue.jsonl", "label_studio.json", "label_studio.xml"):
         out.log(f"label_queue: {out.path(name)}")
 
 
@@ -173,18 +172,3 @@ def label_studio(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Tasks, in the order in which they are to be labelled."""
     shown = ("id", "messages", "response_a", "response_b")
     return [{"data": {name: row[name] for name in (*shown, *FACTS) if row[name] is not None}} for row in rows]
-
-
-def argilla(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Records, in the order in which they are to be labelled."""
-    return [
-        {
-            "id": row["id"],
-            "fields": {name: row[name] for name in ("messages", "response_a", "response_b")},
-            "metadata": {name: row[name] for name in FACTS if row[name] is not None},
-            "suggestions": {},
-            "responses": {},
-            "vectors": {},
-        }
-        for row in rows
-    ]

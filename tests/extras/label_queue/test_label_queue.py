@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.cells import RowError, argilla, label_studio
+from judgetrain.data.cells import RowError, label_studio
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError, DataError
@@ -93,10 +94,7 @@ def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tm
     interface = ET.fromstring((directory / "label_studio.xml").read_text())
     shown = {tag.get("value", "")[1:] for tag in interface.iter() if tag.get("value", "").startswith("$")}
     assert shown <= set(tasks[0]["data"]) and {c.get("alias") for c in interface.iter("Choice")} == {"A", "B", "tie"}
-    records = json.loads((directory / "argilla.json").read_text())
-    assert records[0]["fields"]["messages"] == multi and set(records[0]) >= {"id", "fields", "metadata", "responses"}
-    for text in (json.dumps(tasks), json.dumps(records)):
-        assert "verdict" not in text and "margin" not in text, "nobody is led by what the judge said"
+    assert not re.search("verdict|margin", json.dumps(tasks)), "nobody is led by what the judge said"
 
 
 def annotated(tasks: list[dict[str, Any]], labels: list[list[str | None]]) -> list[dict[str, Any]]:
@@ -113,31 +111,21 @@ def annotated(tasks: list[dict[str, Any]], labels: list[list[str | None]]) -> li
     ]
 
 
-def responded(records: list[dict[str, Any]], labels: list[list[str | None]]) -> list[dict[str, Any]]:
-    """Argilla's export of the records."""
-    return [
-        {**r, "responses": {"label": [{"value": x, "user_id": f"u{j}"} for j, x in enumerate(given) if x]}}
-        for r, given in zip(records, labels, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("tool", ["label_studio", "argilla"])
-def test_labels_come_back_as_given_ones_that_train_and_measure(tool: str, tmp_path: Path) -> None:
+def test_labels_come_back_as_given_ones_that_train_and_measure(tmp_path: Path) -> None:
     """Stage dialogues keeps the labels for label.source=given; stage judge measures by them."""
     source = lines(tmp_path / "v.jsonl", [row(name, "AB", 0.0) for name in "abcd"])
     directory = queued(tmp_path, f"label_queue.files=[{source}]")
-    exported = json.loads((directory / f"{tool}.json").read_text())
+    exported = json.loads((directory / "label_studio.json").read_text())
     given = [["A"], ["B", "tie", "B"], ["A", "B"], [None]]
-    done = (annotated if tool == "label_studio" else responded)(exported, given)
-    (tmp_path / "export.json").write_text(json.dumps(done))
-    config = SourceConfig(name="people", type="comparisons", path=str(tmp_path / "export.json"), format=tool)
+    (tmp_path / "export.json").write_text(json.dumps(annotated(exported, given)))
+    config = SourceConfig(name="people", type="comparisons", path=str(tmp_path / "export.json"), format="label_studio")
     found = list(read_comparisons(config, "dialogues.sources[0]", labelled=None))
     asked = [q["id"] for q in read_rows(directory, "queue")]
     assert [c.id for c in found] == [f"people:{name}" for name in asked]
     assert [c.label for c in found] == ["A", "B", None, None]
     assert found[0].response_a == f"one {asked[0]}" and found[0].dialogue.query == f"query {asked[0]}"
     assert {c.model_a for c in found} == {"x"}
-    where = f"path: {tmp_path}/export.json, format: {tool}, name: people"
+    where = f"path: {tmp_path}/export.json, format: label_studio, name: people"
     words = ("recipe=debug", f"output_dir={tmp_path}", "track.tracker=none", "responses.models=[]")
     sources = f"dialogues.sources=[{{type: jsonl, {where}}}]"
     made = Pipeline(configured(*words, "label.source=given", sources), Console()).run("dialogues")
@@ -162,33 +150,6 @@ def test_people_are_counted_and_not_their_annotations(votes: list[tuple[Any, str
 
     annotations = [{"completed_by": who, "result": result(choice)} for who, choice in votes]
     assert label_studio({"data": {}, "annotations": annotations})["label"] == label
-    answers = [{"user_id": who, "value": choice} for who, choice in votes]
-    assert argilla({"fields": {}, "responses": {"label": answers}})["label"] == label
-
-
-def test_a_task_that_was_exported_twice_is_one_comparison_with_one_vote_a_person(tmp_path: Path) -> None:
-    def task(name: str, *votes: tuple[int, Any, str]) -> dict[str, Any]:
-        said = [
-            {
-                "id": i,
-                "completed_by": who,
-                "result": [{"from_name": "label", "type": "choices", "value": {"choices": [v]}}],
-            }
-            for i, who, v in votes
-        ]
-        return {"data": {"id": name, "query": f"q{name}", "response_a": "x", "response_b": "y"}, "annotations": said}
-
-    rows = [
-        task("1", (1, 7, "A"), (2, 8, "B")),  # 7 says A twice: no majority
-        task("2", (3, None, "A")),
-        task("1", (1, 7, "A"), (2, 8, "B"), (4, 7, "A")),
-        task("2", (3, None, "A"), (5, 9, "B")),  # the same vote of nobody known, and another
-        task("3", (6, 7, "B")),
-        task("3", (8, 7, "A")),  # the last word of one person
-    ]
-    path = lines(tmp_path / "export.jsonl", rows)
-    found = read_comparisons(SourceConfig(name="s", path=str(path), format="label_studio"), "key", labelled=None)
-    assert [(c.id, c.label) for c in found] == [("s:1", None), ("s:2", None), ("s:3", "A")]
 
 
 @pytest.mark.parametrize(
@@ -196,8 +157,6 @@ def test_a_task_that_was_exported_twice_is_one_comparison_with_one_vote_a_person
     [
         ("label_studio", {"data": {}, "annotations": 5}),
         ("label_studio", {"data": {}, "annotations": [{"result": [{"from_name": "label", "type": "choices"}]}]}),
-        ("argilla", {"fields": {}, "responses": {"label": [5]}}),
-        ("argilla", {"fields": {}, "responses": [5]}),
         ("questions", {"turns": 5}),
     ],
 )
@@ -210,9 +169,6 @@ def test_a_row_of_no_known_shape_is_one_sentence_with_its_file_and_row(tool: str
 def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:
     with pytest.raises(RowError, match="task of Label Studio"):
         label_studio({"query": "x"})
-    with pytest.raises(RowError, match="record of Argilla"):
-        argilla({"data": {}})
-    assert argilla({"fields": {}, "responses": {"label": [{"value": "A", "status": "draft"}]}})["label"] is None
     source = lines(tmp_path / "v.jsonl", [{"model_a": "x", "model_b": "y", "winner": "A"}])
     with pytest.raises(DataError, match="expected a row of stage judge"):
         queued(tmp_path, f"label_queue.files=[{source}]")
