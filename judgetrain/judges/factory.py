@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from judgetrain.data.rubrics import given_rubric, read_rubric
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
+from judgetrain.data.rubrics import read_rubric
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, changed, criteria_of
-from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
-from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method
+from judgetrain.judges.parts import parts_of, prompts_of
+from judgetrain.judges.prompting.prompts import FILE, PromptSet
 from judgetrain.judges.settings import EXTERNAL, ModelSettings
 
 if TYPE_CHECKING:
@@ -66,24 +67,6 @@ def make_judge(
 
     found = prompts()
     return BranchingJudge(engine(), found, options, method.name)
-
-
-def _prompts_of(method: Method, directory: Path | None, once: OnceConfig | None, others: str | Path) -> PromptSet:
-    """The prompts of a model in a directory that carries some, or ``others``; asked once, also those of ``once``.
-
-    Raises:
-        ConfigError: a branching judge's directory that holds none.
-    """
-    if once is not None:
-        dialect = cast(Dialect, method.kind)
-        if directory is not None and has_step(directory / FILE, dialect):
-            return load_prompt_set(directory / FILE, dialect, method.text)
-        return load_prompt_set(once.prompts, dialect, f"evaluate.{dialect}.prompts")
-    if directory is None:
-        return load_prompt_set(others)
-    if not (directory / FILE).is_file():
-        raise ConfigError(f"{method.text}: {directory} holds no {FILE}: it is no trained judge")
-    return load_prompt_set(directory / FILE)
 
 
 @dataclass(frozen=True)
@@ -191,7 +174,7 @@ class Models:
             ConfigError: the directory of a branching judge that holds none.
         """
         directory = self.directory(method) if once is None or method.is_directory else None
-        return _prompts_of(method, directory, once, self.settings.prompts or "")
+        return prompts_of(method, directory, once, self.settings.prompts or "")
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
@@ -244,8 +227,7 @@ def load_judge(
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
         criteria: what a branching judge goes by where nothing else is given with the responses: a rubric, criteria in
             any shape that is read from files, or a file's name. None: its own criteria.
-        model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
-            tokenizer is read, and the probabilities are the server's.
+        model: whose probabilities a scorer reads: a directory or Hub id.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
         asked: how it is asked, where that is to be otherwise than the judge's own ``judge.json`` says. Of a branching
             judge the keys of ``judge.*`` (``temperature=1.0``) and ``plan``, of one that is asked once
@@ -255,7 +237,6 @@ def load_judge(
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
-    from judgetrain.engines.lazy_model import make_engine
     from judgetrain.judges.kinds.baselines import BASELINES
     from judgetrain.scorers.config import load_scorer
 
@@ -263,49 +244,15 @@ def load_judge(
     if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
         text = f"./{text}"  # a directory that is there may be named without a slash
     method = Method.parse(text)
-    own = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
-    read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model)) if model else own
-    trained = method.kind == BRANCHING and method.target not in TARGETS
-    directory = judge_directory(method.target, own.revision) if trained else None
     if criteria is not None and method.kind != BRANCHING:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
     if method.kind == BASELINE and asked and method.target in BASELINES:
         raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
-    options = JudgeOptions()
+    read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model or ""))
+    options, load, found = parts_of(method, branches, engine=engine, criteria=criteria, prompts=prompts, **asked)
     if method.kind == "scorer":
         options = JudgeOptions(scorer=_scorer_options(method, read, prompts, asked))
-    elif method.kind in ASKED_ONCE:
-        from judgetrain.judges.kinds.prompted import PROMPTED
-
-        once = PROMPTED[method.kind]
-        sampling = changed(once.sampled, asked, "sampling.")
-        options = JudgeOptions(once=OnceConfig(str(prompts or once.dialect), sampling))
-    elif method.kind == BRANCHING:
-        how = {"branches": branches if method.most is None else method.most, "rubric": given_rubric(criteria)}
-        options = JudgeOptions.of_directory(directory, {**method.changes, **asked}, **how)
-
-    def load() -> Engine:
-        if method.target in TARGETS:
-            return make_engine(_served(method, engine), name=method.name)
-        path = str(directory or method.target)
-        config = engine or TransformersEngineConfig(model=ModelConfig(path=path))
-        return make_engine(config, model_path=path, name=method.name)
-
-    place = None if prompts else directory
-    found = lambda: _prompts_of(method, place, options.once, prompts or "multi_step")  # noqa: E731
     return make_judge(method, options, load, found, lambda config: load_scorer(read))
-
-
-def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
-    """The engine of ``external`` and ``teacher``, which is given."""
-    if method.target not in EXTERNAL:
-        place = f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "pairwise:DIR"
-        raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
-    if engine is None:
-        example = "engine=OpenAIEngineConfig(model='NAME', base_url=URL)"
-        raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
-    engine.check("engine")
-    return engine
 
 
 def _scorer_options(
@@ -318,21 +265,3 @@ def _scorer_options(
     if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
     return changed(ScorerConfig(), {**asked, **({"prompts": str(prompts)} if prompts else {})}, "scorer.")
-
-
-def judge_directory(name: str, revision: str | None = None) -> Path:
-    """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub.
-
-    Raises:
-        ConfigError: it holds no judge.
-        EngineError: there is no such directory or repository, or the Hub does not give it.
-    """
-    from judgetrain.engines.model_check import snapshot
-
-    directory = snapshot(name, FILE, revision)
-    for place in (directory, directory / "model"):
-        if (place / FILE).is_file():
-            return place
-    raise ConfigError(
-        f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is pairwise:{name}"
-    )

@@ -16,12 +16,11 @@ from judgetrain.engines.config import (
     EngineConfig,
     LocalEngineConfig,
     ModelConfig,
-    SamplingConfig,
     TransformersEngineConfig,
     model_files,
 )
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.config import LEVELS, JudgeConfig, OnceConfig, criteria_of
+from judgetrain.judges.config import LEVELS, ONCE, JudgeConfig, OnceConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
@@ -83,8 +82,7 @@ class ModelSettings(StageSettings):
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
     )
 
-    single_token: ClassVar[OnceConfig] = OnceConfig("single_token", SamplingConfig(0.0, 1.0, 2))
-    """A letter and the end of the text, greedily."""
+    single_token: ClassVar[OnceConfig] = ONCE["single_token"]
     own_criteria: ClassVar[bool] = False
     """Whether judges go by their own criteria, also where a file of others is given (``criteria``)."""
     whole_trees: ClassVar[bool] = False

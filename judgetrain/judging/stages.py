@@ -9,23 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.stages import check_adapter
-from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.method import (
-    ASKED_ONCE,
-    BASELINE,
-    BRANCHING,
-    JUDGE_STAGES,
-    TARGETS,
-    Method,
-    meant,
-    method_directory,
-)
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.settings import EXTERNAL, ModelSettings, check_criteria, check_directories, check_model
 from judgetrain.judging.config import VerdictsConfig
-from judgetrain.keys import in_place
 
 if TYPE_CHECKING:
     from judgetrain.judging.items import Item
@@ -176,50 +164,4 @@ CALIBRATE = replace(
     settings=CalibrateSettings,
     code="judgetrain.judging.stage:run_calibrate",
     check=_check_calibrate,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportSettings(ModelSettings):
-    """Stage export: a judge's weights and prompts decide what it writes, not how the judge is asked."""
-
-    named: str = at("verdicts.judge", content=in_place(method_directory))
-    judge: JudgeConfig = at("judge", in_fingerprint=False)
-    criteria: int = at("tree.criteria", in_fingerprint=False)
-    rubric: str | None = at("criteria", in_fingerprint=False)
-    engine: EngineConfig = at("engine", in_fingerprint=False)
-
-    @property
-    def method(self) -> Method:
-        """The judge."""
-        return Method.parse(self.named)
-
-    @property
-    def methods(self) -> Sequence[Method]:
-        """The judge, if it is one that can be exported."""
-        method = self.method
-        trained = method.kind == BRANCHING and (method.target in JUDGE_STAGES or method.is_directory)
-        return (method,) if trained else ()
-
-
-def _check_export(settings: ExportSettings) -> None:
-    key, method = "verdicts.judge", settings.method
-    if not settings.methods:
-        raise ConfigError(f"{key}={settings.named!r}: trained judges are exported: a stage's (dpo), or a directory")
-    check_model(settings, method, key)
-    asked = settings.judge.changed(**method.asking)
-    if asked.reads != "one" or asked.asking(1).score != "expected":
-        raise ConfigError(
-            f"{key}={settings.named!r}: a classifier scores one response by the levels' probabilities: set "
-            "judge.reads=one, and leave judge.score=auto"
-        )
-
-
-EXPORT = Stage(
-    name="export",
-    settings=ExportSettings,
-    code="judgetrain.judging.export:run",
-    artifact="model",
-    check=_check_export,
-    check_here=lambda settings: check_directories(settings.engine, settings.methods, "verdicts.judge"),
 )

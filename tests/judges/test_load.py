@@ -43,8 +43,9 @@ from judgetrain.judges import (
 )
 from judgetrain.judges.base import Plan, Prediction
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, TreeConfig
-from judgetrain.judges.factory import Models, judge_directory
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
+from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import ModelSettings, check_model
 from judgetrain.label.config import TeacherConfig
@@ -108,8 +109,6 @@ def test_any_model_is_asked_once() -> None:
 def test_a_scorer_reads_the_model_given() -> None:
     judge = load_judge("scorer:sentprob", model="world")
     assert isinstance(judge, ScorerJudge) and judge(*ASKED).verdict in ("A", "B")
-    engine = TransformersEngineConfig(model=ModelConfig(path="world"))
-    assert load_judge("scorer:sentprob", engine=engine)(*ASKED).margin == judge(*ASKED).margin
 
 
 def test_baselines() -> None:

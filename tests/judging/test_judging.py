@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,14 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.config import WorldConfig
-from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.openai import gate
-from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.judges import load_judge
-from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judging import stage as judging
-from judgetrain.judging.export import begun, filled
 from judgetrain.judging.items import read_items
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.rubrics import Criterion, Rubric
-from judgetrain.schema import Candidates
 from tests.builders.debug_run import lasting
 from tests.builders.faulty_server import serving
 from tests.builders.judging import judge_stage, judged, lines
@@ -360,109 +349,3 @@ def test_criteria_are_nothing_to_a_judge_without_branches(tmp_path: Path) -> Non
     rows = [{"query": "q", "response_a": "x", "response_b": "y", "criteria": ["c"]}]
     with pytest.raises(ConfigError, match="1 of 1 rows bring criteria"):
         judge_stage(tmp_path / "out", f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}", judge="longer")
-
-
-WORDING = load_prompt_set("compact")
-RUBRIC = Rubric((Criterion(text="Accuracy: what it says is right", guideline="5 if it is right throughout."),))
-
-
-def learned(steps: int = 40) -> tuple[Any, Any]:
-    """The world's base after a few steps of scoring one response: as many points as "a" is in it, at most 5."""
-    import torch
-
-    tokenizer, model = load_tokenizer(ModelConfig(path="world")), load_model(ModelConfig(path="world"), "cpu")
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
-    rows = eval_comparisons(WorldConfig(eval_comparisons=8 * steps), 5)
-    (criterion,) = RUBRIC.criteria
-    for step in range(steps):
-        texts = []
-        for c in rows[8 * step : 8 * step + 8]:
-            slots = judgment_slots(c, "A", criterion.line, str(criterion.guideline))
-            score = max(1, min(5, c.response_a.split().count("a") + c.response_a.split().count("it")))
-            end = f"Score: {score}\nAnalysis: it is good.{tokenizer.eos_token}"
-            texts.append(render(WORDING.render("score", slots), tokenizer) + end)
-        batch = tokenizer(texts, add_special_tokens=False, padding=True, return_tensors="pt")
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        model.train()(**batch, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.eval(), tokenizer
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("judge") / "model"
-    for part in learned():
-        part.save_pretrained(directory)
-    WORDING.save(directory)
-    JudgeConfig(judgment_tokens=32).save(directory, criteria=4)
-    return directory
-
-
-def exported(home: Path, judge: Path | str, *overrides: str) -> Path:
-    words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", f"verdicts.judge={judge}", *overrides)
-    return Pipeline(configured(*words), Console()).run("export") / "model"
-
-
-def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_path: Path) -> None:
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    place = exported(tmp_path, trained, "judge.reads=one")
-    found = eval_comparisons(WorldConfig(eval_comparisons=100), 3)
-    groups = [Candidates(c.id, c.dialogue, (c.response_a, c.response_b), RUBRIC) for c in found]
-    judge: Any = load_judge(trained, reads="one", retries=0)
-    own = [score.reasons[0].score_a for scores in judge.score_all(groups) for score in scores]
-    model: Any = AutoModelForSequenceClassification.from_pretrained(place)
-    tokenizer: Any = AutoTokenizer.from_pretrained(place)
-    template, (criterion,) = (place / "template.txt").read_text(), RUBRIC.criteria
-    slots = {"criterion": criterion.line, "guideline": str(criterion.guideline)}
-    shown = [filled(template, query=g.dialogue.query, response=r, **slots) for g in groups for r in g.responses]
-    batch = tokenizer(shown, add_special_tokens=False, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        levels = model(**batch).logits.softmax(-1).tolist()
-    assert len(own) == len(levels) == 200 and None not in own
-    expected = [sum((i + 1) * p for i, p in enumerate(row)) for row in levels]
-    assert expected == pytest.approx(own, abs=1e-3)
-    assert len({round(score, 3) for score in own}) > 50, "they differ"
-    assert list(model.config.id2label.values()) == ["1", "2", "3", "4", "5"]
-    assert type(model).__name__ == "LlamaForSequenceClassification" and (place / "model.safetensors").is_file()
-
-
-def test_what_cannot_be_exported_exactly_is_refused_by_name(trained: Path, tmp_path: Path) -> None:
-    for judge, how, told in (
-        (trained, (), "a classifier scores one response.*judge.reads=one"),
-        (trained, ("judge.reads=one", "judge.score=parsed"), "leave judge.score=auto"),
-        ("pairwise:base", ("judge.reads=one",), "trained judges are exported"),
-        ("base", ("judge.reads=one",), "trained judges are exported"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            exported(tmp_path, judge, *how)
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    analysis = replace(WORDING, frames={**WORDING.frames, "score": r"Analysis: [^\n]{1,{width}}\nScore: [1-5]"})
-    with pytest.raises(EngineError, match="has text before the score"):
-        begun(analysis, tokenizer, "mine")
-    words = replace(WORDING, frames={**WORDING.frames, "score": r"Zzyzx: [1-5]"})
-    assert begun(words, tokenizer, "mine")[1] == begun(WORDING, tokenizer, "mine")[1], "the levels' tokens stay"
-
-
-def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_path: Path) -> None:
-    import torch
-
-    from judgetrain.judging import export
-
-    class Capped(torch.nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return 2.0 * torch.tanh(super().forward(x) / 2.0)
-
-    load = export.load_model
-
-    def capped(config: ModelConfig, device: str) -> Any:
-        model: Any = load(config, device)
-        model.lm_head.__class__ = Capped
-        return model
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "load_model", capped)
-        with pytest.raises(EngineError, match="from the judge's .*the llama model does more after its head"):
-            export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", "mine")

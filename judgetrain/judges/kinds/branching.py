@@ -15,6 +15,8 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, in_own_order
 from judgetrain.judges.config import JudgeOptions, check_branches
 from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
+from judgetrain.judges.method import Method
+from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
@@ -58,11 +60,10 @@ class BranchingJudge(Judge):
             ConfigError: the directory holds no judge, no such setting, a value out of range, or more branches than the
                 judge has criteria.
         """
-        from judgetrain.judges.factory import load_judge
-
-        judge = load_judge(Path(path).expanduser().absolute(), branches, **how)
-        assert isinstance(judge, BranchingJudge)
-        return judge
+        method = Method.parse(str(Path(path).expanduser().absolute()))
+        options, engine, found = parts_of(method, branches, **how)
+        prompts = found()
+        return cls(engine(), prompts, options, method.name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, with their reasons."""

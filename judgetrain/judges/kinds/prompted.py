@@ -13,12 +13,11 @@ from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
+from judgetrain.judges.config import ONCE
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
-
-GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)
 
 
 class PromptedJudge(Judge):
@@ -27,13 +26,11 @@ class PromptedJudge(Judge):
     Args:
         engine: generates the text.
         prompts: a set of the judge's :attr:`dialect`; None takes the packaged one of this name.
-        sampling: of the reply; None: greedy, as long as :attr:`sampled` says.
+        sampling: of the reply; None: greedy.
         name: the method's name in predictions; None takes the dialect's.
     """
 
     dialect: ClassVar[Dialect]
-    sampled: ClassVar[SamplingConfig] = GREEDY
-    """How it is asked unless something else is said."""
     letters: ClassVar[tuple[str, ...]] = ()
     """What a reply may be, where it is one letter."""
 
@@ -44,7 +41,7 @@ class PromptedJudge(Judge):
         sampling: SamplingConfig | None = None,
         name: str | None = None,
     ) -> None:
-        self.engine, self.sampling = engine, sampling or self.sampled
+        self.engine, self.sampling = engine, sampling or ONCE[self.dialect].sampling
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
@@ -116,7 +113,6 @@ class SingleTokenJudge(PromptedJudge):
     """
 
     dialect = "single_token"
-    sampled = SamplingConfig(temperature=0.0, max_new_tokens=2)
     letters = ("A", "B")
 
     def read(self) -> Read:

@@ -17,10 +17,10 @@ from judgetrain.engines.config import LocalEngineConfig, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.engines.prompting import continuation, render, token_ids
 from judgetrain.errors import EngineError
+from judgetrain.extras.export.stages import ExportSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.prompting.parsing import SCORES
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judging.stages import ExportSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -1,0 +1,1 @@
+"""Stage export: a judge that reads one response, as a sequence classifier."""

@@ -1,0 +1,60 @@
+"""Stage export: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.engines.config import EngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method, method_directory
+from judgetrain.judges.settings import ModelSettings, check_directories, check_model
+from judgetrain.keys import in_place
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(ModelSettings):
+    """Stage export: a judge's weights and prompts decide what it writes, not how the judge is asked."""
+
+    named: str = at("verdicts.judge", content=in_place(method_directory))
+    judge: JudgeConfig = at("judge", in_fingerprint=False)
+    criteria: int = at("tree.criteria", in_fingerprint=False)
+    rubric: str | None = at("criteria", in_fingerprint=False)
+    engine: EngineConfig = at("engine", in_fingerprint=False)
+
+    @property
+    def method(self) -> Method:
+        """The judge."""
+        return Method.parse(self.named)
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """The judge, if it is one that can be exported."""
+        method = self.method
+        trained = method.kind == BRANCHING and (method.target in JUDGE_STAGES or method.is_directory)
+        return (method,) if trained else ()
+
+
+def _check_export(settings: ExportSettings) -> None:
+    key, method = "verdicts.judge", settings.method
+    if not settings.methods:
+        raise ConfigError(f"{key}={settings.named!r}: trained judges are exported: a stage's (dpo), or a directory")
+    check_model(settings, method, key)
+    asked = settings.judge.changed(**method.asking)
+    if asked.reads != "one" or asked.asking(1).score != "expected":
+        raise ConfigError(
+            f"{key}={settings.named!r}: a classifier scores one response by the levels' probabilities: set "
+            "judge.reads=one, and leave judge.score=auto"
+        )
+
+
+EXPORT = Stage(
+    name="export",
+    settings=ExportSettings,
+    code="judgetrain.extras.export.stage:run",
+    artifact="model",
+    check=_check_export,
+    check_here=lambda settings: check_directories(settings.engine, settings.methods, "verdicts.judge"),
+)
