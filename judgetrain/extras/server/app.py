@@ -5,32 +5,42 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
 from importlib.metadata import version
+from itertools import combinations
+from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.extras.judge_reward.groups import Group, Scalar, scalars
+from judgetrain.artifacts.pages import render
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.extras.judge_reward.groups import Group, Scalar, scalars, soft_share
 from judgetrain.extras.server import schema
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
+from judgetrain.judges.base import Prediction
+from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
+from judgetrain.schema import Candidates, Comparison
 
-OPEN = ("/health", "/openapi.json", "/docs")
+OPEN = ("/", "/health", "/openapi.json", "/docs")
 """Paths that need no token."""
 DISCARDED = 8
 """So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
 EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
+TEMPLATES = Path(__file__).with_name("templates")
+Said = tuple[Comparison, Prediction]
 GROUPS = 64
 """Groups rewarded at a time: modes ask the judge in rounds and wait for it, each in a thread of its own."""
 
@@ -162,23 +172,47 @@ def create_app(service: Service, token: str | None = None) -> FastAPI:
         state |= {"waiting": service.waiting, "open_requests": service.open_requests}
         return JSONResponse(state, 503 if service.draining else 200)
 
+    page = _page(service, token)
+
+    @app.get("/", include_in_schema=False)
+    async def form() -> Response:
+        return HTMLResponse(page)
+
     return app
 
 
+def _page(service: Service, token: str | None) -> str:
+    """The page of ``/``: browsers run its own script alone, which they know by its hash, and ask this server alone."""
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    values = {"judge": service.judge.name, "by_criteria": service.judge.goes_by_criteria, "token": token is not None}
+    return render(TEMPLATES / "page.html", title="Judge", script=Markup(script), known=known, **values)
+
+
 def _add_judge(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/judge", response_model=schema.VerdictOut | schema.VerdictsOut)
+    @app.post("/v1/judge", response_model=schema.VerdictOut | schema.ScoreOut | schema.VerdictsOut)
     async def judge(request: Annotated[schema.JudgeIn, Body(openapi_examples=EXAMPLES)]) -> Response:  # type: ignore[arg-type]
-        """The verdict on one comparison or on many, both orders asked, with the reasons that led to it."""
+        """The verdict on one comparison or on many, both orders asked, with the reasons that led to it.
+
+        Without ``response_b`` it is the score of one response, by a judge that reads one.
+        """
         rows = request.comparisons if isinstance(request, schema.ComparisonsIn) else [request]
+        if refused := _without_criteria(service, "criteria", [row.criteria for row in rows]):
+            return refused
         longest = min(service.limits.comparisons, service.limits.queue)  # a request is taken whole: it has to fit
         if len(rows) > longest:
             return error(422, f"comparisons: at most {longest}, found {len(rows)}", "comparisons")
-        comparisons = await asyncio.to_thread(lambda: [row.comparison() for row in rows])
+        comparisons = await asyncio.to_thread(lambda: [row.asked() for row in rows])
         futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
         found = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        verdicts = [schema.VerdictOut.model_validate(prediction) for prediction in found]
-        for verdict, comparison in zip(verdicts, comparisons, strict=True):
-            verdict.model_a, verdict.model_b = comparison.model_a, comparison.model_b
+        verdicts = []
+        for row, asked, said in zip(rows, comparisons, found, strict=True):
+            if isinstance(asked, Candidates):
+                score = schema.ScoreOut.model_validate(said)
+                verdicts.append(score.model_copy(update={"id": asked.id, "judge": service.judge.name}))
+            else:
+                verdict = schema.VerdictOut.model_validate(said)
+                verdicts.append(verdict.model_copy(update={"model_a": row.model_a, "model_b": row.model_b}))
         many = isinstance(request, schema.ComparisonsIn)
         answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
         return Response(answer.model_dump_json(), media_type="application/json")
@@ -187,9 +221,15 @@ def _add_judge(app: FastAPI, service: Service) -> None:
 def _add_reward(app: FastAPI, service: Service) -> None:
     threads, config = ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"), service.config
 
-    async def of_group(group: Group) -> list[Scalar]:
+    async def of_group(group: Group, rubric: Rubric | None = None, said: list[Said] | None = None) -> list[Scalar]:
         loop, gone = asyncio.get_running_loop(), Event()
-        ask = partial(service.patient, gone=gone)
+
+        def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
+            found = service.patient([replace(each, rubric=rubric) for each in comparisons], gone)
+            if said is not None:
+                said.extend(zip(comparisons, found, strict=True))
+            return found
+
         try:
             return (await loop.run_in_executor(threads, scalars, [group], ask, config.reward))[0]
         finally:
@@ -218,6 +258,40 @@ def _add_reward(app: FastAPI, service: Service) -> None:
         logs = {"judge_reward": rewards, "judge_read": [float(value is not None) for value in read]}
         return JSONResponse({"rewards": rewards, "scores": scores, "extra_logs": logs})
 
+    @app.post("/compare", response_model=schema.CompareOut)
+    async def compare(request: schema.CompareIn) -> Response:
+        """Rewards as NeMo Gym's ``genrm_compare`` gives them: what each response is worth beside the others, 0 to 1.
+
+        A reward is null where nothing could be read, and a pair that could not be read has no result.
+        """
+        if refused := _without_criteria(service, "principle", [request.principle]):
+            return refused
+        texts, said = [each.text for each in request.response_objs], list[Said]()
+        prompt = [message.model_dump() for message in request.conversation_history]
+        rewards = await of_group(Group(prompt, texts), request.principle, said) if texts else []
+        results = [found for i, j in combinations(range(len(texts)), 2) for found in _results(i, j, texts, said)]
+        counts = {"comparisons": len(said), "unreadable": sum(soft_share(found) is None for _, found in said)}
+        return JSONResponse({"rewards": rewards, "comparison_results": results, "metrics": counts})
+
+
+def _results(i: int, j: int, texts: Sequence[str], said: Sequence[Said]) -> Iterator[dict[str, float]]:
+    """What was said of two responses, in NeMo Gym's words; nothing where it could not be read."""
+    for comparison, found in said:
+        share, scores, shown = soft_share(found), [found.score_a, found.score_b], (texts[i], texts[j])
+        if share is None or {*shown} != {comparison.response_a, comparison.response_b}:
+            continue
+        if shown[0] != comparison.response_a:
+            share, scores = 1 - share, scores[::-1]
+        rated = {f"score_{k}": LOWEST + (HIGHEST - LOWEST) * s for k, s in enumerate(scores, 1) if s is not None}
+        yield {"response_i": i, "response_j": j, "judge_idx": 0, **rated, "ranking": 6 - 5 * share}
+
+
+def _without_criteria(service: Service, field: str, given: Sequence[Any]) -> Response | None:
+    """The refusal of criteria by a judge that goes by none; None where there is nothing to refuse."""
+    if service.judge.goes_by_criteria or all(each is None for each in given):
+        return None
+    return error(422, f"{field}: {service.judge.name} goes by no criteria; judges that branch do", field)
+
 
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
@@ -239,7 +313,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(JudgetrainError)
     async def failed(request: Request, found: JudgetrainError) -> Response:
-        return error(422 if isinstance(found, DataError) else 500, str(found))
+        return error(422 if isinstance(found, (DataError, ConfigError)) else 500, str(found))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, found: Exception) -> Response:

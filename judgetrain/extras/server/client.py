@@ -14,8 +14,8 @@ import httpx2
 from judgetrain.engines.config import server_address
 from judgetrain.errors import EngineError
 from judgetrain.extras.server.config import LIMITS, TOKEN
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason
-from judgetrain.schema import Comparison
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score
+from judgetrain.schema import Candidates, Comparison
 
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same is asked again: the server is busy, ends, or is starting."""
@@ -38,6 +38,8 @@ class RemoteJudge(Judge):
         ConfigError: the URL is none.
     """
 
+    goes_by_criteria = True  # the server refuses them where its judge goes by none
+
     def __init__(self, url: str, token: str | None = None, *, patience: float = 600.0) -> None:
         self._url = server_address(url, "url")[0]
         self.name, self._patience = "remote", patience
@@ -57,21 +59,36 @@ class RemoteJudge(Judge):
         Raises:
             EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
         """
-        starts = range(0, len(comparisons), LIMITS.batch)  # what a server judges together, and so in no less time
-        return [p for start in starts for p in self._judged(comparisons[start : start + LIMITS.batch], seed)]
+        names = ("id", "response_a", "response_b", "model_a", "model_b")
+        rows = [{name: getattr(c, name) for name in names} | _asked(c, seed) for c in comparisons]
+        return self._said(rows)
+
+    def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
+        """How good each response of each group is; each is asked about by itself.
+
+        Raises:
+            EngineError: as in :meth:`compare_all`, or the server's judge reads two responses at a time.
+        """
+        rows = [{"id": g.id, "response_a": each} | _asked(g, seed) for g in groups for each in g.responses]
+        found = iter(self._said(rows))
+        return [[next(found) for _ in group.responses] for group in groups]
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _judged(self, part: Sequence[Comparison], seed: int) -> list[Prediction]:
-        body = {"comparisons": [_row(comparison, seed) for comparison in part]}
+    def _said(self, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        starts = range(0, len(rows), LIMITS.batch)  # what a server judges together, and so in no less time
+        return [said for start in starts for said in self._judged(rows[start : start + LIMITS.batch])]
+
+    def _judged(self, part: Sequence[dict[str, Any]]) -> list[Any]:
+        body = {"comparisons": part}
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             try:
                 response = self._client.post(f"{self._url}/v1/judge", json=body)
                 if response.status_code == 200:
-                    return _predictions(response, [comparison.id for comparison in part], self._url)
+                    return _verdicts(response, [row["id"] for row in part], self._url)
                 said = f"status {response.status_code}: {_message(response)}"
                 if response.status_code not in AGAIN:
                     raise EngineError(f"{self._url}/v1/judge: {said}")
@@ -84,16 +101,16 @@ class RemoteJudge(Judge):
             pause = min(LONGEST_PAUSE, 2 * pause)
 
 
-def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
-    texts = {name: getattr(comparison, name) for name in ("id", "response_a", "response_b", "model_a", "model_b")}
-    return texts | {"messages": [asdict(message) for message in comparison.dialogue.messages], "seed": seed}
+def _asked(of: Comparison | Candidates, seed: int) -> dict[str, Any]:
+    given = {"reference": of.dialogue.reference, "criteria": of.rubric and of.rubric.to_row()}
+    return {"messages": [asdict(message) for message in of.dialogue.messages], "seed": seed, **given}
 
 
-def _predictions(response: httpx2.Response, ids: Sequence[str], where: str) -> list[Prediction]:
-    """The verdicts of an answer, which are about the comparisons that were sent, in their order."""
+def _verdicts(response: httpx2.Response, ids: Sequence[str], where: str) -> list[Any]:
+    """The verdicts and scores of an answer, which are about what was sent, in its order."""
     try:
         rows = response.json()["verdicts"]
-        found, said = [_prediction(row) for row in rows], [row["id"] for row in rows]
+        found, said = [_verdict(row) for row in rows], [row["id"] for row in rows]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         told = f"the answer holds no verdicts ({type(error).__name__}: {error})"
         raise EngineError(f"{where}/v1/judge: {told}") from error
@@ -103,10 +120,12 @@ def _predictions(response: httpx2.Response, ids: Sequence[str], where: str) -> l
     return found
 
 
-def _prediction(row: Mapping[str, Any]) -> Prediction:
-    known = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
+def _verdict(row: Mapping[str, Any]) -> Prediction | Score:
     cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
-    made = {"cost": Cost(**cost), "reasons": tuple(Reason(**reason) for reason in row["reasons"])}
+    made: dict[str, Any] = {"cost": Cost(**cost), "reasons": tuple(Reason(**reason) for reason in row["reasons"])}
+    if "value" in row:
+        return Score(value=row["value"], failures=row["failures"], **made)
+    known = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     return Prediction(comparison_id=row["id"], method=row["judge"], **known | made)
 
 

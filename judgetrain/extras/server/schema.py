@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
+from judgetrain.data.rubrics import rubric_of
+from judgetrain.errors import DataError
 from judgetrain.extras.server.config import LIMITS
-from judgetrain.judges.base import BothOrders, Prediction
-from judgetrain.schema import Comparison
+from judgetrain.judges.base import BothOrders, Prediction, Reason
+from judgetrain.rubrics import Rubric
+from judgetrain.schema import Candidates, Comparison
 
 
 def _writable(text: str) -> str:
@@ -20,7 +25,19 @@ def _writable(text: str) -> str:
     return text
 
 
+def _rubric(given: Any) -> Rubric | None:
+    try:
+        found = None if given is None else rubric_of(given)
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    if found is not None:
+        _writable(json.dumps(found.to_row(), ensure_ascii=False))
+    return found
+
+
 Text = Annotated[str, AfterValidator(_writable)]
+Criteria = Annotated[Any, AfterValidator(_rubric)]
+"""What to judge by: a text with a criterion a line, or a list of criteria (docs/criteria.md)."""
 
 
 class Strict(BaseModel):
@@ -37,12 +54,14 @@ class ChatMessage(Strict):
 
 
 class ComparisonIn(Strict):
-    """Two responses to a prompt: the query as text, or the messages up to it, of which the last is the user's."""
+    """One response to a prompt or two: the query as text, or the messages up to it, of which the last is the user's."""
 
     prompt: Text | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
     response_a: Text
-    response_b: Text
+    response_b: Text | None = Field(None, description="without it the first is scored by itself")
+    criteria: Criteria = Field(None, description="a criterion a line, or a list of criteria; else the judge's own")
+    reference: Text | None = Field(None, description="a reference answer")
     id: Text | None = Field(None, description="stands in the answer; made of the texts where it is missing")
     seed: int | None = Field(None, ge=0, lt=2**63, description="of a judge that samples; by default the server's own")
     model_a: Text = ""
@@ -56,12 +75,15 @@ class ComparisonIn(Strict):
             raise ValueError("messages: expected the last message to be the user's")
         return self
 
-    def comparison(self) -> Comparison:
+    def asked(self) -> Comparison | Candidates:
         """What the judge is asked about."""
         prompt = self.prompt if self.messages is None else [m.model_dump() for m in self.messages]
         assert prompt is not None
-        named = {"model_a": self.model_a, "model_b": self.model_b, "id": self.id}
-        return Comparison.of(prompt, self.response_a, self.response_b, **named)
+        if self.response_b is None:
+            found = Candidates.of(prompt, [self.response_a], self.reference, self.criteria)
+            return replace(found, id=self.id or found.id)
+        named = {"model_a": self.model_a, "model_b": self.model_b, "id": self.id, "rubric": self.criteria}
+        return Comparison.of(prompt, self.response_a, self.response_b, self.reference, **named)
 
 
 class ComparisonsIn(Strict):
@@ -102,10 +124,23 @@ VerdictOut: Any = create_model(  # type: ignore[call-overload]
 )
 
 
+class ScoreOut(BaseModel):
+    """How good one response is: a Score (docs/using.md). ``value`` is null where no judgment could be read."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str = ""
+    judge: str = ""
+    value: float | None
+    cost: CostOut
+    failures: dict[str, int]
+    reasons: tuple[Reason, ...]
+
+
 class VerdictsOut(BaseModel):
     """Verdicts in the order of the comparisons."""
 
-    verdicts: list[VerdictOut]
+    verdicts: list[VerdictOut | ScoreOut]
 
 
 class RewardIn(BaseModel):
@@ -130,3 +165,48 @@ class RewardOut(BaseModel):
     rewards: list[float]
     scores: list[float] = Field(description="the rewards, in [0, 1]")
     extra_logs: dict[str, list[float]]
+
+
+class Part(BaseModel):
+    """A part of what a model said; only ``output_text`` is read."""
+
+    type: str = ""
+    text: Text | None = None
+
+
+class Item(BaseModel):
+    """An item of a response; only messages are read, no reasoning and no calls of tools."""
+
+    type: str = ""
+    content: list[Part] | None = None
+
+
+class ResponseObject(BaseModel):
+    """A response as OpenAI's Responses API has it."""
+
+    output: list[Item]
+
+    @property
+    def text(self) -> str:
+        """The answer in it."""
+        parts = [part for item in self.output if item.type == "message" for part in item.content or ()]
+        return "".join(part.text or "" for part in parts if part.type == "output_text")
+
+
+class CompareIn(BaseModel):
+    """NeMo Gym's request (``resources_servers/genrm_compare``); ``principle``: what to judge by."""
+
+    conversation_history: Annotated[list[ChatMessage], Field(min_length=1)]
+    response_objs: Annotated[list[ResponseObject], Field(max_length=LIMITS.responses)]
+    principle: Criteria = None
+
+
+class CompareOut(BaseModel):
+    """NeMo Gym's answer; a response of which nothing could be read has null as reward, and its pair no result.
+
+    ``score_1``, ``score_2``: 1 to 5, where the judge gives scores; ``ranking``: 1 (the first is much better) to 6.
+    """
+
+    rewards: list[float | None]
+    comparison_results: list[dict[str, float]]
+    metrics: dict[str, float]

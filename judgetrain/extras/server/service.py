@@ -8,19 +8,20 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from typing import Any
 
 from judgetrain.errors import JudgetrainError
 from judgetrain.extras.server.config import LIMITS, Limits, ServeConfig
-from judgetrain.judges.base import Judge, Prediction
-from judgetrain.schema import Comparison
+from judgetrain.judges.base import Judge, Prediction, Score
+from judgetrain.schema import Candidates, Comparison
 
 log = logging.getLogger(__name__)
 
 PAUSE = 0.2
 """Seconds between two looks at a queue that is full."""
 
-Asked = tuple[Comparison, int, Future[Prediction]]
-"""A comparison to judge, with which seed, and who waits for it."""
+Asked = tuple[Comparison | Candidates, int, Future[Any]]
+"""A comparison to judge or one response to score, with which seed, and who waits for it."""
 
 
 class BusyError(JudgetrainError):
@@ -34,8 +35,8 @@ class BusyError(JudgetrainError):
 class Service:
     """Answers comparisons with one judge, which one thread alone touches.
 
-    While a batch is running others gather: the busier the server, the larger its batches. A batch has one seed, that of
-    what waits longest.
+    While a batch is running others gather: the busier the server, the larger its batches. A batch has one seed, and
+    comparisons alone or single responses alone, as what waits longest.
 
     Args:
         judge: holds the model.
@@ -58,13 +59,13 @@ class Service:
         """How many comparisons wait."""
         return len(self._waiting)
 
-    def compare(self, comparisons: Sequence[Comparison], seeds: Sequence[int]) -> list[Future[Prediction]]:
-        """The predictions to come, in the order of the comparisons.
+    def compare(self, comparisons: Sequence[Comparison | Candidates], seeds: Sequence[int]) -> list[Future[Any]]:
+        """The predictions to come, and the scores of single responses, in the order of the comparisons.
 
         Raises:
             BusyError: the queue has no room for all of them, and none is judged; or after :meth:`close`.
         """
-        new = [(c, seed, Future[Prediction]()) for c, seed in zip(comparisons, seeds, strict=True)]
+        new = [(c, seed, Future[Any]()) for c, seed in zip(comparisons, seeds, strict=True)]
         with self._changed:
             if self._closed:
                 raise BusyError(503, "the server is shutting down", 5)
@@ -130,19 +131,25 @@ class Service:
                         self._changed.wait(left)
                 if not self._waiting:
                     return []
-                batch = [asked for asked in self._waiting if asked[1] == self._waiting[0][1]][:size]
+                first, seed, _ = self._waiting[0]
+                batch = [a for a in self._waiting if (type(a[0]), a[1]) == (type(first), seed)][:size]
                 taken = {id(asked) for asked in batch}
                 self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
             if batch := [asked for asked in batch if asked[2].set_running_or_notify_cancel()]:
                 return batch
 
-    def _judged(self, batch: Sequence[Asked]) -> Sequence[Prediction | Exception]:
+    def _judged(self, batch: Sequence[Asked]) -> Sequence[Prediction | Score | Exception]:
         """The predictions of a batch, an exception for a comparison that cannot be judged.
 
         Where the batch fails, each is judged alone, so that one takes no other with it.
         """
         try:
-            found = self.judge.compare_all([comparison for comparison, *_ in batch], batch[0][1])
+            rows: list[Any] = [asked for asked, *_ in batch]
+            found: Sequence[Prediction | Score]
+            if isinstance(rows[0], Candidates):
+                found = [score for [score] in self.judge.score_all(rows, batch[0][1])]
+            else:
+                found = self.judge.compare_all(rows, batch[0][1])
             if len(found) != len(batch):
                 raise ValueError(f"{len(found)} results for {len(batch)} comparisons")
             return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import pytest
@@ -29,7 +30,8 @@ from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.schema import Comparison
+from judgetrain.rubrics import Criterion, Rubric
+from judgetrain.schema import Candidates, Comparison, Reads
 from tests.builders.judges import SAMPLING
 
 BARE = {"response_a": "Because.", "response_b": "No."}
@@ -67,10 +69,10 @@ def client(judge: Recording) -> Iterator[TestClient]:
         yield client
 
 
-def world_judge() -> BranchingJudge:
+def world_judge(reads: Reads = "two") -> BranchingJudge:
     """The world's annotator, who errs by seed and place, as a judge that samples."""
     engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
-    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING))
+    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING, reads=reads))
 
 
 def sent(comparison: Comparison, seed: int) -> dict[str, Any]:
@@ -110,7 +112,11 @@ def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_wh
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({"prompt": "p", "response_a": "a"}, "response_b", "Field required"),
+        ({"prompt": "p", "response_b": "a"}, "response_a", "Field required"),
+        ({"prompt": "p", "response_a": "a"}, None, "longer compares two responses"),
+        ({**ROW, "criteria": "it is short"}, "criteria", "longer goes by no criteria"),
+        ({**ROW, "criteria": [{"weight": 2}]}, "criteria", "criterion 1: no column says what to look for"),
+        ({**ROW, "criteria": [" "]}, "criteria", "expected what to look for"),
         ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
         ({**ROW, "sed": 3}, "sed", "not permitted"),
         ({**ROW, "seed": -1}, "seed", "greater than or equal to 0"),
@@ -123,7 +129,7 @@ def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_wh
         ([1], "body", "dictionary"),
     ],
 )
-def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str, message: str) -> None:
+def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str | None, message: str) -> None:
     with client_of(LongerJudge(), comparisons=8) as client:
         answer = client.post("/v1/judge", json=body)
     assert answer.status_code == 422
@@ -136,6 +142,7 @@ def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str, me
     [
         (b"{", "application/json", "no JSON"),
         (b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', "application/json", "surrogate"),
+        (b'{"prompt": "p", "response_a": "a", "criteria": "\\ud800"}', "application/json", "surrogate"),
         (b"\xff", "application/json", "parsing the body"),
         (b"", "application/json", "Field required"),
         # As curl sends what follows -d.
@@ -163,7 +170,7 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording)
 def test_without_the_token_only_health_and_schema_are_open() -> None:
     with client_of(LongerJudge(), token="right") as client:
         for headers in ({}, *({"Authorization": value} for value in ("Bearer wrong", "right", "Basic !"))):
-            for path in ("/v1/judge", "/get_reward", "/nothing"):
+            for path in ("/v1/judge", "/get_reward", "/compare", "/nothing"):
                 answer = client.post(path, json=ROW, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert client.get("/health").status_code == client.get("/openapi.json").status_code == 200
@@ -187,7 +194,7 @@ def test_the_schema_is_published_with_examples_that_are_answered(client: TestCli
     body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
     for example in body["examples"].values():
         assert client.post("/v1/judge", json=example["value"]).status_code == 200
-    assert {"/v1/judge", "/get_reward", "/health"} == {*schema["paths"]}
+    assert {"/v1/judge", "/get_reward", "/compare", "/health"} == {*schema["paths"]}
 
 
 def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -> None:
@@ -232,6 +239,99 @@ def test_what_is_too_much_is_refused_before_it_is_worked_on(client: TestClient) 
     assert group.status_code == 422 and "at most 64 responses to one prompt, found 1000" in group.text
     many = client.post("/get_reward", json={"query": ["p"] * 4097, "prompts": ["p"] * 4097})
     assert many.status_code == 422 and "at most 4096" in many.text
+
+
+RUBRIC = Rubric((Criterion(text="states the amounts", name="numbers", weight=2.0), Criterion(text="backs the claims")))
+
+
+def through(client: TestClient) -> RemoteJudge:
+    """A judge behind a server of this process."""
+    judge = RemoteJudge("http://127.0.0.1:1")
+    judge._client = httpx2.Client(
+        transport=httpx2.MockTransport(
+            lambda sent: httpx2.Response(
+                (answer := client.post(sent.url.path, content=sent.content, headers=sent.headers)).status_code,
+                content=answer.content,
+            )
+        )
+    )
+    return judge
+
+
+def test_criteria_a_reference_and_single_responses_are_judged_as_offline() -> None:
+    rows = [replace(c, rubric=RUBRIC) for c in eval_comparisons(WorldConfig(eval_comparisons=4), seed=5)]
+    rows = [replace(c, dialogue=replace(c.dialogue, reference="twelve pieces .")) for c in rows]
+    with client_of(world_judge()) as client:
+        found, offline = through(client).compare_all(rows, 3), world_judge().compare_all(rows, 3)
+        assert found == offline and [p.reasons for p in found] == [p.reasons for p in offline]
+        assert {reason.source for reason in found[0].reasons} == {"given"}
+        with pytest.raises(EngineError, match="422: judge reads two responses at a time"):
+            through(client)("q", "a")
+    alone = [Candidates.of(c.dialogue.messages, [c.response_a], "twelve .", RUBRIC) for c in rows]
+    with client_of(world_judge("one")) as client:
+        assert through(client).score_all(alone, 3) == world_judge("one").score_all(alone, 3)
+        mixed = {"prompt": "q", "response_a": "a"}
+        both = client.post("/v1/judge", json={"comparisons": [{**mixed, "id": "alone"}, {**mixed, "response_b": ""}]})
+        one, two = both.json()["verdicts"]
+        assert one["id"] == "alone" and "value" in one and two["verdict"] == "A"
+
+
+def nemo(text: str) -> dict[str, Any]:
+    """A response as NeMo Gym's policy gives it, with what it thought."""
+    thought = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "a long thought " * 9}],
+        "content": None,
+    }
+    parts = [{"type": "output_text", "text": part, "annotations": []} for part in (text[:1], text[1:])]
+    return {"id": "r", "output": [thought, {"type": "message", "role": "assistant", "content": parts}]}
+
+
+def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:
+    asked = {
+        "conversation_history": [{"role": "user", "content": "q"}],
+        "response_objs": [*map(nemo, ("aa", "a", "aaa"))],
+    }
+    found = client.post("/compare", json=asked).json()
+    assert found["rewards"] == [0.5, 0.0, 1.0], "the answers' lengths, not the thoughts'"
+    results = {(r["response_i"], r["response_j"]): r["ranking"] for r in found["comparison_results"]}
+    assert results == {(0, 1): 1.0, (0, 2): 6.0, (1, 2): 6.0}, "1: the first is much better"
+    assert found["metrics"] == {"comparisons": 3, "unreadable": 0}
+    for objects, rewards in (([], []), ([nemo("a")], [None]), ([nemo("a")] * 2, [0.5, 0.5])):
+        alone = client.post("/compare", json={**asked, "response_objs": objects}).json()
+        assert (alone["rewards"], alone["comparison_results"]) == (rewards, [])
+    refused = client.post("/compare", json={**asked, "principle": "be short"})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "principle")
+    long = client.post("/compare", json={**asked, "response_objs": [nemo("a")] * 65})
+    assert long.status_code == 422 and "at most 64" in long.text
+
+
+def test_what_cannot_be_read_is_absent_from_a_comparison_of_responses() -> None:
+    class Sometimes(LongerJudge):
+        goes_by_criteria = True
+        asked: ClassVar[set[str]] = set()
+
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            self.asked.update(c.rubric.criteria[0].text for c in comparisons if c.rubric)
+            said = zip(comparisons, super().compare_all(comparisons, seed), strict=True)
+            scored = {"score_a": 0.75, "score_b": 0.25, "margin": 2.0}
+            return [
+                replace(p, verdict_ba=None) if "lost" in c.response_a + c.response_b else replace(p, **scored)
+                for c, p in said
+            ]
+
+    with client_of(Sometimes()) as client:
+        asked = {"conversation_history": [{"role": "user", "content": "q"}], "principle": "- be short"}
+        found = client.post("/compare", json={**asked, "response_objs": [*map(nemo, ("aa", "lost", "a"))]}).json()
+        assert found["rewards"][1] is None and {found["rewards"][0], found["rewards"][2]} == {1.0, 0.0}
+        [result] = found["comparison_results"]
+        share = 1 / (1 + math.exp(-2.0))
+        first = result["score_1"] == 4.0
+        assert (result["score_1"], result["score_2"]) == ((4.0, 2.0) if first else (2.0, 4.0)), (
+            "0.75 and 0.25 of 1 to 5"
+        )
+        assert result["ranking"] == pytest.approx(6 - 5 * (share if first else 1 - share))
+        assert found["metrics"] == {"comparisons": 3, "unreadable": 2} and Sometimes.asked == {"be short"}
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "shuffled", "none", "no verdicts"])

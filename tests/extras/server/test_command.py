@@ -26,6 +26,7 @@ from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.browser import Browser, needs_chromium
 from tests.builders.pipeline import configured
 from tests.builders.served import COMMAND, Served, served
 
@@ -78,6 +79,24 @@ def test_refusals_reach_the_client_and_no_log_shows_the_token(server: Served, ca
     with caplog.at_level(logging.INFO), RemoteJudge(server.url, SECRET) as judge:
         judge("p", "a", "b")
     assert "/v1/judge" in caplog.text and SECRET not in caplog.text + server.log
+
+
+@needs_chromium
+def test_the_page_of_the_command_judges_with_a_model(server: Served) -> None:
+    with Browser() as browser:
+        browser.open(server.url)
+        for name, text in {
+            "prompt": "explain gravity .",
+            "response_a": "a",
+            "response_b": "b",
+            "token": SECRET,
+        }.items():
+            browser.value(f"document.querySelector('[name={name}]').focus()")
+            browser.write(text)
+        browser.press("Enter")
+        browser.wait("document.querySelector('#said dl')")
+        said = browser.text("#said")
+    assert re.search(r"Cost\n[\d,]+ tokens read, [\d,]+ written, \d+ calls, \d+\.\d s", said), said
 
 
 def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""The page of a served judge, in a real browser: by the keyboard, with a token, light, dark and on a phone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.extras.server.app import create_app
+from judgetrain.extras.server.config import ServeConfig
+from judgetrain.extras.server.service import Service
+from judgetrain.judges import BranchingJudge, Judge, LongerJudge
+from judgetrain.judges.base import How
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from tests.builders.browser import DESK, PHONE, Browser, needs_chromium
+from tests.builders.served import free_port
+
+pytestmark = needs_chromium
+SECRET = "a-token-of-this-test"
+ATTACK = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
+ROW = eval_comparisons(WorldConfig(eval_comparisons=2), seed=5)[1]
+RESULT = "document.querySelector('#said h2, #said .bad')"
+
+
+def world_judge() -> BranchingJudge:
+    engine = WorldEngine(WorldEngineConfig())
+    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=2, reads="one"), name="mine")
+
+
+@pytest.fixture(scope="module", params=[world_judge, LongerJudge], ids=["criteria", "none"])
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[str, Judge]]:
+    judge: Judge = request.param()
+    token = SECRET if judge.goes_by_criteria else None
+    app = create_app(Service(judge, ServeConfig(), 17), token)
+    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.config.port}/", judge
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as found:
+        yield found
+
+
+def trouble(browser: Browser) -> list[object]:
+    """What the page asked for elsewhere, and errors of its script."""
+    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    errors = [e for e in browser.events if e["method"] == "Runtime.exceptionThrown"]
+    return [*errors, *(url for url in asked if not url.startswith("http://127.0.0.1:"))]
+
+
+def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], browser: Browser) -> None:
+    address, judge = served
+    browser.open(address)
+    texts = ROW.dialogue.query, f"{ROW.response_a} {ATTACK}", ROW.response_b
+    criteria = ["numbers: states the amounts", f"source: backs the claims {ATTACK}"]
+    how: How = {"criteria": criteria, "reference": "twelve pieces .", "seed": 17} if judge.goes_by_criteria else {}
+    expected = judge(*texts, **how)
+    for text in texts:
+        browser.press("Tab")
+        while browser.value("document.activeElement.tagName") == "A":  # the link above the form
+            browser.press("Tab")
+        browser.write(text)
+    if judge.goes_by_criteria:
+        browser.press("Tab")
+        browser.press("Space")  # unfolds
+        for text in (
+            "1. numbers: states the amounts\n2. source: backs the claims " + ATTACK,
+            "twelve pieces .",
+            SECRET,
+        ):
+            browser.press("Tab")
+            browser.write(text)
+        browser.press("Enter")
+    else:
+        browser.press("Enter", control=True)
+    browser.wait(RESULT)
+    said = browser.text("#said")
+    verdict = {"A": "A is better", "B": "B is better", "tie": "tie"}[expected.verdict]
+    assert said.startswith(f"{verdict}\nA shown first\n{verdict}\nB shown first\n{verdict}\n"), said
+    if judge.goes_by_criteria:
+        shown = browser.value("[...document.querySelectorAll('.criterion h3 .text')].map(e => e.innerText)")
+        assert shown == criteria
+        cards = browser.value("[...document.querySelectorAll('.criterion .card')].map(e => e.innerText)")
+        scores = {(r.criterion, r.order): r.score_a if r.order == "A" else r.score_b for r in expected.reasons}
+        expected_cards = [f"{o} {scores[c, o]:g}\n{o} by itself\n" for c in criteria for o in ("A", "B")]
+        assert [card[: len(head)] for card, head in zip(cards, expected_cards, strict=True)] == expected_cards
+        assert all("Analysis: " in card for card in cards), "the reason, without a click"
+        tokens = f"{expected.cost.prompt_tokens:,.0f} tokens read, {expected.cost.generated_tokens:.0f} written"
+        assert f"Cost\n{tokens}" in said and said.count("yours") == 2
+    assert browser.value("document.title") == "Judge" and browser.value("document.images.length") == 0
+    assert trouble(browser) == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(DESK, False), (PHONE, True)])
+def test_one_response_is_scored_and_a_wrong_token_is_told(
+    served: tuple[str, Judge], browser: Browser, width: int, dark: bool
+) -> None:
+    address, judge = served
+    browser.open(address, width, dark)
+    browser.value("document.querySelector('[name=prompt]').focus()")
+    browser.write(ROW.dialogue.query)
+    browser.value("document.querySelector('[name=response_a]').focus()")
+    browser.write(ROW.response_a)
+    if judge.goes_by_criteria:
+        browser.value("document.querySelector('[name=token]').focus()")
+        browser.write("wrong")
+        browser.press("Enter")
+        browser.wait(RESULT)
+        assert "a token is needed" in browser.text("[role=alert]")
+        browser.value("document.querySelector('[name=token]').value = ''")
+        browser.write(SECRET)
+    browser.value("document.querySelector('form').requestSubmit()")
+    browser.wait(f"{RESULT} && !document.querySelector('[role=alert]')" if judge.goes_by_criteria else RESULT)
+    said = browser.text("#said")
+    assert said.startswith("Score " if judge.goes_by_criteria else "longer compares two responses"), said
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    colours = browser.value("['color', 'backgroundColor'].map(c => getComputedStyle(document.body)[c])")
+    assert colours == (["rgb(228, 232, 238)", "rgb(20, 23, 27)"] if dark else ["rgb(27, 31, 36)", "rgb(255, 255, 255)"])
+    assert trouble(browser) == []
