@@ -21,7 +21,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
 from judgetrain.evaluate.metrics.paired import Choice, PairedComparison, choose, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
-from judgetrain.evaluate.overlap import Overlap, overlaps
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
@@ -54,7 +53,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     _refuse_equal_names(every, methods)
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
-    seen, results = overlaps(methods, inputs, benchmarks, out.log), dict[str, list[Result]]()
+    made_from, results = lineage(inputs.values()), dict[str, list[Result]]()
     with spending(settings.asked_engines, settings.evaluate, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
@@ -68,14 +67,14 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     for of, about in [*((b.name, b.name) for b in benchmarks), *((each.of, each.benchmark.name) for each in made)]:
         pages = [(name, f"{DIRECTORY}/{about}-{name}/{INDEX}") for name in (method.name for method in methods)]
         links[of] += [(f"{about}: disagreements of {name}", at) for name, at in pages if out.path(at).is_file()]
-    _write(evaluation, results, further, seen, links)
+    _write(evaluation, results, further, made_from, links)
 
 
 def _write(
     evaluation: Evaluation,
     results: Mapping[str, Sequence[Result]],
     further: Mapping[str, Sequence[Further]],
-    seen: Mapping[tuple[str, str], Overlap],
+    made_from: Sequence[Mapping[str, Any]],
     links: Mapping[str, Sequence[Link]],
 ) -> None:
     """Everything that is computed from the predictions."""
@@ -93,9 +92,8 @@ def _write(
             of_parts[part.split] = own = []
             for found, seconds in results[benchmark.name]:
                 row = metric_row(part, part_of(part, found), seconds, settings.bootstrap, seed)
-                overlap = seen.get((row.method, benchmark.name))
                 learned = evaluation.learned.get(row.method)
-                row = replace(row, chosen=best.get(row.method) == row.branches, overlap=overlap, learned=learned)
+                row = replace(row, chosen=best.get(row.method) == row.branches, learned=learned)
                 if engine := engines.get(row.method):
                     row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
                 own.append(row)
@@ -121,7 +119,7 @@ def _write(
         paired=paired,
         left_out={b.name: b.left_out for b in evaluation.benchmarks},
         chosen=chosen,
-        lineage=lineage(evaluation.inputs.values()),
+        lineage=made_from,
         versions=versions(),
         records=records,
     )

@@ -132,7 +132,7 @@ def test_every_metric_is_called_with_what_it_names() -> None:
     fields = set(MetricRow.__dataclass_fields__)
     assert fields - set(METRICS) == {
         *("method", "benchmark", "split", "branches", "n"),
-        *("asked", "plan", "overlap", "learned", "money", "extras", "chosen", "run"),
+        *("asked", "plan", "learned", "money", "extras", "chosen", "run"),
     }
 
 

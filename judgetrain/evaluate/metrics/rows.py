@@ -21,7 +21,6 @@ from judgetrain.evaluate.metrics import intervals, verdicts
 from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, mean
 from judgetrain.evaluate.metrics.intervals import Correlations, Interval, bootstrap_interval
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
-from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
 
 
@@ -152,7 +151,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
 
 
-_OPTIONAL = ("asked", "plan", "overlap", "learned", "money", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "learned", "money", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -227,10 +226,9 @@ class MetricRow:
     (``guideline:...``, ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
-    list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
-    trained on, None for what is no trained judge. ``learned``: what a method without training
-    learned from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their
-    names (:mod:`judgetrain.evaluate.hooks`).
+    list of criteria and its guidelines, or ``independent``. ``learned``: what a method without training learned
+    from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their names
+    (:mod:`judgetrain.evaluate.hooks`).
     ``chosen``: this number of branches was chosen on a development split;
     ``run``: in a merged report, its run.
     ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
@@ -329,7 +327,6 @@ class MetricRow:
     votes: VoteMetrics | None = metric(grouped.vote_metrics, "votes resamples seed")
     asked: str | None = None
     plan: str | None = None
-    overlap: Overlap | None = None
     learned: Learned | None = None
     money: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.corrected import Corrected, corrected
 from judgetrain.extras.guarantees.gate import gate_checks
+from judgetrain.extras.guarantees.overlap import Overlap, overlaps
 from judgetrain.extras.guarantees.selective import Selective, selective
 from judgetrain.extras.guarantees.worth import worth
 from judgetrain.judges.base import Prediction
@@ -30,22 +31,27 @@ class Guarantees:
     """How far a method can be relied on, a part of its row of ``metrics.json``.
 
     ``selective``: where it answers, with a guarantee; None where there is nothing to say it by. ``corrected``: shares
-    of a partly labelled benchmark, by labels and verdicts.
+    of a partly labelled benchmark, by labels and verdicts. ``overlap``: how much of the benchmark it was trained on;
+    None of what is no trained judge.
     """
 
     selective: Selective | None = None
     corrected: tuple[Corrected, ...] = ()
+    overlap: Overlap | None = None
 
 
 def measure(found: Predicted) -> Measured:
-    """The column of metrics, the gate's checks, and whether training paid."""
+    """The column of metrics, the gate's checks, whether training paid, and what is to be said of overlaps."""
     settings, section = found.settings.evaluate, found.settings.guarantees
     values = guarantees(found.dev, found.test, found.results, section, found.settings.seed)
     tested = [part_of(found.test, p) for p in found.results]
     methods, seed = found.settings.evaluated, found.settings.seed
+    every = [*(found.dev.comparisons if found.dev else ()), *found.test.comparisons]
+    seen, told = overlaps(methods, found.inputs, found.test.name, every)
+    values = {key: replace(value, overlap=seen.get(key.method)) for key, value in values.items()}
     checks = gate_checks(found.test, methods, tested, found.chosen, section, settings.bootstrap, seed)
     paid = worth(found, tested)
-    return Measured(values=values, records=[*checks, *([paid] if paid else [])])
+    return Measured(values=values, records=[*checks, *([paid] if paid else []), *told])
 
 
 def guarantees(

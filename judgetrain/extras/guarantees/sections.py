@@ -15,7 +15,7 @@ from judgetrain.extras.guarantees.worth import Worth
 Rows = Sequence[MetricRow]
 
 
-def sections(rows: Rows, records: Sequence[Check | Worth]) -> Sections:
+def sections(rows: Rows, records: Sequence[Check | Worth | str]) -> Sections:
     """Whether training paid, the gate, a line a judge, and the tables behind it."""
     first = [_paid([r for r in records if isinstance(r, Worth)]), _gate([r for r in records if isinstance(r, Check)])]
     return Sections(first=first, front=[_front(rows)], folded=[_cascades(rows), _corrected(rows)])

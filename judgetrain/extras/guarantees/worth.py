@@ -117,8 +117,10 @@ def _told(check: Check, among: int, seconds: float | None, tokens: float, share:
     return f"{shown}: use {check.second}{best} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
 
 
-def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
-    """Write what the gate found, and whether training paid."""
+def write(records: Sequence[Check | Worth | str], config: GuaranteesConfig, out: StageRun) -> None:
+    """Write what the gate found, and whether training paid; say what overlaps there are."""
+    for told in (r for r in records if isinstance(r, str)):
+        out.log(f"evaluate: {told}")
     write_gate([r for r in records if isinstance(r, Check)], config, out)
     found = [r for r in records if isinstance(r, Worth)]
     if found:

@@ -9,9 +9,9 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.integrity import sealed
-from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
-from judgetrain.evaluate.overlap import overlaps
+from judgetrain.extras.guarantees import overlap
+from judgetrain.extras.guarantees.overlap import overlaps
 from judgetrain.judges.method import Method
 from tests.builders.scripted import comparison
 
@@ -23,7 +23,7 @@ def test_a_garbage_manifest_upstream_of_a_judge_is_one_sentence(tmp_path: Path) 
     (judge / "manifest.json").write_text(json.dumps({"stage": "dpo", "upstream": {"label": "a"}}))
     (label / "manifest.json").write_bytes(b"\x00\xffgarbage")
     with pytest.raises(DataError, match=r"label/a is damaged: manifest\.json is no manifest; stage label has"):
-        overlaps([Method.parse("dpo")], {"dpo": judge}, [], print)
+        overlaps([Method.parse("dpo")], {"dpo": judge}, "b", [])
 
 
 def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -
         manifest = {"stage": directory.parent.name, "upstream": upstream}
         whole = sealed(directory, manifest, ContentHashes.of_run(None))
         (directory / "manifest.json").write_text(json.dumps(whole))
-    told: list[str] = []
-    asked = Benchmark(name="b", split="test", comparisons=[comparison(i) for i in range(2, 5)])
-    found = overlaps([Method.parse("dpo")], {"dpo": judge}, [asked], told.append)["dpo", "b"]
-    assert (found.training_queries, found.exact, found.near) == (3, 1, 0)
+    asked = [comparison(i) for i in range(2, 5)]
+    found, _ = overlaps([Method.parse("dpo")], {"dpo": judge}, "b", asked)
+    assert (found["dpo"].training_queries, found["dpo"].exact, found["dpo"].near) == (3, 1, 0)
     (teacher / "evaluations.jsonl").write_text("".join(rows[:2]))
-    found = overlaps([Method.parse("dpo")], {"dpo": judge}, [asked], told.append)["dpo", "b"]
-    assert found.training_queries is None and "not known here" in told[-1]
+    overlap._dialogues.cache_clear()
+    found, told = overlaps([Method.parse("dpo")], {"dpo": judge}, "b", asked)
+    assert found["dpo"].training_queries is None and "not known here" in told[0]
