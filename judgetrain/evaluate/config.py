@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, TransformersEngineConfig, engine_key
+from judgetrain.evaluate.hooks import asked_as
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key
@@ -28,9 +29,9 @@ class StoredConfig:
     labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
-def _has_kind(*kinds: str) -> Callable[[EvaluateConfig], bool]:
-    """Whether a method of one of these kinds is evaluated: how it is asked counts only then."""
-    return lambda config: any(m.kind in kinds for m in map(Method.parse, config.methods))
+def _asked_as(kind: str) -> Callable[[EvaluateConfig], bool]:
+    """Whether a method is asked as one of this kind: how that is done counts only then."""
+    return lambda config: any(asked_as(m).kind == kind for m in map(Method.parse, config.methods))
 
 
 @dataclass
@@ -63,12 +64,12 @@ class EvaluateConfig(LimitsConfig):
     pairwise: OnceConfig = key(
         OnceConfig,
         "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]], in both orders",
-        active_if=_has_kind("pairwise", "fewshot"),
+        active_if=_asked_as("pairwise"),
     )
     pointwise: OnceConfig = key(
         OnceConfig("pointwise"),
         "methods pointwise:MODEL: each response rated by itself",
-        active_if=_has_kind("pointwise"),
+        active_if=_asked_as("pointwise"),
     )
     dev_share: float = key(
         0.0, "share of each benchmark's queries set aside to choose by; metrics are of the others", low=0.0, high=0.9

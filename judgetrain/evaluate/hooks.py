@@ -1,4 +1,4 @@
-"""What extras add to stage ``evaluate``: settings, benchmarks, columns of ``metrics.json``, files, report sections.
+"""What extras add to stage ``evaluate``: settings, benchmarks, methods, columns of ``metrics.json``, files, sections.
 
 The core knows extras by these hooks alone, each ``"module:function"`` or a function.
 """
@@ -86,6 +86,13 @@ class EvaluationExtra:
     """Given all records, the section and the stage's run; writes files."""
     finished: Hook | None = None
     """Given the artifact, once it is there; may fail the command."""
+    runners: Mapping[str, Hook] = field(default_factory=dict)
+    """Kinds of methods, written ``KIND:TARGET`` or ``KIND:LABELS:TARGET``: by the kind a
+    :class:`~judgetrain.evaluate.runners.base.Runner`."""
+    asked_as: Mapping[str, str] = field(default_factory=dict)
+    """By the kind, the judge that such a method has its target asked as: ``pairwise:{}``."""
+    settings: Any = None
+    """Its field of the stage's settings; None: its section."""
 
 
 @cache
@@ -98,7 +105,7 @@ def with_sections(settings: C) -> C:
     """A class decorator: the section of each extra as a field of the stage's settings."""
     for extra in extras():
         settings.__annotations__[extra.name] = "object"
-        setattr(settings, extra.name, at(extra.name))
+        setattr(settings, extra.name, extra.settings or at(extra.name))
     return settings
 
 
@@ -108,6 +115,13 @@ def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..
         section, found = getattr(config, extra.name), getattr(extra, hook)
         if found and extra.active(section):
             yield extra, resolved(found), section
+
+
+def asked_as(method: Method) -> Method:
+    """The judge that a method without training is asked as (``prompted:MODEL``, ``rubric:N``); another is itself."""
+    forms = {"prompted": "{}+sampled+one"}
+    forms |= {kind: form for extra in extras() for kind, form in extra.asked_as.items()}
+    return Method.parse(forms[method.kind].format(method.target)) if method.kind in forms else method
 
 
 def resolved(hook: Hook) -> Any:

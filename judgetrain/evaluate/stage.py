@@ -24,7 +24,6 @@ from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.runners.learned import ROUNDS
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import JUDGE_STAGES, Method
@@ -228,5 +227,4 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
-        rounds = f", up to {ROUNDS} rounds" if method.kind == "rubric" else ""
-        yield f"{method.text} ({engine.model_name}{rounds})", probe.costs
+        yield f"{method.text} ({engine.model_name})", probe.costs

@@ -8,24 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from judgetrain.artifacts.stages import Stage, at, by_name
-from judgetrain.data.config import ClusterConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.hooks import calls, with_sections
+from judgetrain.evaluate.hooks import asked_as, calls, with_sections
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings, check_directories
 
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
     from judgetrain.judges.base import Prediction
-
-
-def grown_by(method: Method) -> Method:
-    """The judge that a method without training is asked as (``prompted:MODEL``, ``rubric:N``, ``fewshot:N``); any other
-    method is itself."""
-    forms = {"prompted": f"{method.target}+sampled+one", "rubric": f"{method.target}+one"}
-    form = forms.get(method.kind, f"pairwise:{method.target}" if method.kind == "fewshot" else "")
-    return Method.parse(form) if form else method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +27,6 @@ class EvaluateSettings(ModelSettings):
     evaluate: EvaluateConfig = at("evaluate")
     objective: str | None = at("objective", in_fingerprint=False)
     shard_size: int = at("tree.shard_size")
-    cluster: ClusterConfig | None = at(
-        "cluster", only=("encoder",), active_if=lambda s: any(m.kind == "fewshot" for m in s.evaluated)
-    )
 
     own_criteria: ClassVar[bool] = True
 
@@ -50,7 +38,7 @@ class EvaluateSettings(ModelSettings):
     @property
     def methods(self) -> Sequence[Method]:
         """The methods, and the judges that those without training are asked as."""
-        return list(dict.fromkeys(each for method in self.evaluated for each in (method, grown_by(method))))
+        return list(dict.fromkeys(each for method in self.evaluated for each in (method, asked_as(method))))
 
     @property
     def reads_world(self) -> bool:

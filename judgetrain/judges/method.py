@@ -42,9 +42,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 ASKED_ONCE = ("pairwise", "single_token", "pointwise")
 """The kinds of methods that ask a model once, by a prompt of their own."""
-LEARNED = ("rubric", "fewshot")
-"""The kinds of methods that learn from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
-_LEARNED = re.compile(rf"({'|'.join(LEARNED)}):(\d+)(?::(.+))?")
+_LEARNED = re.compile(r"([a-z_]+):(\d+)(?::(.+))?")
+"""A method that learns from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
 _PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
@@ -76,7 +75,7 @@ class Method:
         text: as the configuration has it.
         most: a branching judge's largest number of branches, after ``@`` as in ``dpo+sampled@3``; None: the
             configuration's.
-        labels: labelled pairs that a method of :data:`LEARNED` learns from.
+        labels: labelled pairs that a method learns from without training (``rubric:70``).
     """
 
     kind: str
@@ -92,7 +91,7 @@ class Method:
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
-        if found := _LEARNED.fullmatch(text):
+        if (found := _LEARNED.fullmatch(text)) and found[1] not in _PREFIXES:
             return cls(found[1], found[3] or "base", (), text, labels=int(found[2]))
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _PREFIXES or not _is_path(text)):
             return cls(found[1], found[2], (), text)
@@ -144,7 +143,7 @@ class Method:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
         elif name == "model":
             name = Path(os.path.abspath(path)).name
-        if self.kind in LEARNED:
+        if self.labels:
             name = f"{self.labels}:{name}"
         return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
 

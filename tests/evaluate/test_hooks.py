@@ -15,6 +15,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predicted
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.table import Sections, Table
+from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows
@@ -66,7 +67,20 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         columns = {"method": lambda item: item[0], "half": lambda item: item[1]}
         return Sections(front=[Table.of("Halves", shown, columns, " ".join(records))])
 
+    class Own:
+        """Says A of every comparison, having learned from so many pairs."""
+
+        forms = "own:N"
+
+        def check(self, method: Method, settings: Any) -> None:
+            checked.append(f"{method.kind} of {method.labels} by {method.target}")
+
+        def run(self, method: Method, evaluation: Any) -> Any:
+            for b in evaluation.benchmarks:
+                yield b, [([Prediction.of(c, method.name, "A", "A") for c in b.comparisons], 0.0)]
+
     checked: list[str] = []
+    config.evaluate.methods.append("own:7:base")
     extra = EvaluationExtra(
         name="robustness",  # a section that is there
         check=lambda section, evaluate: checked.append(type(evaluate).__name__),
@@ -76,16 +90,21 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         sections=sections,
         write=lambda records, section, out: out.write_json("halves", records),
         finished=lambda directory: checked.append(directory.name),
+        runners={"own": Own()},  # type: ignore[dict-item]
+        asked_as={"own": "pairwise:{}"},
     )
     monkeypatch.setattr(hooks, "extras", lambda: (extra,))
     monkeypatch.setattr("judgetrain.evaluate.metrics.rows.extras", lambda: (extra,))
     monkeypatch.setattr("judgetrain.evaluate.report.report.extras", lambda: (extra,))
-    assert stages.EVALUATE.name == "evaluate" and not refused(config, "evaluate") and checked == ["EvaluateConfig"]
+    monkeypatch.setattr("judgetrain.evaluate.runners.extras", lambda: (extra,))
+    assert stages.EVALUATE.name == "evaluate" and not refused(config, "evaluate")
+    assert checked == ["EvaluateConfig", "own of 7 by base"]
     out = run("evaluate", config, {}, tmp_path / "out").directory
-    longer, first = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
+    longer, first, own = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
+    assert (own.method, own.agreement) == ("own:7:base", 0.0), "the label is B"
     assert (longer.extras, first.extras) == ({"robustness": Counted(5, 10)}, {})
     assert json.loads((out / "halves.json").read_text()) == ["b: 1"]
     text = (out / "report.md").read_text()
     assert "### Halves" in text and "| longer | 5 |" in text and text.index("### Halves") < text.index("### Results")
     hooks.require_finished(out)
-    assert checked == ["EvaluateConfig", "out"]
+    assert checked[2:] == ["out"]

@@ -230,7 +230,7 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("scorer:sentprob", "scorer", "sentprob", (), "scorer:sentprob"),
         ("stored:a/b", "stored", "a/b", (), "stored:a/b"),
         ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
-        ("words:20", "words", "20", (), "words:20"),
+        ("words:many", "words", "many", (), "words:many"),
         ("random", BASELINE, "random", (), "random"),
         ("dpo+hot", BASELINE, "dpo+hot", (), "dpo+hot"),
     ],

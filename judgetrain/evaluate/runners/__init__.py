@@ -1,4 +1,4 @@
-"""How each kind of method is run on benchmarks. A new kind is a file here, and a line in :data:`RUNNERS`."""
+"""How each kind of method is run on benchmarks. A new kind is an extra's (:mod:`judgetrain.evaluate.hooks`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import calls
+from judgetrain.evaluate.hooks import calls, extras, resolved
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner, PromptedByCriterion
-from judgetrain.evaluate.runners.learned import FewshotRunner, RubricRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
 from judgetrain.evaluate.stored import stored_named
@@ -65,8 +64,6 @@ RUNNERS: dict[str, Runner] = {
     "single_token": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
     "prompted": PromptedByCriterion(),
-    "rubric": RubricRunner(),
-    "fewshot": FewshotRunner(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),
@@ -74,9 +71,14 @@ RUNNERS: dict[str, Runner] = {
 """By the kind of a method, which is its prefix where it has one."""
 
 
+def runners() -> dict[str, Runner]:
+    """Those of the core and those of extras."""
+    return RUNNERS | {kind: resolved(runner) for extra in extras() for kind, runner in extra.runners.items()}
+
+
 def known_methods() -> str:
     """What a method may be, for messages."""
-    return ", ".join(dict.fromkeys(runner.forms for runner in RUNNERS.values()))
+    return ", ".join(dict.fromkeys(runner.forms for runner in runners().values()))
 
 
 def runner_of(method: Method) -> Runner:
@@ -85,9 +87,10 @@ def runner_of(method: Method) -> Runner:
     Raises:
         ConfigError: no such kind.
     """
-    if method.kind not in RUNNERS:
+    found = runners().get(method.kind)
+    if found is None:
         raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")
-    return RUNNERS[method.kind]
+    return found
 
 
 def check_evaluate(found: EvaluateSettings) -> None:

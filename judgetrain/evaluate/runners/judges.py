@@ -11,8 +11,9 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.hooks import asked_as
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result
-from judgetrain.evaluate.stages import EvaluateSettings, grown_by
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
@@ -283,11 +284,11 @@ class PromptedByCriterion:
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model that it names, and the criteria that are given."""
-        check_model(settings, grown_by(method), "evaluate.methods")
+        check_model(settings, asked_as(method), "evaluate.methods")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """By the criteria of the configuration, or by one sentence."""
-        settings, options = evaluation.settings, evaluation.models.options(grown_by(method))
+        settings, options = evaluation.settings, evaluation.models.options(asked_as(method))
         rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
         options = replace(options, aggregation="mean", fitted=None, early_stop=False)
         return self.judged(method, evaluation, rubric, options, SHAPE)
@@ -302,7 +303,7 @@ class PromptedByCriterion:
         load: Callable[[], Any] | None = None,
     ) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Judge every benchmark by a rubric; the larger mean of scores wins. ``load``: a model that is there."""
-        models, by = evaluation.models, grown_by(method)
+        models, by = evaluation.models, asked_as(method)
 
         def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
             shown = [replace(c, rubric=rubric) for c in items]
@@ -318,7 +319,7 @@ class PromptedByCriterion:
 
     def depends(self, method: Method, evaluation: Evaluation, options: JudgeOptions) -> dict[str, Any]:
         """What judgments depend on besides the rubric."""
-        models, by = evaluation.models, grown_by(method)
+        models, by = evaluation.models, asked_as(method)
         return {
             "method": method.kind,
             "judge": models.identity(by, evaluation.hashes),

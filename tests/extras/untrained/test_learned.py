@@ -17,10 +17,10 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners import learned
 from judgetrain.evaluate.runners.judges import replied
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
+from judgetrain.extras.untrained import runners as learned
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.prompted import PairwiseJudge
 from judgetrain.judges.method import Method
@@ -228,7 +228,7 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
     config.evaluate.external = OpenAIEngineConfig(model="m", price=[1, 1])
     ((name, costs),) = estimated(EvaluateSettings.of(config))
     made = {step: cost["calls"] for step, cost in costs.items()}
-    assert (name, made) == ("rubric:8:external (m, up to 4 rounds)", {"rubric": 4, "score": 4 * 2 * 4 * 8 + 2 * 4 * 12})
+    assert (name, made) == ("rubric:8:external (m)", {"rubric": 4, "score": 4 * 2 * 4 * 8 + 2 * 4 * 12})
 
 
 @pytest.mark.parametrize(

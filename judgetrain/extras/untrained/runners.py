@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from judgetrain.data.duplicates import BenchmarkQueries, asked
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.hooks import asked_as
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, PromptedByCriterion, replied
-from judgetrain.evaluate.stages import EvaluateSettings, grown_by
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
@@ -91,7 +92,7 @@ def check_learned(method: Method, settings: EvaluateSettings) -> None:
     if method.labels < (fewest := FEWEST[method.kind]):
         form = f"{method.kind}:N or {method.kind}:N:MODEL"
         raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")
-    check_model(settings, grown_by(method), "evaluate.methods")
+    check_model(settings, asked_as(method), "evaluate.methods")
 
 
 class RubricRunner(PromptedByCriterion):
@@ -111,7 +112,7 @@ class RubricRunner(PromptedByCriterion):
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Draw the rubric, then judge by it."""
-        models, by = evaluation.models, grown_by(method)
+        models, by = evaluation.models, asked_as(method)
         pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
         options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
         options = replace(options, steps=replace(options.steps, write_guidelines=False))
@@ -248,7 +249,7 @@ class FewshotRunner(AskedOnceRunner):
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model, the number of pairs, and a prompt set whose verdicts are marks, as the examples' are."""
         check_learned(method, settings)
-        super().check(grown_by(method), settings)
+        super().check(asked_as(method), settings)
         assert settings.pairwise is not None
         if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
             raise ConfigError(
@@ -258,8 +259,11 @@ class FewshotRunner(AskedOnceRunner):
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark, then read the replies."""
-        pairs, config = labelled_pairs(method, evaluation), evaluation.settings.cluster
-        assert config is not None
+        pairs, settings = labelled_pairs(method, evaluation), cast(Any, evaluation.settings)
+        config: ClusterConfig = settings.untrained
         evaluation.learned[method.name] = Learned(labels=len(pairs))
         depends = {"pairs": [c.to_row() for c in pairs], "encoder": config}
-        return self.asked(method, grown_by(method), evaluation, partial(replied, near=Nearest(pairs, config)), depends)
+        return self.asked(method, asked_as(method), evaluation, partial(replied, near=Nearest(pairs, config)), depends)
+
+
+RUBRIC, FEWSHOT = RubricRunner(), FewshotRunner()

@@ -1,0 +1,1 @@
+"""What labelled pairs give without training, as methods of stage evaluate."""
