@@ -1,15 +1,14 @@
 """How branches become a verdict, when their verdict can no longer change, and a verdict's probability, fitted.
 
-P(A is better) is the logistic function of a weighted sum of the criteria's margins, without an intercept: exchanging
-the responses exchanges the verdict. Where both orders were judged a criterion's margin is the mean of both, so that a
-preference for a position cancels. The weights are fitted to comparisons with known labels.
+P(A is better) is the logistic function of a weighted sum of what the criteria add to the mean, without an intercept:
+exchanging the responses exchanges the verdict. Where both orders were judged a criterion's margin is the mean of both,
+so that a preference for a position cancels. The weights are fitted to comparisons with known labels.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.data.rows import Asked
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import logistic, verdict_of
-from judgetrain.judges.trees.schema import DISCOUNT, CriterionNode, EvaluationTree, JudgmentNode, Wave
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
 
@@ -154,26 +153,28 @@ FOLDS = 10
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Of the ridge, among which cross-validation chooses."""
 ALONG = 0.01
-"""Of the ridge, for weights in the ratios in which ``mean`` has them: few labels say how sure these make, and only many
-that others are better."""
+"""Strength of the ridge on the mean of all weights, which few labels suffice for: how sure a lead makes."""
 FEWEST = 20
 """Labelled comparisons below which nothing is fitted."""
 BINS = 5
 """Of the confidence, from a half to 1, by which calibration is measured."""
 
 Margins = Mapping[str, float]
-"""By criterion (its name in a rubric, or ``#2``, the second of the judge's own list): how far A is ahead, -1 to 1."""
+"""By criterion (its name in a rubric, or ``#2``, the second of the judge's own list): what it adds to the mean, where
+A is ahead by -1 to 1."""
 
 
 def margins_of(*lists: Sequence[CriterionNode]) -> dict[str, float]:
-    """The margins of a tree's criteria, or of each order's tree's; those that could not be read are left out."""
-    found: dict[str, list[float]] = {}
+    """What the criteria of a tree, or of each order's, add to their ``mean``; without those that cannot be read."""
+    found: dict[str, tuple[float, list[float]]] = {}
     for criteria in lists:
         for place, node in enumerate(criteria, start=1):
             name = (node.given.name or node.given.text) if node.given else f"#{place}"
-            margins = (margin_of(node, judgment) for judgment in node.judgments)
-            found.setdefault(name, []).extend(margin for margin in margins if margin is not None)
-    return {name: fmean(margins) / (HIGHEST - LOWEST) for name, margins in found.items() if margins}
+            margins = [margin for each in node.judgments if (margin := margin_of(node, each)) is not None]
+            if margins:
+                found.setdefault(name, (abs(node.criterion.weight), []))[1].extend(margins)
+    whole = math.fsum(weight for weight, _ in found.values()) * (HIGHEST - LOWEST)
+    return {name: weight * fmean(margins) / whole for name, (weight, margins) in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,8 +227,8 @@ class Fitted:
 def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked]) -> Fitted:
     """Weights fitted to labels, with the ridge that does best on held-out prompts.
 
-    The ridge holds them to the ratios in which ``mean`` weighs a judge's own criteria (a third of the one before), and
-    given ones to each other. No weight is below 0: no criterion counts against the response that meets it better.
+    The ridge holds the weights to each other, and so to the ratios of ``mean``: a rubric's weights, or for own criteria
+    a third of the one before. None is below 0: no criterion counts against the response that meets it better.
 
     Args:
         margins: of each comparison, as of :func:`margins_of`.
@@ -249,8 +250,6 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
     names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
-    usual = np.array([DISCOUNT ** (int(name[1:]) - 1) if re.fullmatch(r"#\d+", name) else 1.0 for name in names])
-    features *= usual  # so that weights are in units of the mean's
     folds = _folds([prompts[i] for i in known])
     ridge, tie = _chosen(features, targets, folds)
     # Measured on folds that had no part in choosing the ridge or the width of a tie.
@@ -260,9 +259,8 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
         of = features[~here], targets[~here]
         strength, widths[here] = _chosen(*of, folds[~here])
         held[here] = expit(features[here] @ _weights(*of, strength))
-    weights = _weights(features, targets, ridge) * usual
-    there = np.array([[name in margins[i] for name in names] for i in known]) @ usual
-    plain = expit((HIGHEST - LOWEST) * features.sum(1) / there)
+    weights = _weights(features, targets, ridge)
+    plain = expit((HIGHEST - LOWEST) * features.sum(1))
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
@@ -286,14 +284,15 @@ def calibration_error(probabilities: Array, targets: Array) -> float:
 
 
 def _weights(features: Array, targets: Array, ridge: float) -> Array:
-    """Weights above 0; the ridge is on how far they are from one another, and a hundredth of it on all alike."""
+    """Weights above 0; the ridge is on how far they are from their mean, and hardly on the mean."""
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
 
     def loss(weights: Array) -> tuple[float, Array]:
         logits = features @ weights
-        held = ridge * (weights - (1 - ALONG) * weights.mean())
+        mean = weights.mean()
+        held = ridge * (weights - mean) + ALONG * mean / len(weights)
         value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
         return float(value), features.T @ (expit(logits) - targets) + held
 
