@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read
@@ -15,14 +15,13 @@ from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction, Score
 from judgetrain.judges.settings import too_long_hint
-from judgetrain.judges.views.tree_page import VERDICTS
 from judgetrain.schema import Candidates, Comparison, Dialogue
 
 Row = dict[str, Any]
 T = TypeVar("T")
 
-SCORES = "scores"
-"""The name of the rows of responses; :data:`VERDICTS` is that of comparisons."""
+VERDICTS, SCORES = "verdicts", "scores"
+"""The names of the rows of comparisons and of responses."""
 _TEXTS = ("response_a", "response_b", "model_a", "model_b")
 _SAID = ("verdict_ab", "verdict_ba", "score_a", "score_b", "margin", "margin_ab", "margin_ba", "spread")
 _ASKED = ("asked", "plan", "branches")
@@ -138,8 +137,9 @@ def _unanswered(prediction: Prediction) -> str | None:
 READABLE = ("A", "B", "tie", "inconsistent")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+def summary_of(
+    rows: Iterable[Mapping[str, Any]], judge: str, calls: float, tokens: Mapping[str, int], spent: Mapping[str, int]
+) -> dict[str, Any]:
     """Numbers of rows by verdict, and by the reason where there is none.
 
     ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
@@ -148,82 +148,57 @@ class Summary:
     paid model was sent, answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as their
     verdict.
     """
+    verdicts = Counter[str](dict.fromkeys((*READABLE, "unreadable"), 0))
+    failures, unreadable = Counter[str](), Counter[str]()
+    total = labelled = agreed = same = ordered = 0
+    for row in rows:
+        total += 1
+        labelled += row["label"] is not None
+        agreed += row["label"] is not None and row["label"] == row["verdict"]
+        unreadable.update(row["failures"])
+        if row["failure"]:
+            failures[reason_of(row["failure"])] += 1
+        else:
+            verdicts[row["verdict"]] += 1
+            shown = row["verdict"] in READABLE and row["plan"] is not None  # in one order and the other
+            ordered, same = ordered + shown, same + (shown and row["verdict_ab"] == row["verdict_ba"])
+    counts = {"rows": total, "labelled": labelled, "agreed": agreed, "calls": calls}
+    named = {"verdicts": verdicts, "tokens": tokens, "spent": spent}
+    named |= {"failures": dict(failures.most_common()), "unreadable": dict(unreadable.most_common())}
+    return {"judge": judge, "consistency": same / ordered if ordered else None, **counts, **named}
 
-    judge: str
-    rows: int
-    verdicts: dict[str, int]
-    consistency: float | None
-    failures: dict[str, int]
-    unreadable: dict[str, int]
-    tokens: dict[str, int]
-    calls: float
-    spent: dict[str, int]
-    labelled: int = 0
-    agreed: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        rows: Iterable[Mapping[str, Any]],
-        judge: str,
-        calls: float,
-        tokens: Mapping[str, int],
-        spent: Mapping[str, int],
-    ) -> Self:
-        """The summary of the rows."""
-        verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
-        total = labelled = agreed = same = ordered = 0
-        for row in rows:
-            total += 1
-            labelled += row["label"] is not None
-            agreed += row["label"] is not None and row["label"] == row["verdict"]
-            unreadable.update(row["failures"])
-            if row["failure"]:
-                failures[reason_of(row["failure"])] += 1
-            else:
-                verdicts[row["verdict"]] += 1
-                shown = row["verdict"] in READABLE and row["plan"] is not None  # in one order and the other
-                ordered, same = ordered + shown, same + (shown and row["verdict_ab"] == row["verdict_ba"])
-        return cls(
-            judge=judge,
-            rows=total,
-            verdicts={name: verdicts[name] for name in (*READABLE, "unreadable")},
-            consistency=same / ordered if ordered else None,
-            failures=dict(failures.most_common()),
-            unreadable=dict(unreadable.most_common()),
-            tokens=dict(tokens),
-            calls=calls,
-            spent=dict(spent),
-            labelled=labelled,
-            agreed=agreed,
+def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
+    """The table and the lines at the end of judging."""
+    rows, labelled, agreed = summary["rows"], summary["labelled"], summary["agreed"]
+    names = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
+    counts = [(names.get(name, name), n) for name, n in summary["verdicts"].items()]
+    counts += [(f"not judged: {reason}", n) for reason, n in summary["failures"].items()]
+    cells = ((name, str(n), f"{100 * n / rows:.1f}") for name, n in counts)
+    yield table(f"Verdicts of {summary['judge']}", ("verdict", "comparisons", "%"), cells)
+    if (share := summary["consistency"]) is not None:
+        yield f"consistency: {100 * share:.1f}% of the readable verdicts are the same in both orders"
+    if labelled:
+        from scipy.stats import binomtest
+
+        low, high = binomtest(agreed, labelled).proportion_ci(method="wilson")
+        yield (
+            f"agreement: {agreed} of {labelled} labels, {100 * agreed / labelled:.1f}% "
+            f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
         )
+    if summary["unreadable"]:
+        yield f"judgments not read: {_listed(summary['unreadable'])}"
+        if told := too_long_hint(summary["unreadable"]):
+            yield told
+    if summary["calls"]:
+        tokens = "{prompt} prompt and {generated} generated tokens".format(**summary["tokens"])
+        yield f"cost: {summary['calls']:.0f} calls, {tokens} for both orders of {rows} comparisons"
+    if summary["spent"]:
+        yield f"sent to the paid model: {_listed(summary['spent'])}"
 
-    def told(self) -> Iterator[Any]:
-        """The table and the lines at the stage's end."""
-        names = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
-        counts = [(names.get(name, name), n) for name, n in self.verdicts.items()]
-        counts += [(f"not judged: {reason}", n) for reason, n in self.failures.items()]
-        rows = ((name, str(n), f"{100 * n / self.rows:.1f}") for name, n in counts)
-        yield table(f"Verdicts of {self.judge}", ("verdict", "comparisons", "%"), rows)
-        if self.consistency is not None:
-            yield f"consistency: {100 * self.consistency:.1f}% of the readable verdicts are the same in both orders"
-        if self.labelled:
-            from scipy.stats import binomtest
 
-            low, high = binomtest(self.agreed, self.labelled).proportion_ci(method="wilson")
-            yield (
-                f"agreement: {self.agreed} of {self.labelled} labels, {100 * self.agreed / self.labelled:.1f}% "
-                f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
-            )
-        if self.unreadable:
-            yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"
-            if told := too_long_hint(self.unreadable):
-                yield told
-        if self.calls:
-            tokens = f"{self.tokens['prompt']} prompt and {self.tokens['generated']} generated tokens"
-            yield f"cost: {self.calls:.0f} calls, {tokens} for both orders of {self.rows} comparisons"
-        if self.spent:
-            yield f"sent to the paid model: {', '.join(f'{n} {name}' for name, n in self.spent.items())}"
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {name}" for name, n in counts.items())
 
 
 def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
@@ -246,7 +221,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:
-        yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in unreadable.items())}"
+        yield f"judgments not read: {_listed(unreadable)}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:

@@ -11,6 +11,8 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.rows import clusters
@@ -24,19 +26,30 @@ from judgetrain.judges.kinds.aggregation import FILE, Fitted, fit, margins_of, u
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.trees.schema import cost_of
-from judgetrain.judges.views.tree_page import DIRECTORY, VERDICTS, verdict_views, write_views
 from judgetrain.judging.items import Item, read_items
-from judgetrain.judging.rows import SCORES, Row, Summary, dropped, row_of, score_rows, scores_told, table
+from judgetrain.judging.rows import (
+    SCORES,
+    VERDICTS,
+    Row,
+    dropped,
+    row_of,
+    score_rows,
+    scores_told,
+    summary_of,
+    table,
+    verdicts_told,
+)
 from judgetrain.judging.stages import CalibrateSettings, JudgeSettings
 from judgetrain.schema import Candidates, Comparison
 
 SHARDS = "judged"
-PAGES = 100
-"""Comparisons that have a page to look at: as many as anybody reads."""
+PAGE = Path(__file__).with_name("templates") / "verdicts.html"
+SHOWN = 100
+"""Comparisons on the page to look at: as many as anybody reads."""
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``verdicts.jsonl``, ``summary.json``, and pages; of rows with one response or a list, ``scores.jsonl``.
+    """Write ``verdicts.jsonl``, ``summary.json`` and a page; of rows with one response or a list, ``scores.jsonl``.
 
     The shards ``judged`` keep the rows as they are finished. A row that cannot be judged is among them with its reason.
     Where the run ends early, as at a limit of what may be spent, ``verdicts.jsonl`` holds the rows that are finished.
@@ -161,12 +174,13 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
         out.log(f"judge: {place}")
         return
     place = out.write_rows(VERDICTS, rows())
-    pages = write_views(verdict_views(list(islice(rows(), PAGES))), out.path(DIRECTORY), f"Verdicts of {judge}")
+    page = out.path(PAGE.name)
+    write_text_atomic(page, render(PAGE, title=f"Verdicts of {judge}", rows=list(islice(rows(), SHOWN))))
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
-    summary = Summary.of(rows(), judge, calls, out.totals()["tokens"], budget.spent if budget else {})
-    out.write_json("summary", asdict(summary))
-    out.tell(summary.told())
-    for path in (place, pages):
+    summary = summary_of(rows(), judge, calls, out.totals()["tokens"], budget.spent if budget else {})
+    out.write_json("summary", summary)
+    out.tell(verdicts_told(summary))
+    for path in (place, page):
         out.log(f"judge: {path}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -98,17 +98,19 @@ class BranchingJudge(Judge):
         branches: int | None = None,
         orders: tuple[Order, ...] = ORDERS,
         numbers: Sequence[int] | None = None,
+        options: JudgeOptions | None = None,
     ) -> list[EvaluationTree]:
         """Grow one branch for each of the first ``branches`` criteria and each given one, in all ``orders``.
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
         cost is what a run with k branches would have said and cost. With ``early_stop`` only what the verdict needs
-        is grown; that is also enough for every smaller number of branches.
+        is grown; that is also enough for every smaller number of branches. ``options``: others than the judge's own.
 
         Raises:
             ConfigError: more branches than the judge names criteria, or none.
         """
-        options, steps = self.options, self.options.steps
+        options = options or self.options
+        steps = options.steps
         wanted = options.branches if branches is None else branches
         check_branches(wanted, steps.criteria)
         shape = Shape(count=steps.criteria, criteria=wanted, orders=orders)
@@ -144,8 +146,8 @@ class BranchingJudge(Judge):
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
         """How good each response of each group is: lists of the groups' lengths, in their order.
 
-        The responses of a group share a list of criteria and its guidelines, written once, or the group's rubric; each
-        costs one judgment a criterion. One without text is worth 0, and is not asked about.
+        The responses of a group share a list of criteria and its guidelines, written for the first of them, or the
+        group's rubric; each costs one judgment a criterion. One without text is worth 0, and is not asked about.
 
         Raises:
             ConfigError: the judge reads two responses at a time.
@@ -155,19 +157,27 @@ class BranchingJudge(Judge):
                 f"{self.name} reads two responses at a time, which gives no score to one: ask it with reads='one' "
                 "(judge.reads=one)"
             )
-        with_text = [[i for i, response in enumerate(group.responses) if response.strip()] for group in groups]
-        asked = [
-            replace(group, responses=tuple(group.responses[i] for i in places))
-            for group, places in zip(groups, with_text, strict=True)
-            if places
+        whole = replace(self.options, early_stop=False)
+        closed = replace(whole, steps=replace(whole.steps, rubric="only"))
+        alone = [
+            [Comparison(g.id, g.dialogue, text, "", rubric=g.rubric) for text in g.responses if text.strip()]
+            for g in groups
         ]
-        whole = type(self)(self.engine, self.prompts, replace(self.options, early_stop=False), self.name)
-        found = iter(_score(whole, asked, seed))
-        result = [[Score(value=0.0)] * len(group.responses) for group in groups]
-        for scores, places in zip(result, with_text, strict=True):
-            for i, score in zip(places, next(found) if places else (), strict=True):
-                scores[i] = score
-        return result
+        first = iter(self._alone([each[0] for each in alone if each], seed, whole))
+        trees = [[next(first)] if each else [] for each in alone]
+        rest = [
+            (found, replace(one, rubric=rubric))
+            for each, found in zip(alone, trees, strict=True)
+            if found and (rubric := rubric_of(found[0], whole.branches))  # else no criteria came
+            for one in each[1:]
+        ]
+        for (found, _), tree in zip(rest, self._alone([one for _, one in rest], seed, closed), strict=True):
+            found.append(tree)
+        return [list(_scores(group, found, whole.branches)) for group, found in zip(groups, trees, strict=True)]
+
+    def _alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
+        """The trees of comparisons that hold one response."""
+        return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
 
     def close(self) -> None:
         """Free the model."""
@@ -285,33 +295,6 @@ def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
     return differing / pairs if pairs else None
 
 
-def _score(judge: BranchingJudge, groups: Sequence[Candidates], seed: int) -> list[list[Score]]:
-    """The scores of responses that have a text.
-
-    Two responses of each group are judged first; the criteria and guidelines that were written for them are then the
-    rubric of the others.
-    """
-    first = _grown(judge, [next(_pairs(group)) for group in groups], seed)
-    rubrics = [rubric_of(tree, judge.options.branches) for tree in first]
-    asked = [
-        (i, replace(pair, rubric=rubric))
-        for i, (group, rubric) in enumerate(zip(groups, rubrics, strict=True))
-        if rubric  # else no criteria came
-        for pair in list(_pairs(group))[1:]
-    ]
-    closed = type(judge)(
-        judge.engine,
-        judge.prompts,
-        replace(judge.options, steps=replace(judge.options.steps, rubric="only")),
-        judge.name,
-    )
-    rest = _grown(closed, [pair for _, pair in asked], seed)
-    trees: list[list[EvaluationTree]] = [[tree] for tree in first]
-    for (i, _), tree in zip(asked, rest, strict=True):
-        trees[i].append(tree)
-    return [list(_scores(judge, group, found)) for group, found in zip(groups, trees, strict=True)]
-
-
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
     """The criteria that a tree was judged by, each with its first usable guideline; None where there are none."""
     # One whose guideline failed is not asked for again: later responses would be judged by another list.
@@ -320,57 +303,26 @@ def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:
     return Rubric(tuple(found.values())[::-1]) if found else None
 
 
-def _pairs(group: Candidates) -> Iterator[Comparison]:
-    """The responses two by two; where their number is odd the last one stands alone."""
-    for i in range(0, len(group.responses), 2):
-        a, b = (*group.responses[i : i + 2], "")[:2]
-        yield Comparison(group.id, group.dialogue, a, b, rubric=group.rubric)
-
-
-def _grown(judge: BranchingJudge, pairs: Sequence[Comparison], seed: int) -> list[EvaluationTree]:
-    """The trees of pairs, in their order; of a response that stands alone with judgments of it alone."""
-    found: dict[int, EvaluationTree] = {}
-    for orders in (RESPONSES, RESPONSES[:1]):
-        here = [i for i, pair in enumerate(pairs) if bool(pair.response_b) == (len(orders) > 1)]
-        items = [pairs[i] for i in here]
-        grown = judge.sample(items, seed, orders=orders, numbers=[c.number for c in items]) if items else []
-        found.update(zip(here, grown, strict=True))
-    return [found[i] for i in range(len(pairs))]
-
-
-def _scores(judge: BranchingJudge, group: Candidates, trees: Sequence[EvaluationTree]) -> Iterator[Score]:
-    plan = used(trees[0], judge.options.branches)
+def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -> Iterator[Score]:
+    """The scores of a group's responses by the trees of those that have a text, the first of which has the plan."""
+    plan = used(trees[0], branches) if trees else ()
     unplanned = Counter(f"guideline:{r}" for c in plan for g in c.guidelines if (r := g.failure))
     whole = not any(c.given and all(g.failure for g in c.guidelines) for c in plan)  # else it is another rubric
-    shared = _besides(trees[0]) * (1 / len(group.responses))
-    for i in range(len(group.responses)):
-        if i // 2 >= len(trees):  # nothing came to judge by
+    judged = sum((Cost(j.prompt_tokens, j.generated_tokens, 1) for c in plan for j in c.judgments), Cost())
+    left, number = iter(trees), sum(bool(response.strip()) for response in group.responses)
+    shared = (cost_of(trees[0]) + judged * -1.0) * (1 / number) if trees else Cost()
+    for response in group.responses:
+        if not response.strip():
+            yield Score(value=0.0)
+        elif (tree := next(left, None)) is None:  # nothing came to judge by
             yield Score(value=None, failures=dict(trees[0].failures), cost=shared)
-            continue
-        tree, side = trees[i // 2], RESPONSES[i % 2]
-        criteria = used(tree, judge.options.branches)
-        nodes = [j for c in criteria for j in c.judgments if j.order == side]
-        failures = unplanned + Counter(j.failure for j in nodes if j.failure)
-        failures.update({} if criteria else tree.failures)
-        again = _besides(tree) * (1 / len(group.responses[i // 2 * 2 :][:2])) if i > 1 else Cost()
-        yield Score(
-            value=score_of(criteria, side) if whole else None,
-            reasons=tuple(_by_itself(r) for r in reasons_of(criteria) if r.order == side),
-            failures=dict(failures),
-            cost=_judged(nodes) + shared + again,
-        )
-
-
-def _by_itself(reason: Reason) -> Reason:
-    """A judgment of one response, without what it means beside another."""
-    own = reason.score_a if reason.order == "A" else reason.score_b
-    return replace(reason, order="A", score_a=own, score_b=None, verdict=None)
-
-
-def _judged(nodes: Iterable[JudgmentNode]) -> Cost:
-    return sum((Cost(node.prompt_tokens, node.generated_tokens, 1) for node in nodes), Cost())
-
-
-def _besides(tree: EvaluationTree) -> Cost:
-    """What a tree cost besides its judgments: its list, its guidelines, and trees that could not be read before it."""
-    return cost_of(tree) + _judged(judgment for _, _, judgment in tree.judgments()) * -1.0
+        else:
+            criteria = used(tree, branches)
+            failures = unplanned + Counter(j.failure for c in criteria for j in c.judgments if j.failure)
+            failures.update({} if criteria else tree.failures)
+            yield Score(
+                value=score_of(criteria, "A") if whole else None,
+                reasons=tuple(reasons_of(criteria)),
+                failures=dict(failures),
+                cost=shared + (judged if tree is trees[0] else cost_of(tree)),
+            )

@@ -1,4 +1,4 @@
-"""Evaluation trees as self-contained pages: one a tree, and an index of them; also the verdicts of stage judge."""
+"""Evaluation trees as self-contained pages: one a tree, and an index of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import Any
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
-from judgetrain.judges.base import Reason, in_own_order
-from judgetrain.judges.trees.schema import (
-    NOT_SAMPLED,
-    CriterionNode,
-    EvaluationTree,
-    GuidelineNode,
-    JudgmentNode,
-    prune,
-)
-from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode, prune
 
 DIRECTORY = "view"
 """Where in a stage's directory its pages are."""
@@ -103,71 +94,3 @@ def _tally(judgments: Sequence[JudgmentNode]) -> list[tuple[str, str, int]]:
     """Class, words and number of each verdict."""
     count = Counter(j.verdict for j in judgments)
     return [(k, k, count[k]) for k in ("A", "tie", "B")] + [("none", "unreadable", count[None])]
-
-
-VERDICTS = "verdicts"
-"""The name of stage judge's rows."""
-ONCE = "(asked once, without criteria)"
-_FACTS = {
-    "verdict": "Verdict",
-    "verdict_ab": "A shown first",
-    "verdict_ba": "B shown first",
-    "margin": "Margin",
-    "failure": "Not judged",
-    "judge": "Judge",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatedJudgment(JudgmentNode):
-    """A judgment whose verdict is known beside its scores, which a judge that is asked once gives none of."""
-
-    stated: Verdict | None
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict in the comparison's own order, or None if the judgment could not be read."""
-        return self.stated
-
-
-def verdict_views(rows: Iterable[Mapping[str, Any]]) -> list[View]:
-    """A view of each row: the comparison, the verdicts, and its reasons by criterion."""
-    return [View(_tree(row), facts=_facts(row)) for row in rows]
-
-
-def _facts(row: Mapping[str, Any]) -> dict[str, str]:
-    found = {name: row[column] for column, name in _FACTS.items() if row[column] is not None}
-    return {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in found.items()}
-
-
-def _tree(row: Mapping[str, Any]) -> EvaluationTree:
-    """The tree that the row's reasons are the branches of; tokens of single nodes are not in the row."""
-    messages = tuple(Message(**m) for m in row["messages"]) or (Message("user", ""),)
-    dialogue = Dialogue(row["dialogue_id"], "", messages)
-    texts = (row[name] for name in ("response_a", "response_b", "model_a", "model_b", "label", "group"))
-    branches: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for reason in row["reasons"]:
-        branches.setdefault((reason["criterion"], reason["guideline"]), []).append(reason)
-    criteria = tuple(_criterion(rank, named, found) for rank, (named, found) in enumerate(branches.items()))
-    return EvaluationTree(
-        comparison=Comparison(row["id"], dialogue, *texts),
-        criteria_text="",
-        criteria_prompt_tokens=0,
-        criteria_generated_tokens=0,
-        criteria=criteria,
-        seed=0,
-        failures=dict(row["failures"]),
-    )
-
-
-def _criterion(rank: int, texts: tuple[str, str], reasons: Sequence[Mapping[str, Any]]) -> CriterionNode:
-    name = f"c{rank}"
-    said = [{k: reason[k] for k in Reason.SAID if k != "verdict"} for reason in reasons]
-    for of in said:  # pages show judgments as they were written
-        of["text"] = in_own_order(of["text"], of["order"])
-    judgments = tuple(
-        StatedJudgment(id=f"{name}.j{i}", stated=reason["verdict"], **of, **NOT_SAMPLED)
-        for i, (reason, of) in enumerate(zip(reasons, said, strict=True))
-    )
-    guideline = GuidelineNode(id=f"{name}.g", text=texts[1], judgments=judgments, **NOT_SAMPLED)
-    return CriterionNode(id=name, text=texts[0] or ONCE, rank=rank, generated_tokens=0, guidelines=(guideline,))
