@@ -295,7 +295,7 @@ class Estimator:
         return Completion(text=text, prompt_tokens=prompt, generated_tokens=half, finish_reason="stop")
 
 
-_TEXTS: Mapping[Step, str] = {"pairwise": "[[A]]", "single_token": "A", "pointwise": "[[5]]", "preference": "[[X]]"}
+_TEXTS: Mapping[Step, str] = {"pairwise": "[[A]]", "pointwise": "[[5]]", "preference": "[[X]]"}
 
 
 def described(costs: Mapping[Step, Counter[str]], limits: LimitsConfig, key: str) -> Iterator[str]:

@@ -19,7 +19,6 @@ Step = Literal[
     "response",
     "correction",
     "pairwise",
-    "single_token",
     "pointwise",
     "preference",
     "rubric",

@@ -42,7 +42,7 @@ class EvaluateConfig(LimitsConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "what stands in the table: judges (dpo, a directory, dpo+sampled@3), models asked once "
-        "(pairwise:base, single_token:base, prompted:base, rubric:70, fewshot:70), scorers "
+        "(pairwise:base, prompted:base, rubric:70, fewshot:70), scorers "
         "(scorer:sentprob), baselines (random, first, longer, surface), stored:NAME (docs/benchmarks.md)",
         content=beside(method_directory),
     )

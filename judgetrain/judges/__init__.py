@@ -4,40 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgetrain.judges.base import Cost, Judge, Prediction
+    from judgetrain.judges.base import Judge, Prediction
     from judgetrain.judges.factory import load_judge
-    from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge, ScorerJudge
+    from judgetrain.judges.kinds.baselines import BASELINES, LongerJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
-    from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, SingleTokenJudge
-    from judgetrain.schema import Comparison, Dialogue, Message
+    from judgetrain.schema import Comparison, Message
 
 _PLACES = {
-    "judges.base": ("Cost", "Judge", "Prediction"),
-    "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge", "ScorerJudge"),
+    "judges.base": ("Judge", "Prediction"),
+    "judges.kinds.baselines": ("BASELINES", "LongerJudge"),
     "judges.kinds.branching": ("BranchingJudge",),
-    "judges.kinds.prompted": ("SingleTokenJudge", "PairwiseJudge", "PointwiseJudge"),
     "judges.factory": ("load_judge",),
-    "schema": ("Comparison", "Dialogue", "Message"),
+    "schema": ("Comparison", "Message"),
 }
-
-__all__ = [
-    "BASELINES",
-    "BranchingJudge",
-    "Comparison",
-    "Cost",
-    "Dialogue",
-    "FirstJudge",
-    "Judge",
-    "LongerJudge",
-    "Message",
-    "PairwiseJudge",
-    "PointwiseJudge",
-    "Prediction",
-    "RandomJudge",
-    "ScorerJudge",
-    "SingleTokenJudge",
-    "load_judge",
-]
+__all__ = ["BASELINES", "BranchingJudge", "Comparison", "Judge", "LongerJudge", "Message", "Prediction", "load_judge"]
 
 
 def __getattr__(name: str) -> Any:

@@ -193,14 +193,6 @@ class OnceConfig:
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
-ONCE = {
-    "pairwise": OnceConfig(),
-    "single_token": OnceConfig("single_token", SamplingConfig(0.0, 1.0, 2)),  # a letter and the end of the text
-    "pointwise": OnceConfig("pointwise"),
-}
-"""How judges that are asked once are asked unless something else is said, by kind."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """How a judge is asked: all about it but its model, its prompts and its name.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 FORMS = (
-    "a judge's directory, its id on the Hub (OWNER/NAME), pairwise:MODEL, single_token:MODEL or pointwise:MODEL (a "
+    "a judge's directory, its id on the Hub (OWNER/NAME), pairwise:MODEL or pointwise:MODEL (a "
     "directory, a Hub id, or with engine= a server's model), external or pairwise:external (whatever engine= is), "
     "scorer:NAME (with model=)"
 )
@@ -220,7 +220,7 @@ def load_judge(
 
     Args:
         name: a directory that training wrote (``.../model``, or the artifact that holds it); the id of such a judge on
-            the Hub; ``pairwise:MODEL``, ``single_token:MODEL`` or ``pointwise:MODEL``; ``external`` or
+            the Hub; ``pairwise:MODEL`` or ``pointwise:MODEL``; ``external`` or
             ``pairwise:external``, which ask ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline
             (``longer``). Options may follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.

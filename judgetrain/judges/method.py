@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 ``shuffled``: by which criteria (:attr:`Method.criteria`)."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
-ASKED_ONCE = ("pairwise", "single_token", "pointwise")
+ASKED_ONCE = ("pairwise", "pointwise")
 """The kinds of methods that ask a model once, by a prompt of their own."""
 _LEARNED = re.compile(r"([a-z_]+):(\d+)(?::(.+))?")
 """A method that learns from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
@@ -69,7 +69,7 @@ class Method:
     """One way to compare two responses.
 
     Args:
-        kind: ``branching``, ``pairwise``, ``single_token``, ``pointwise``, ``scorer``, ``stored`` or ``baseline``.
+        kind: ``branching``, ``pairwise``, ``pointwise``, ``scorer``, ``stored`` or ``baseline``.
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
         options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.

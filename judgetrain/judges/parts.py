@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given
-from judgetrain.judges.config import ONCE, JudgeOptions, OnceConfig, changed
+from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
 from judgetrain.judges.settings import EXTERNAL
@@ -38,9 +37,8 @@ def parts_of(
     own = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
     directory, options = None, JudgeOptions()
     if method.kind in ASKED_ONCE:
-        once = ONCE[method.kind]
-        sampling = changed(once.sampling, asked, "sampling.")
-        options = JudgeOptions(once=replace(once, prompts=str(prompts or once.prompts), sampling=sampling))
+        sampling = changed(OnceConfig().sampling, asked, "sampling.")
+        options = JudgeOptions(once=OnceConfig(str(prompts or method.kind), sampling))
     elif method.kind == BRANCHING:
         if method.target not in TARGETS:
             directory = judge_directory(method.target, own.revision)

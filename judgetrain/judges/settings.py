@@ -20,7 +20,7 @@ from judgetrain.engines.config import (
     model_files,
 )
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.config import LEVELS, ONCE, JudgeConfig, OnceConfig, criteria_of
+from judgetrain.judges.config import LEVELS, JudgeConfig, OnceConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
@@ -39,10 +39,6 @@ def _names(target: str) -> Callable[[ModelSettings], bool]:
 def _has(kind: str) -> Callable[[ModelSettings], bool]:
     """Whether a method is of a kind."""
     return lambda settings: any(m.kind == kind for m in settings.methods)
-
-
-def _own_engine(settings: ModelSettings) -> bool:
-    return not {m.target for m in settings.methods if m.names_model} <= set(EXTERNAL)
 
 
 def _run_prompts(settings: ModelSettings) -> bool:
@@ -82,7 +78,6 @@ class ModelSettings(StageSettings):
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
     )
 
-    single_token: ClassVar[OnceConfig] = ONCE["single_token"]
     own_criteria: ClassVar[bool] = False
     """Whether judges go by their own criteria, also where a file of others is given (``criteria``)."""
     whole_trees: ClassVar[bool] = False
@@ -141,19 +136,15 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
                 f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
             )
         engine.check(where)
-        if method.kind == "single_token" and isinstance(engine, TransformersEngineConfig):
-            check_package("xgrammar", f"an enforced form ({method.text})")
     else:
         asked = (settings.judge or JudgeConfig()).changed(**method.asking)
-        forced = "judge.constrained=true, +constrained" if asked.constrained else ""
-        check_asking(engine, method.text if method.kind == "single_token" else forced)
+        check_asking(engine, "judge.constrained=true, +constrained" if asked.constrained else "")
         if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
             check_lengths(asked, method.target if method.is_directory else settings.base_path, method.text)
-    if engine.computes and (method.kind == "single_token" or "expected" in method.options):
-        instead = "" if method.kind == "single_token" else "leave out +expected or "
+    if engine.computes and "expected" in method.options:
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
-            f"{instead}choose transformers, vllm or openai"
+            "leave out +expected or choose transformers, vllm or openai"
         )
 
 

@@ -76,7 +76,7 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         baselines = ", ".join(name for name in BASELINES if name != "surface")
         raise ConfigError(
             f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
-            f"directory (./NAME) or its id on the Hub, pairwise:, single_token: and pointwise: before any of these or "
+            f"directory (./NAME) or its id on the Hub, pairwise: and pointwise: before any of these or "
             f"a model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
         )
 

@@ -31,19 +31,12 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges import (
-    BranchingJudge,
-    Judge,
-    LongerJudge,
-    Message,
-    PairwiseJudge,
-    PointwiseJudge,
-    ScorerJudge,
-    load_judge,
-)
+from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
 from judgetrain.judges.base import Plan, Prediction
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, TreeConfig
 from judgetrain.judges.factory import Models
+from judgetrain.judges.kinds.baselines import ScorerJudge
+from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set

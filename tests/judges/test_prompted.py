@@ -27,10 +27,18 @@ from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges import BASELINES, PairwiseJudge, PointwiseJudge, Prediction, ScorerJudge
+from judgetrain.judges import BASELINES, Prediction
 from judgetrain.judges.config import OnceConfig
-from judgetrain.judges.kinds.baselines import STRENGTH, SurfaceJudge, differences, predictions, samples_of, verdict_of
-from judgetrain.judges.kinds.prompted import pairwise_questions
+from judgetrain.judges.kinds.baselines import (
+    STRENGTH,
+    ScorerJudge,
+    SurfaceJudge,
+    differences,
+    predictions,
+    samples_of,
+    verdict_of,
+)
+from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, pairwise_questions
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
 from judgetrain.judges.prompting.replies import Asker

@@ -25,7 +25,7 @@ from judgetrain.judges.prompting.prompts import (
     quoted,
 )
 from judgetrain.judges.settings import check_lengths, too_long_hint
-from judgetrain.judging.rows import Summary
+from judgetrain.judging.rows import summary_of, verdicts_told
 from tests.builders.scripted import comparison
 
 SLOT_VALUES = {
@@ -332,6 +332,6 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     assert told is not None and "12 criteria:too_long, 2 judgment:too_long" in told
     assert told.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
     assert too_long_hint({"judgment:no_scores": 3}) is None
-    row = {"verdict": "unreadable", "label": None, "failure": "too_long", "branches": 0}
-    summary = Summary.of([row | {"failures": {"criteria:too_long": 1}}], "dpo", 1, {"prompt": 1, "generated": 0}, {})
-    assert any("lower judge.criteria_tokens" in str(line) for line in summary.told()), "stage judge says it at its end"
+    row = {"verdict": "unreadable", "label": None, "failure": "too_long", "failures": {"criteria:too_long": 1}}
+    lines = verdicts_told(summary_of([row], "dpo", 1, {"prompt": 1, "generated": 0}, {}))
+    assert any("lower judge.criteria_tokens" in str(line) for line in lines), "stage judge says it at its end"

@@ -6,9 +6,10 @@ import pytest
 
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.judges import BranchingJudge, PairwiseJudge
+from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
+from judgetrain.judges.kinds.prompted import PairwiseJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, Frame, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow

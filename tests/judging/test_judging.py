@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import random
@@ -30,6 +29,7 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.debug_run import lasting
 from tests.builders.faulty_server import serving
 from tests.builders.judging import judge_stage, judged, lines
+from tests.builders.pages import parse
 from tests.builders.pipeline import configured, judgetrain
 from tests.builders.scripted import ScriptedEngine, criteria
 from tests.builders.scripted import judged as judgment
@@ -140,14 +140,21 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
     assert rows[:4] == [json.loads(line) for line in kept.read_text().splitlines()][:4]
 
 
-def test_the_first_comparisons_have_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "PAGES", 2)
+def test_the_first_comparisons_stand_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SHOWN", 2)
     directory = judge_stage(tmp_path / "out", judge="pairwise:external")
-    assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
-    page = html.unescape((directory / "view" / "00001.html").read_text())
-    row = next(iter(read_rows(directory, "verdicts")))
-    shown = row["messages"][0]["content"], row["response_a"], f"<dd>{row['verdict']}</dd>", row["reasons"][0]["text"]
-    assert row["verdict"] and all(text and text in page for text in shown)
+    page = parse((directory / "verdicts.html").read_text()).text()
+    first, second, third = list(read_rows(directory, "verdicts"))[:3]
+    for row in (first, second):
+        texts = (
+            row["messages"][0]["content"],
+            row["response_a"],
+            row["response_b"],
+            row["reasons"][0]["text"],
+            row["id"],
+        )
+        assert row["verdict"] and all(text and text in page for text in texts)
+    assert third["id"] not in page
 
 
 @pytest.mark.parametrize(

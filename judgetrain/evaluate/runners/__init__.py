@@ -61,7 +61,6 @@ ASKED_ONCE = AskedOnceRunner()
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
     "pairwise": ASKED_ONCE,
-    "single_token": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
     "prompted": PromptedByCriterion(),
     "scorer": ScorerRunner(),

@@ -199,7 +199,7 @@ def _facts(prediction: Prediction) -> dict[str, str]:
 class AskedOnceRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
-    forms = "a model or directory after pairwise:, single_token: or pointwise:"
+    forms = "a model or directory after pairwise: or pointwise:"
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
         """The model that it names, that it can be asked so, and the prompt set."""

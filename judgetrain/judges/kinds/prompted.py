@@ -1,5 +1,5 @@
-"""Judges that one prompt asks for a verdict: pairwise with a reason or by one letter, or pointwise by rating each
-response (branching paper, section 5.1)."""
+"""Judges that one prompt asks for a verdict: pairwise, or pointwise by rating each response (branching paper, section
+5.1)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
-from judgetrain.judges.config import ONCE
+from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
-from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 
@@ -31,8 +31,6 @@ class PromptedJudge(Judge):
     """
 
     dialect: ClassVar[Dialect]
-    letters: ClassVar[tuple[str, ...]] = ()
-    """What a reply may be, where it is one letter."""
 
     def __init__(
         self,
@@ -41,7 +39,7 @@ class PromptedJudge(Judge):
         sampling: SamplingConfig | None = None,
         name: str | None = None,
     ) -> None:
-        self.engine, self.sampling = engine, sampling or ONCE[self.dialect].sampling
+        self.engine, self.sampling = engine, sampling or OnceConfig().sampling
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
@@ -84,7 +82,7 @@ class PromptedJudge(Judge):
         """What reads a reply."""
 
     def _ask(self, groups: Sequence[Sequence[Question]], seed: int, numbers: Sequence[int] | None) -> list[list[Reply]]:
-        asker = Asker(self.engine, self.prompts, self.sampling, letters=self.letters)
+        asker = Asker(self.engine, self.prompts, self.sampling)
         return asker.ask(groups, cast(Step, self.dialect), self.read(), seed, numbers)
 
     def close(self) -> None:
@@ -101,23 +99,6 @@ class PairwiseJudge(PromptedJudge):
     def read(self) -> Read:
         """By the marks, or as the prompt set says."""
         return self.prompts.reads.verdict if self.prompts.reads else read_verdict
-
-
-class SingleTokenJudge(PromptedJudge):
-    """The pairwise judge that gives no reason: one letter, A or B, once in each order, which costs a token or two.
-
-    The margin is the mean log-odds of A over B in both orders, nats, so that a preference for a place cancels in it. It
-    says how sure the verdict is. There is no tie.
-    The letter is enforced. A reply without the letters' probabilities is unreadable (``no_probabilities``), one that is
-    something else ``no_letter``.
-    """
-
-    dialect = "single_token"
-    letters = ("A", "B")
-
-    def read(self) -> Read:
-        """By its letter."""
-        return read_letter
 
 
 class PointwiseJudge(PromptedJudge):
@@ -149,9 +130,7 @@ class PointwiseJudge(PromptedJudge):
         return [reply for replies in asked for reply in replies]
 
 
-PROMPTED: dict[str, type[PromptedJudge]] = {
-    judge.dialect: judge for judge in (PairwiseJudge, SingleTokenJudge, PointwiseJudge)
-}
+PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (PairwiseJudge, PointwiseJudge)}
 """The judges with a single prompt, by the prefix of their methods' names (``pairwise:base``)."""
 
 
@@ -191,13 +170,9 @@ def prediction_of(
 ) -> Prediction:
     """The prediction of a judge that is asked once (``dialect``), from its replies on one comparison, so sampled.
 
-    ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale, that of letters
-    in nats; ``pairwise`` gives none.
+    ``branches`` is 0, as for every method without. The margin is that of ratings; ``pairwise`` gives none.
     """
-    of_order = {reply.shown: reply for reply in replies}
-    margins = {shown: reply.margin for shown, reply in of_order.items()}
-    known = [margin for margin in margins.values() if margin is not None]
-    margin = sum(known) / len(known) if len(known) == len(ORDERS) else None
+    margin = None
     verdicts: list[Verdict | None] = [next(reversed(verdicts_in(replies, order)), None) for order in ORDERS]
     pointwise = dialect == "pointwise"
     if pointwise:
@@ -211,8 +186,6 @@ def prediction_of(
         method,
         *verdicts,
         margin=margin,
-        margin_ab=margins.get("AB"),
-        margin_ba=margins.get("BA"),
         cost=spent * (1.0 if pointwise else 0.5),  # a verdict takes the replies of one order, or both ratings
         judgments=len(replies),
         failures=dict(failures_of(replies)),

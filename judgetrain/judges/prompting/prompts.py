@@ -106,7 +106,6 @@ SLOTS: dict[Step, frozenset[str]] = {
     "judgment": _BOTH | {"criterion", "guideline"},
     "score": _DIALOGUE | {"criterion", "guideline", "response"},
     "pairwise": _BOTH,
-    "single_token": _BOTH,
     "pointwise": _DIALOGUE | {"response", "lowest", "highest"},
     "preference": _BOTH | {"criterion", "guideline", "judgment_x", "judgment_y"},
     "correction": _DIALOGUE | {"response", "judgment"},
@@ -119,11 +118,10 @@ MAY = frozenset({"context_block", "reference_block"})
 """What it may contain besides: the earlier turns, and the set's ``reference`` fragment, or nothing where there is no
 reference to show."""
 
-Dialect = Literal["branching", "pairwise", "single_token", "pointwise", "preference", "correction", "rubric"]
+Dialect = Literal["branching", "pairwise", "pointwise", "preference", "correction", "rubric"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
     "branching": ("criteria", "guideline", "judgment"),
     "pairwise": ("pairwise",),
-    "single_token": ("single_token",),
     "pointwise": ("pointwise",),
     "preference": ("preference",),
     "correction": ("correction",),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,9 +49,6 @@ def _of_frame(frame: str) -> Form:
     return tuple(form)
 
 
-LEAST = 5e-7
-"""Half of the last digit that a probability is kept with (:class:`~judgetrain.engines.base.Choice`)."""
-
 Read = Callable[..., Reading[Any]]
 """Reads a generated text; the keyword ``material`` is the text that is judged."""
 
@@ -74,8 +70,6 @@ class Reply:
     generated_tokens: int
     finish_reason: str
     error: str = ""
-    margin: float | None = None
-    """Of one letter alone: the log-odds of the comparison's A over its B, nats."""
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; its items are the arguments of the class."""
@@ -105,8 +99,6 @@ class Asker:
     prompts: PromptSet
     sampling: SamplingConfig
     attempts: int = 1
-    letters: tuple[str, ...] = ()
-    """The whole reply is to be one of these, A's first; each reply has their log-odds."""
 
     def ask(
         self,
@@ -126,8 +118,6 @@ class Asker:
         if numbers is not None:
             places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
         limits = Sampling.of(self.sampling)
-        if self.letters:
-            limits = replace(limits, pattern=f"({'|'.join(self.letters)})", candidates=self.letters)
         form, replies = form_of(self.prompts, step), list[list[Reply]]([] for _ in questions)
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
@@ -145,7 +135,7 @@ class Asker:
             ]
             completions = self.engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
             for index, completion in zip(waiting, completions, strict=True):
-                replies[index].append(_reply(questions[index], completion, read, bool(self.letters)))
+                replies[index].append(_reply(questions[index], completion, read))
             waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
         each = iter(replies)
         return [[reply for _ in group for reply in next(each)] for group in groups]
@@ -155,18 +145,14 @@ class Asker:
         return (*system, *question.examples, asked)
 
 
-def _reply(question: Question, completion: Completion, read: Read, weighed: bool) -> Reply:
-    """A completion as it is read; ``weighed``: without the letters' probabilities it cannot be."""
-    # One letter that was enforced is whole, also where the reply has no room for its end.
-    ended = completion.finish_reason == "stop" or weighed
+def _reply(question: Question, completion: Completion, read: Read) -> Reply:
+    """A completion as it is read."""
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
-    elif not ended:
+    elif completion.finish_reason != "stop":
         reading = Reading(None, "cut_off")
     else:
         reading = read(completion.text, material="\n".join(question.slots.values()))
-    if weighed and reading.value is not None and not completion.choices:
-        reading = Reading(None, "no_probabilities")
     return Reply(
         shown=question.shown,
         answer=None if reading.value is None else question.translate(reading.value),
@@ -176,15 +162,7 @@ def _reply(question: Question, completion: Completion, read: Read, weighed: bool
         generated_tokens=completion.generated_tokens,
         finish_reason=completion.finish_reason,
         error=completion.error or "",
-        margin=_log_odds(completion, question.shown) if weighed and reading.value is not None else None,
     )
-
-
-def _log_odds(completion: Completion, shown: str) -> float:
-    """Of the comparison's A over its B; a probability that was rounded away counts as half of the last digit."""
-    first, second = (max(p, LEAST) for p in completion.choices[0].probabilities[:2])
-    odds = round(math.log(first / second), 6)
-    return -odds if shown == "BA" else odds
 
 
 def errors_told(replies: Iterable[Reply]) -> str:

@@ -47,13 +47,6 @@ def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
     return _known(_mark(text, material, "no_verdict"), _VERDICTS)
 
 
-def read_letter(text: str, material: str = "") -> Reading[Verdict]:
-    """The verdict of a reply that is one letter, ``A`` or ``B``; ``failure`` is ``no_letter``."""
-    found: Mapping[str, Verdict] = {"A": "A", "B": "B"}
-    value = found.get(text.strip())
-    return Reading(value, None if value else "no_letter")
-
-
 def read_preference(text: str, material: str = "") -> Reading[Literal["X", "Y"]]:
     """Which critique is preferred: ``[[X]]`` or ``[[Y]]``; fails as :func:`read_verdict` does."""
     return _known(_mark(text, material, "no_verdict"), _CRITIQUES)

@@ -11,7 +11,8 @@ import pytest
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.extras.judge_reward import Group, JudgeReward, best_of_n, scalars
 from judgetrain.extras.judge_reward.groups import MODES, hard_share, soft_share
-from judgetrain.judges import FirstJudge, Judge, LongerJudge, Prediction
+from judgetrain.judges import Judge, LongerJudge, Prediction
+from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.schema import Comparison, Message, Verdict, mirror
 from tests.builders.scripted import number
 
