@@ -55,16 +55,12 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
             return None
         found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
     except _no_network(errors.HFValidationError) as error:
-        said = {
-            errors.HFValidationError: "neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)",
-            errors.GatedRepoError: "the Hub gives it only to those who accepted its terms: do so at "
-            f"{constants.ENDPOINT}/{path}, and set HF_TOKEN",
-            errors.RepositoryNotFoundError: "there is no such model on the Hugging Face Hub, or it is private: check "
-            "the name, set HF_TOKEN, or give a local directory",
-            errors.RevisionNotFoundError: f"the model on the Hugging Face Hub has no revision {revision!r}",
-        }
-        if known := next((words for kind, words in said.items() if isinstance(error, kind)), None):
-            raise EngineError(known) from error
+        refused = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+        if isinstance(error, refused):  # a gated repository is one that is not found, as long as its terms are not
+            raise EngineError(
+                f"the Hugging Face Hub does not give it ({_why(error)}): check name and revision, accept its terms at "
+                f"{constants.ENDPOINT}/{path} and set HF_TOKEN, or give a local directory"
+            ) from error
         if cached:
             return None
         raise EngineError(f"the Hugging Face Hub cannot be reached ({_why(error)}); give a local directory") from error

@@ -222,13 +222,13 @@ def encode(
     return fits, done
 
 
-def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> tuple[int, ...]:
-    """The text's token ids; ``special``: with what the tokenizer puts around every text."""
-    return tuple(tokenizer(text, add_special_tokens=special)["input_ids"])
+def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """The text's token ids, without what the tokenizer puts around every text."""
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def continuation(
-    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], text: str, special: bool = False
+    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], text: str
 ) -> tuple[int, ...]:
     """The ids of ``text`` after ``prompt``, whose own ids stay what they are when the model is asked.
 
@@ -236,7 +236,7 @@ def continuation(
     where a token would span the boundary, the continuation is tokenised alone, since a model that has read the
     prompt's tokens could not have written that token.
     """
-    whole, length = token_ids(tokenizer, prompt + text, special), len(prompt_ids)
+    whole, length = token_ids(tokenizer, prompt + text), len(prompt_ids)
     if whole[:length] == prompt_ids and len(whole) > length:
         return whole[length:]
     return token_ids(tokenizer, text)

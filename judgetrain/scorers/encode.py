@@ -30,20 +30,14 @@ class Sample:
     """A response to be scored.
 
     ``prompt`` is a chat (``role``/``content`` messages, the last one the user's; earlier turns may be the
-    assistant's) that the model's chat template renders, or plain text that is read as it is. ``reference`` is a
-    right answer to the same prompt, where there is one; ``temperature`` that which the response was sampled at, where
-    it is known.
+    assistant's) that the model's chat template renders. ``reference`` is a right answer to the same prompt, where there
+    is one; ``temperature`` that which the response was sampled at, where it is known.
     """
 
-    prompt: str | Messages
+    prompt: Messages
     response: str
     reference: str | None = None
     temperature: float | None = None
-
-    @property
-    def chat(self) -> Messages:
-        """The prompt as messages; plain text as one of the user's."""
-        return ({"role": "user", "content": self.prompt},) if isinstance(self.prompt, str) else self.prompt
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ def encode_samples(
     prompts: dict[str, tuple[str, tuple[int, ...]] | Unscored] = {}
     result: list[Tokens | Unscored] = []
     for sample in samples:
-        key, plain = repr(sample.prompt), isinstance(sample.prompt, str)
+        key = repr(sample.prompt)
         if key not in prompts:
             prompts[key] = _prompt(sample.prompt, tokenizer)
         prompt = prompts[key]
@@ -143,20 +137,20 @@ def encode_samples(
             result.append(Unscored("empty_response"))
         else:
             (text, ids), response = prompt, neutralise(sample.response, tokenizer)
-            tokens = Tokens(ids, continuation(tokenizer, text, ids, response, plain))
+            tokens = Tokens(ids, continuation(tokenizer, text, ids, response))
             result.append(_checked(tokens, vocabulary, max_context))
     return result
 
 
-def _prompt(prompt: str | Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[int, ...]] | Unscored:
-    """A prompt's text and ids; the tokenizer adds its special tokens to plain text (a chat template writes its own)."""
-    if not prompt and not isinstance(prompt, str):
+def _prompt(prompt: Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[int, ...]] | Unscored:
+    """A prompt's text and ids."""
+    if not prompt:
         return Unscored("empty_prompt")
     try:
-        text = prompt if isinstance(prompt, str) else render(prompt, tokenizer)
+        text = render(prompt, tokenizer)
     except EngineError:
         return Unscored("refused_prompt")
-    return text, token_ids(tokenizer, text, isinstance(prompt, str))
+    return text, token_ids(tokenizer, text)
 
 
 def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unscored:
@@ -200,8 +194,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"scorer prompts: {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected the keys system_prompts, self_generation and revision")
+    raw = raw if isinstance(raw, dict) else {}
     pool, revision = raw.get("system_prompts"), raw.get("revision")
     if not isinstance(pool, list) or not pool or not all(isinstance(p, str) and p.strip() for p in pool):
         raise ConfigError(f"{path}: system_prompts: expected a list of texts, at least one")
@@ -235,21 +228,18 @@ def _template(text: Any, where: str) -> str:
     return text
 
 
-def fill(template: str, prompt: str | Messages, response: str) -> Messages:
+def fill(template: str, prompt: Messages, response: str) -> Messages:
     """The chat that asks about a response: one user message; braces in the values stay as they are.
 
     The prompt stands in it as text: the query of a single turn, else every turn as ``Role: text``.
     """
-    turns = ({"content": prompt},) if isinstance(prompt, str) else prompt
-    text = "\n".join(f"{m['role'].capitalize()}: {m['content']}" for m in turns) if turns[1:] else turns[0]["content"]
-    values = {"prompt": text, "response": response}
+    turns = (f"{m['role'].capitalize()}: {m['content']}" for m in prompt)
+    values = {"prompt": "\n".join(turns) if prompt[1:] else prompt[0]["content"], "response": response}
     return ({"role": "user", "content": _SLOT.sub(lambda match: values[match[1]], template)},)
 
 
 def with_system(sample: Sample, system: str) -> Sample:
     """The same sample under a system prompt; one that is there already is put after it, in the same message."""
-    if isinstance(sample.prompt, str):
-        return Sample(f"{system}\n\n{sample.prompt}", sample.response, sample.reference)
     rest = sample.prompt
     if rest and rest[0]["role"] == "system":
         system, rest = f"{system}\n\n{rest[0]['content']}", rest[1:]
@@ -262,9 +252,6 @@ def with_illustration(sample: Sample) -> Sample:
     The example stands right before the last user message, as one more exchange.
     """
     assert sample.reference is not None
-    if isinstance(sample.prompt, str):
-        example = f"{sample.prompt}{sample.reference}\n\n"
-        return Sample(example + sample.prompt, sample.response, sample.reference)
     *before, query = sample.prompt
     shown = ({"role": "user", "content": query["content"]}, {"role": "assistant", "content": sample.reference})
     return Sample((*before, *shown, query), sample.response, sample.reference)

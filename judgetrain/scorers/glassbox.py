@@ -183,7 +183,7 @@ class DecodingEnsemble(Ensemble):
         """SentProb of each text that the model decoded for a sample; texts without one are left out, and logged."""
         samples, settings = batch.samples, batch.settings
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
-        chats = [sample.chat for sample in samples for _ in range(PASSES)]
+        chats = [sample.prompt for sample in samples for _ in range(PASSES)]
         requests = [Request(messages=chat, sampling=sampling) for chat in chats]
         written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
         sentprob = FEATURES["sentprob"].read

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -153,8 +152,6 @@ class Head:
         return apart.shape[1:] == whole.shape[1:] and bool((apart - whole).abs().max() <= tolerance * whole.abs().max())
 
 
-log = logging.getLogger(__name__)
-
 Span = tuple[int, int]
 """Columns of a row, padded on the right: where the response begins, and its end."""
 
@@ -162,12 +159,10 @@ Span = tuple[int, int]
 class AttentionEntropies:
     """Collects each layer's attention entropies of a batch while the model runs.
 
-    ``spans`` says where prompt and response of each row of the batch are; set it before the model runs. ``quiet``: the
-    switch to eager attention has been logged before.
+    ``spans`` says where prompt and response of each row of the batch are; set it before the model runs.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self) -> None:
         self.spans: Sequence[Span] = ()
         self._layers: list[torch.Tensor] = []
 
@@ -206,15 +201,10 @@ def entropy(weights: torch.Tensor, span: Span) -> torch.Tensor:
 def eager_attention(model: PreTrainedModel, collect: AttentionEntropies) -> Iterator[None]:
     """For its duration the model computes attention eagerly and ``collect`` sees every attention layer's output.
 
-    Other implementations give no weights; that the model was switched is logged.
+    Other implementations give no weights.
     """
     before = getattr(model.config, "_attn_implementation", None) or "eager"
     if before != "eager":
-        log.log(
-            logging.DEBUG if collect.quiet else logging.WARNING,
-            "attention entropy needs attention weights: this pass runs with eager attention, not %s",
-            before,
-        )
         model.set_attn_implementation("eager")
     layers = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
     hooks = [layer.register_forward_hook(collect) for layer in layers]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ScorerReward:
         """
         references = columns.get("reference") or [None] * len(completions)
         samples = [
-            Sample(prompt if isinstance(prompt, str) else tuple(prompt), text_of(completion), reference)
+            Sample(_chat(prompt), text_of(completion), reference)
             for prompt, completion, reference in zip(prompts, completions, references, strict=True)
         ]
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
@@ -78,6 +78,11 @@ class ScorerReward:
             log.warning("%s: completions without a score: %s", self.__name__, dict(scores.unscored))
         least = min((value for value in scores.oriented if value is not None), default=0.0)
         return [least if value is None else value for value in scores.oriented]
+
+
+def _chat(prompt: Text) -> Messages:
+    """A prompt as messages; a text is the user's."""
+    return ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(prompt)
 
 
 def text_of(completion: Text) -> str:

@@ -72,7 +72,6 @@ class TokenScorer:
         self._chunk = max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self.head.vocabulary)
         self.max_context = context_length(model.config, max_context)
         self.usage = Usage()
-        self._switched = False
 
     @classmethod
     def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
@@ -122,8 +121,7 @@ class TokenScorer:
         """:meth:`statistics` of samples that are token ids already."""
         results: dict[int, Result] = {i: e for i, e in enumerate(encoded) if isinstance(e, Unscored)}
         tokens = {i: e for i, e in enumerate(encoded) if isinstance(e, Tokens)}
-        collect = AttentionEntropies(quiet=self._switched) if attention else None
-        self._switched = self._switched or attention
+        collect = AttentionEntropies() if attention else None
         size = self._batch_size
         if not attention:
             results.update(self._shared(tokens, size))

@@ -17,7 +17,7 @@ from judgetrain.train.distributed import STEP_TIMEOUT, current
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
     from trl import DPOConfig, SFTConfig
 
 
@@ -180,20 +180,6 @@ def frozen_experts(model: PreTrainedModel) -> int:
     """How many weights are of experts, which stand together in one tensor, and have no adapters."""
     frozen = {name: getattr(p, "ds_shape", p.shape) for name, p in model.named_parameters() if not p.requires_grad}
     return sum(math.prod(s) for name, s in frozen.items() if len(s) == 3 and ".base_layer." not in name)
-
-
-def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Check that every token has an embedding.
-
-    Raises:
-        TrainingError: the tokenizer belongs to another model, or tokens were added to it alone.
-    """
-    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
-    if last >= rows:
-        raise TrainingError(
-            f"the tokenizer of {path} has tokens up to id {last}, and the model embeddings for {rows}: "
-            "take the tokenizer that belongs to the model, or resize the model's embeddings and save both"
-        )
 
 
 def without_dropout(model: nn.Module) -> None:

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from judgetrain.artifacts.console import EVERY, duration
 from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
@@ -51,11 +49,10 @@ def forget_logs_after(path: Path, step: int) -> None:
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
+    """Sends the trainer's logs to ``train_log.jsonl`` and the tracker, and its steps to the console's progress."""
 
     def __init__(self, out: StageRun) -> None:
-        self._out, self._announced = out, 0
-        self._bar = ExitStack()
+        self._out, self._bar = out, ExitStack()
         self._advance: Callable[[int], None] = lambda steps: None
         atexit.register(self._bar.close)  # where training fails, the terminal has its cursor back
 
@@ -67,34 +64,21 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
-        if "loss" in numbers and not self._out.console.terminal:
-            self._announce(state, numbers["loss"])
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the clock by which the time left is told."""
-        self._first, self._started = state.global_step, time.monotonic()
-        self._told = self._started
-        if self._out.console.terminal and state.is_world_process_zero:
-            progress = self._out.console.progress(f"{self._out.stage}: training", state.max_steps, "steps", self._first)
+        if state.is_world_process_zero:
+            steps = state.max_steps, "steps", state.global_step
+            progress = self._out.console.progress(f"{self._out.stage}: training", *steps)
             self._advance = self._bar.enter_context(progress)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """One step on, where there is a bar."""
+        """One step on."""
         self._advance(1)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """The bar goes."""
         self._bar.close()
-
-    def _announce(self, state: TrainerState, loss: float) -> None:
-        """A line at every fifth of the steps, and at least every :data:`EVERY` seconds."""
-        step, steps, now = state.global_step, state.max_steps, time.monotonic()
-        fifth = 5 * step // max(1, steps)
-        if fifth > self._announced or now - self._told >= EVERY:
-            left = (now - self._started) / max(1, step - self._first) * (steps - step)
-            ahead = f", about {duration(left)} left" if step < steps else ""
-            self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
-            self._announced, self._told = fifth, now
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
@@ -184,29 +168,6 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         for path in removable[: max(0, len(marked) - KEPT)]:
             (path / COMPLETE).unlink()
             shutil.rmtree(path, ignore_errors=True)
-
-
-class NoMore(TrainerCallback):  # type: ignore[misc]
-    """Lets a run that was killed after its last checkpoint end as it would have.
-
-    Where ``max_steps`` leaves data over, the trainer takes one step more when it is resumed at its end: here that step
-    moves no weight and is not logged.
-    """
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
-    ) -> None:
-        """See whether training is at its end already."""
-        self._over = state.global_step >= state.max_steps
-        for group in optimizer.param_groups if self._over else ():
-            group["lr"] = 0.0
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Undo the count of the step."""
-        if self._over:
-            state.global_step = state.max_steps
-            control.should_log = control.should_evaluate = control.should_save = False
-            control.should_training_stop = True
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]

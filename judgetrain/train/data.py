@@ -309,9 +309,13 @@ def order(lengths: Sequence[int], batch: int, epochs: float, seed: int) -> list[
     return result
 
 
-def filled(indices: Sequence[int], size: int) -> list[int]:
-    """The indices, and as many of the first ones again as make their number a multiple of ``size``."""
-    return [*indices, *itertools.islice(itertools.cycle(indices), -len(indices) % size)]
+def filled(indices: Sequence[int], size: int, steps: int = -1) -> list[int]:
+    """The indices, and the first ones again: up to a multiple of ``size``, or to ``steps`` (above 0) times it.
+
+    A data set of just the steps that are taken: a run that was killed after its last checkpoint finds none left.
+    """
+    wanted = size * (steps if steps > 0 else math.ceil(len(indices) / size))
+    return [*itertools.islice(itertools.cycle(indices), wanted)]
 
 
 class Slices(Sequence[Row]):

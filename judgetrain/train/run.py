@@ -15,7 +15,6 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import (
-    check_vocabulary,
     compiled,
     frozen_experts,
     memory_explained,
@@ -30,7 +29,6 @@ from judgetrain.train.checkpoints import (
     AtReference,
     CheckpointMarks,
     FiniteFigures,
-    NoMore,
     Progress,
     check_saved,
     finite,
@@ -143,7 +141,6 @@ def complete(
         trainer = build(checkpoints)
         if job.config.lora.enabled and (stacked := frozen_experts(trainer.model)):
             out.log(f"{out.stage}: adapters leave {stacked / 1e6:.3g}M weights of experts as they are")
-        trainer.add_callback(NoMore())  # the last, since it takes back what others ask for
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
         if group.leads:
@@ -184,8 +181,8 @@ def _trainer(
     step = batch * config.global_accumulation_steps
     indices = order(examples.lengths, batch, epochs, out.seed)
     # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
-    several = config.global_accumulation_steps > 1 or current().size > 1
-    rows = dataset(examples, filled(indices, step) if several else indices)
+    several = config.global_accumulation_steps > 1 or current().size > 1 or config.max_steps > 0
+    rows = dataset(examples, filled(indices, step, config.max_steps) if several else indices)
     heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = [*watchers(out), *([AtReference(config.beta)] if isinstance(config, DpoConfig) else [])]
     if isinstance(config, DpoConfig) and config.keep_best:
@@ -195,7 +192,7 @@ def _trainer(
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
     args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
-    model = policy_of(job, tokenizer)
+    model = policy_of(job)
     shared: dict[str, Any] = {
         "model": model,
         "args": args,
@@ -213,20 +210,15 @@ def _trainer(
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {compiled(trainer.model)}")
-    steps = config.max_steps if config.max_steps > 0 else math.ceil(len(rows) / step)
+    steps = math.ceil(len(rows) / step)
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
 
 
-def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model that is trained, as it starts.
-
-    Raises:
-        TrainingError: the tokenizer belongs to another model.
-    """
+def policy_of(job: Job) -> PreTrainedModel:
+    """The model that is trained, as it starts."""
     model = load_model(trainable(job.start, job.config.bf16, job.config.lora.enabled))
-    check_vocabulary(model, tokenizer, job.start.path)
     model.train()
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
         without_dropout(model)  # what is learned from is compared with what the same model says without any

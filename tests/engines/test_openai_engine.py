@@ -80,7 +80,7 @@ def test_a_server_that_refuses_everything_is_said_with_its_reason(server, engine
     asked = [f"q{i}" for i in range(OUTAGE)]
     for text in asked:
         server.faults[text] = [422]
-    with pytest.raises(EngineError, match=r"refuses each of the first 8 requests \(HTTP 422: .*\[key\].*judge-model"):
+    with pytest.raises(EngineError, match=r"answers no request, 8 in a row \(HTTP 422: .*\[key\].*judge-model"):
         engine.generate([ask(t) for t in asked], seed=1)
     server.faults = {t: [422] for t in asked}
     assert engine.generate([ask("fine")], seed=1)[0].finish_reason == "stop"

@@ -23,7 +23,6 @@ from judgetrain.scorers.encode import (
     Unscored,
     fill,
     load_scorer_prompts,
-    with_illustration,
     with_system,
 )
 from judgetrain.scorers.estimator import Scores
@@ -182,7 +181,6 @@ def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenSc
     expected = score(scorer, shown, ("softmax_ent",))["softmax_ent"]
     assert found.values[:2] == pytest.approx(expected.values, rel=1e-6)
     assert found.values[2] == Unscored("no_reference")
-    assert with_illustration(Sample("q: ", "r", "a")).prompt == "q: a\n\nq: "
 
 
 def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenScorer, monkeypatch: Any) -> None:
@@ -222,15 +220,14 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
         score(scorer, SAMPLES, ("sentprobs",))
     packaged = load_scorer_prompts()
     assert len(set(packaged.system_prompts)) == 7 and set(packaged.revision) == {"full", "simple"}
-    assert fill("{prompt}|{response}", "a {response}", "b")[0]["content"] == "a {response}|b"
-    assert with_system(Sample("p", "r"), "s").prompt == "s\n\np"
+    assert fill("{prompt}|{response}", chat("a {response}"), "b")[0]["content"] == "a {response}|b"
     twice = with_system(Sample(({"role": "system", "content": "b"}, *chat("q")), "r"), "a")
     assert twice.prompt[0] == {"role": "system", "content": "a\n\nb"}
     bad = tmp_path / "bad.yaml"
     for text, part in [
         ("system_prompts: []", "system_prompts"),
         ("[", "cannot be read"),
-        ("3", "expected the keys"),
+        ("3", "system_prompts"),
         ("system_prompts: [a]\nself_generation: '{prompt}'\nrevision: {full: x}", "self_generation"),
         ("system_prompts: [a]\nrevision: {}", "revision"),
     ]:

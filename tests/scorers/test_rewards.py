@@ -27,8 +27,7 @@ def test_rewards_are_the_scores_turned_so_that_higher_is_better(scorer: TokenSco
     found = reward(prompts=[CHAT] * 3, completions=[said(t) for t in texts], completion_ids=[[1]] * 3, kind=[0] * 3)
     scores = score(scorer, [Sample(tuple(CHAT), t) for t in texts], (method,))[method]
     assert found == pytest.approx(scores.oriented)
-    plain = ScorerReward(method, scorer)(["the cat"] * 3, texts)
-    assert plain == pytest.approx(score(scorer, [Sample("the cat", t) for t in texts], (method,))[method].oriented)
+    assert ScorerReward(method, scorer)(["the cat"] * 3, texts) == found, "a text is the user's"
 
 
 def test_a_completion_without_a_score_never_beats_one_that_has_one(
@@ -48,7 +47,7 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
     reward = ScorerReward("softmax_ent+calibration", scorer)
     found = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
-    (expected,) = score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent+calibration",)).values()
+    (expected,) = score(scorer, [Sample(tuple(CHAT), "a dog", "the mat")], ("softmax_ent+calibration",)).values()
     assert found == [pytest.approx(expected.oriented[0])] * 2, "the one without a reference has the least of the call"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -168,15 +167,17 @@ def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any) 
             assert heads == ([4, 4] if attention else [])
 
 
-def test_the_model_is_switched_to_eager_for_that_pass_only_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_model_is_eager_for_that_pass_only() -> None:
     model = tiny_llama(SIZE, attn_implementation="sdpa")
-    with caplog.at_level(logging.WARNING):
-        tested = scorer(model)
-        for _ in range(2):
-            tested.of_tokens([Tokens((5, 6), (7, 8))], attention=True)
+    scorer(model).of_tokens([Tokens((5, 6), (7, 8))], attention=True)
     assert model.config._attn_implementation == "sdpa"
-    assert caplog.text.count("runs with eager attention") == 1
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_token_without_a_logit_is_outside_the_vocabulary() -> None:
+    chat = ({"role": "user", "content": "the cat"},)
+    found = TokenScorer(tiny_llama(SIZE - 2), TOKENIZER).statistics([Sample(chat, " 9"), Sample(chat, " the")])
+    assert found[0] == Unscored("outside_vocabulary") and isinstance(found[1], TokenStatistics)
 
 
 def test_what_cannot_be_scored_is_named_and_the_rest_is_scored() -> None:
@@ -192,20 +193,11 @@ def test_what_cannot_be_scored_is_named_and_the_rest_is_scored() -> None:
         Sample(user, " the dog" * 10),
         Sample(({"role": "user", "content": "no"},), " dog"),
         Sample((), " dog"),
-        Sample("", " dog"),
     ]
     found = tested.statistics(samples)
     reasons = [each.reason if isinstance(each, Unscored) else "scored" for each in found]
-    assert reasons == [*["empty_response"] * 2, "scored", "too_long", "refused_prompt", *["empty_prompt"] * 2]
+    assert reasons == [*["empty_response"] * 2, "scored", "too_long", "refused_prompt", "empty_prompt"]
     assert found[2].mean_logprob == pytest.approx(tested.statistics([good])[0].mean_logprob, abs=1e-6)  # type: ignore[union-attr]
-
-
-def test_a_token_without_a_logit_is_outside_the_vocabulary() -> None:
-    found = TokenScorer(tiny_llama(SIZE - 2), TOKENIZER).statistics(
-        [Sample("the cat", " 9"), Sample("the cat", " the")]
-    )
-    assert found[0] == Unscored("outside_vocabulary")
-    assert isinstance(found[1], TokenStatistics)
 
 
 def test_nan_logits_are_no_score_for_that_row_alone() -> None:
@@ -226,17 +218,6 @@ def test_the_boundary_is_where_the_prompt_tokens_end() -> None:
     assert tokens.prompt == tuple(TOKENIZER(rendered, add_special_tokens=False)["input_ids"])
     assert TOKENIZER.eos_token_id not in tokens.response, "a special token's literal in a response stays text"
     assert TOKENIZER.convert_ids_to_tokens(tokens.response[:2]) == ["sat", " on"]
-
-
-def test_a_token_that_would_span_the_boundary_belongs_to_neither_side() -> None:
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {"<pad>": 0, "a": 1, "b": 2, "c": 3, "ab": 4}
-    backend = Tokenizer(models.BPE(vocabulary, [("a", "b")]))
-    merging = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
-    tested = TokenScorer(tiny_llama(5, eos_token_id=None), merging)
-    assert tested.encode([Sample("ca", "bc"), Sample("c", "abc")]) == [Tokens((3, 1), (2, 3)), Tokens((3,), (4, 3))]
 
 
 def test_logits_of_a_capped_head_are_never_held_for_more_steps_than_a_chunk() -> None:

@@ -20,7 +20,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.arguments import check_vocabulary, compiled, memory_explained, training_arguments
+from judgetrain.train.arguments import compiled, memory_explained, training_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
 from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
@@ -49,14 +49,6 @@ def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) 
     data[2]["completion"][0]["content"] = "it gives"
     examples = fitting(data, tokenizer, 256, "examples")
     assert len(examples) == 3 and examples.dropped == {"all_masked": 1, "too_long": 0}
-
-
-def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
-    model, tokenizer = load_model(ModelConfig(path="world")), load_tokenizer(ModelConfig(path="world"))
-    check_vocabulary(model, tokenizer, "world")
-    tokenizer.add_tokens(["<one>", "<two>"])
-    with pytest.raises(TrainingError, match=r"tokenizer of world has tokens up to id 594, and .* for 593: .*resize"):
-        check_vocabulary(model, tokenizer, "world")
 
 
 def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
@@ -112,18 +104,6 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
         assert again == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(others, gradient, rtol=1e-3, atol=1e-6)
         assert gradient.norm() > 0
-
-
-def test_without_a_compiler_it_is_said_and_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    def none_here() -> str:
-        raise InvalidCxxCompiler
-
-    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", none_here)
-    assert compiled(torch.nn.Linear(2, 2)) == (
-        "regional_compilation is left out, since there is no C++ compiler (g++ or clang++)"
-    )
 
 
 TOKENS, LABELLED = 24, 5

@@ -42,7 +42,7 @@ RUNS = 3
 BROKEN = 3
 """Answers (200) to one request that are no completion, after which it is given up: each of them may be charged."""
 OUTAGE = 8
-"""Requests given up in a row that are taken for an outage, unless the server has answered others of the call."""
+"""Requests given up in a row that are taken for an outage, unless the server has answered others."""
 OTHERS = 0.2
 """Seconds until an answer that another process is asking for is looked for again."""
 UNLIKELY = 12
@@ -81,7 +81,7 @@ class OpenAIEngine:
         self._limit_key = "max_tokens"
         self._says_all = own_host(urlsplit(config.base_url).hostname or "")
         self._told: set[str] = set()
-        self._answered = self._in_row = self._refused = 0
+        self._answered = self._in_row = 0
         self._served = False
         self._fatal: Exception | None = None
 
@@ -162,19 +162,12 @@ class OpenAIEngine:
 
     def _stop_at_an_outage(self, failure: Failure, answered_others: bool) -> None:
         """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
-        if not failure.passing:
-            self._refused += 1
-            if self._refused >= OUTAGE and not (self._answered or self._served):
-                raise EngineError(
-                    f"{self._address} refuses each of the first {OUTAGE} requests ({failure.reason}); check its "
-                    f"base_url and model={self._config.model}"
-                )
-            return
         self._in_row += 1
-        if not answered_others and (failure.unreachable or (self._in_row >= OUTAGE and not self._served)):
+        silent = not self._served and (failure.passing or not self._answered)
+        if (failure.unreachable and not answered_others) or (silent and self._in_row >= OUTAGE):
             raise EngineError(
-                f"{failure.reason}, {RETRIES + 1} times; check that the server runs and that base_url is its address, "
-                "then run the same command again: it goes on where it stopped"
+                f"{self._address} answers no request, {self._in_row} in a row ({failure.reason}): check that it runs, "
+                f"base_url and model={self._config.model}, and run the same command again: it goes on where it stopped"
             )
 
     async def _once(self, client: openai.AsyncOpenAI, asked: Pending) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
 start in between, after which none is started again."""
 WORST = 8
-"""Deaths over one shard, after which a run gives up; one with :data:`DEATHS` waits while others may be read."""
+"""Deaths over one shard, which comes after the others once it was lost, after which a run gives up."""
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
@@ -70,9 +71,10 @@ class RayExecutor(Executor):
             EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
                 finished.
         """
-        feed = Feed(shards)
-        if feed.empty:  # nothing is left to do: no cluster is started for it
+        left, lost = iter(shards), deque[Shard]()  # those that a worker died over come after the others
+        if (first := next(left, None)) is None:  # nothing is left to do: no cluster is started for it
             return
+        left = chain([first], left)
         self._start(work.gpus)
         import ray
         from ray import cloudpickle
@@ -83,7 +85,7 @@ class RayExecutor(Executor):
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, Shard]] = {}
         while True:
-            while self._free and (shard := feed.next()) is not None:
+            while self._free and (shard := next(left, None) or (lost.popleft() if lost else None)) is not None:
                 worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
             if self._free and not under_way:
@@ -101,7 +103,7 @@ class RayExecutor(Executor):
                 raise
             except (RayError, EngineLostError) as error:  # the end of a worker, its engine or node, or of a result
                 self._replace(worker, shard[0], error)
-                feed.lost(shard, last=self._over[shard[0]] >= DEATHS)
+                lost.append(shard)
                 continue
             self._free.append(worker)
             self._deaths = 0
@@ -181,7 +183,7 @@ class RayExecutor(Executor):
         self._add()
         self._deaths += 1
         self._over[shard] += 1
-        if self._over[shard] >= WORST or self._deaths > DEATHS * len(self._workers):
+        if self._over[shard] >= WORST or self._deaths > max(WORST, DEATHS * len(self._workers)):
             raise self._hopeless(f"over shard {shard}", error) from error
 
     def _not_started(self, dead: Any, error: Exception) -> None:
@@ -238,31 +240,3 @@ class RayExecutor(Executor):
 def _last(error: Exception) -> str:
     """The end of what Ray says, where the cause stands."""
     return " ".join(str(error).split())[-300:]
-
-
-class Feed:
-    """Shards to be processed, in their order, each read when a worker is free for it."""
-
-    def __init__(self, shards: Iterable[Shard]) -> None:
-        self._left: Iterator[Shard] = iter(shards)
-        self._again: deque[Shard] = deque()
-        self._last: deque[Shard] = deque()
-        if (first := next(self._left, None)) is not None:
-            self._again.append(first)
-
-    @property
-    def empty(self) -> bool:
-        """Whether, before any was taken, there is none."""
-        return not self._again
-
-    def next(self) -> Shard | None:
-        """A shard; None: there is none. One that is to come last comes when no other is left."""
-        if self._again:
-            return self._again.popleft()
-        if (shard := next(self._left, None)) is not None:
-            return shard
-        return self._last.popleft() if self._last else None
-
-    def lost(self, shard: Shard, last: bool) -> None:
-        """This shard is to be done again: next, or after the others (``last``)."""
-        (self._last if last else self._again).append(shard)
