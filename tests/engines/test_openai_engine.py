@@ -104,16 +104,14 @@ def test_refused_key_or_model_ends_the_run(server, engine, status, monkeypatch):
 def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine, config):
     engine.generate([ask("q")], seed=1)
     config.base_url = "http://127.0.0.1:9/v1"
-    with pytest.raises(
-        EngineError, match="cannot reach http://127.0.0.1:9/v1.*4 times.*base_url is its address.*same command"
-    ):
+    with pytest.raises(EngineError, match="1 in a row .cannot reach http://127.0.0.1:9/v1.*base_url.*same command"):
         engine.generate([ask("q")], seed=1)
 
 
 def test_server_that_only_fails_ends_the_run_and_a_few_failures_do_not(server, engine):
     asked = [ask(f"q{i}") for i in range(OUTAGE)]
     server.faults |= {f"q{i}": [(503, {})] * 8 for i in range(OUTAGE)}
-    with pytest.raises(EngineError, match="HTTP 503, 4 times"):
+    with pytest.raises(EngineError, match="8 in a row .HTTP 503.: check that it runs"):
         engine.generate(asked, seed=1)
     out = engine.generate(asked[1:], seed=1)
     assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 503")] * (OUTAGE - 1)
