@@ -186,8 +186,7 @@ def labelled_tokens_alone() -> Iterator[None]:
 
     TRL 1.16 does so where Triton runs its kernels, and elsewhere projects every position, lest accelerators compile
     for each number of them; a CPU compiles nothing. Of a judgment nine tokens in ten are prompt: with a vocabulary of
-    262,144 most of a step's time goes there. Losses and gradients are the same
-    (``tests/benchmarks/fused_head.py`` has the ratio).
+    262,144 most of a step's time goes there. Losses and gradients are the same.
     """
     on_triton = getattr(utils, "_use_triton", None)
     if on_triton is None:  # another TRL, which does it as it does

@@ -13,7 +13,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from trl.trainer import utils
+from trl.trainer.utils import add_fused_lm_head
 
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
@@ -24,9 +26,39 @@ from judgetrain.train.arguments import compiled, memory_explained, training_argu
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
 from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
-from tests.benchmarks.fused_head import ROWS, adapted, batch, step
 from tests.builders.pairs_pipeline import composed
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, sft_rows, templated
+
+ROWS = 4
+
+
+def batch(vocabulary: int, tokens: int, labelled: int) -> dict[str, torch.Tensor]:
+    """Rows of random tokens, [4, tokens], of which the last ``labelled`` have a label."""
+    ids = torch.randint(vocabulary, (ROWS, tokens), generator=torch.Generator().manual_seed(0))
+    labels = ids.clone()
+    labels[:, : tokens - labelled] = -100
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+def adapted(base: ModelConfig) -> Any:
+    """The model with TRL's output layer and adapters that do something."""
+    model = load_model(base)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+    model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"))
+    generator = torch.Generator().manual_seed(1)
+    for name, weights in model.named_parameters():
+        if "lora_B" in name:
+            weights.data = torch.randn(weights.shape, generator=generator) * 0.01
+    return model.train()
+
+
+def step(model: Any, rows: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
+    """The loss, and the gradients of all adapters in one row."""
+    model.zero_grad()
+    loss = model(**rows, fused_lm_head=True).loss
+    loss.backward()
+    return float(loss.detach()), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
@@ -99,8 +131,8 @@ def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
     for tokens in (24, 31):
         rows = batch(plain.config.vocab_size, tokens, 5)
         rows["attention_mask"][0, -3:] = 0
-        _, loss, gradient = step(plain, rows)
-        _, again, others = step(other, rows)
+        loss, gradient = step(plain, rows)
+        again, others = step(other, rows)
         assert again == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(others, gradient, rtol=1e-3, atol=1e-6)
         assert gradient.norm() > 0
@@ -128,9 +160,9 @@ def test_losses_and_gradients_stay_and_other_tokens_are_left_out() -> None:
     model.eval()  # no dropout
     rows = batch(model.config.vocab_size, TOKENS, LABELLED)
     with projected() as counts:
-        _, loss, gradient = step(model, rows)
+        loss, gradient = step(model, rows)
         with labelled_tokens_alone():
-            _, other, others = step(model, rows)
+            other, others = step(model, rows)
     assert counts == [ROWS * (TOKENS - 1), ROWS * LABELLED]
     assert other == pytest.approx(loss, rel=1e-6)
     torch.testing.assert_close(others, gradient, rtol=1e-4, atol=1e-7)
