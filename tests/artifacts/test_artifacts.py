@@ -182,16 +182,6 @@ def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
         list(read_rows(tmp_path, "nothing"))
 
 
-def test_a_name_that_begins_like_another_is_another(tmp_path: Path) -> None:
-    out = stage(tmp_path)
-    for name, start in (("m", 1), ("m-2", 11)):
-        out.sharded(name, range(start, start + 4), 2, doubled)
-    assert [r["value"] for r in read_rows(tmp_path, "m")] == [2, 4, 6, 8]
-    assert [r["value"] for r in read_rows(tmp_path, "m-2")] == [22, 24, 26, 28]
-    assert out.totals()["counts"] == {"in": 8, "out": 8, "dropped": {}}
-    assert shard_progress(tmp_path) == (4, 4)
-
-
 def test_shards_of_another_size_are_not_mixed(tmp_path: Path) -> None:
     stage(tmp_path).sharded("rows", range(1, 5), 2, doubled)
     again = stage(tmp_path)

@@ -65,16 +65,6 @@ def kept(out: StageRun) -> tuple[list[Any], dict[str, Any]]:
     return list(read_rows(out.directory, "rows")), out.totals()
 
 
-def test_another_executor_gives_the_same_rows_and_totals(tmp_path: Path) -> None:
-    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", Elsewhere())
-    fill(here, tmp_path / "log")
-    fill(there, tmp_path / "log")
-    assert kept(there) == kept(here)
-    assert [m["counts"] for m in markers_of(there.directory, "rows")] == [
-        {"in": 4, "out": 4, "dropped": {"odd": 2}} for _ in range(10)
-    ]
-
-
 def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
     """Items may be made as they are asked for: no more than a shard of them is there at once."""
     taken: list[slice] = []

@@ -13,7 +13,6 @@ import yaml
 
 from judgetrain.data.benchmarks.adapter import load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, source_of
-from judgetrain.data.cells import majority
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -234,16 +233,6 @@ def test_a_wrong_row_is_named_with_its_value(
         load(tmp_path, adapter, rows)
 
 
-def test_benchmarks_published_as_one_json_list_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "testset-v1.json"
-    path.write_text(json.dumps(ROWS["pandalm"], indent=1))
-    entry = BenchmarkConfig(name="pandalm", source=SourceConfig(path=str(path), adapter="pandalm"))
-    assert load_benchmark(entry, 0, 17, None).comparisons == load(tmp_path, "pandalm").comparisons
-    path.write_text(json.dumps(ROWS["pandalm"])[:-5])
-    with pytest.raises(DataError, match=r"testset-v1\.json"):
-        load_benchmark(entry, 0, 17, None)
-
-
 @pytest.mark.parametrize(
     ("adapter", "place"), [("judgebench", ("ScalerLab/JudgeBench", "gpt")), ("eval_p", ("", "train"))]
 )
@@ -283,13 +272,6 @@ def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
     entry = BenchmarkConfig(name="x", source=SourceConfig(path="x.jsonl", adapter="evalp"))
     with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, evalbiasbench"):
         check_stage("evaluate", Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
-
-
-def test_the_majority_is_of_one_verdict_alone() -> None:
-    assert majority(("A", "A", "B")) == "A"
-    assert majority(("A", "B")) is None
-    assert majority(("tie",)) == "tie"
-    assert majority(("A", "A", "B", "B", "tie")) is None
 
 
 def test_no_shipped_adapter_gives_a_group_two_domains() -> None:

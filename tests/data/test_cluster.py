@@ -134,12 +134,6 @@ def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> N
     assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
 
 
-@pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])
-def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"cluster\.encoder="):
-        encode(["a"], 1, ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
-
-
 def test_adapters_load_with_a_tokenizer_and_are_said_to_lack_one(tmp_path: Path) -> None:
     """As the paper's encoder is published: adapters alone, whose base model has the tokenizer."""
     base = AutoModelForCausalLM.from_pretrained(WORLD_BASE)
@@ -262,12 +256,6 @@ def test_rows_beyond_the_gpu_name_the_way_out(stand_in: type[Any], monkeypatch: 
     monkeypatch.setattr(stand_in, "fit_predict", full)
     with pytest.raises(EngineError, match=r"60 embeddings exceed the GPU's memory; set cluster\.backend=sklearn"):
         kmeans(ROWS, asked(), 7)
-
-
-def test_missing_cuml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"key\.backend=cuml: .*judgetrain\[cuml\]"):
-        asked().check_here("key")
 
 
 def test_cuml_finds_what_scikit_learn_finds() -> None:

@@ -318,13 +318,6 @@ def test_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:
     assert all(str(p.made).partition(":")[0] == kinds[p.id] for p in again)
 
 
-def test_without_kinds_nothing_changes(tmp_path: Path) -> None:
-    dialogues = [dialogue(i, "A. B.") for i in range(4)]
-    rows = [Comparison(d.id, d, "left", "right") for d in dialogues]
-    pairs, notes = made(tmp_path, ResponsesConfig(), planted(tmp_path, dialogues, rows))
-    assert pairs == rows and "contrast" not in notes and "made" not in rows[0].to_row()
-
-
 def test_pairs_with_too_much_text_are_left_out_and_counted(tmp_path: Path) -> None:
     inputs = planted(tmp_path, [dialogue(i, f"Answer {i}." + " So it is." * i) for i in range(12)])
     every, _ = made(tmp_path / "all", ResponsesConfig(contrast=["nearby"]), inputs)

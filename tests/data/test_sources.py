@@ -74,16 +74,6 @@ def test_published_shapes(row: dict[str, Any], query: str, context: str, file: s
     assert (dialogue.query, dialogue.context, dialogue.source, dialogue.id) == (query, context, "src", "src:0000001")
 
 
-def test_parquet_and_renamed_columns(tmp_path: Path) -> None:
-    table = pyarrow.Table.from_pylist([{"frage": "hi", "nr": 7}, {"frage": "ho", "nr": 8}])
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    source = DialogueSourceConfig(
-        name="src", type="parquet", path=str(tmp_path / "in.parquet"), fields={"query": "frage", "id": "nr"}
-    )
-    out = run_dialogues(tmp_path, DialoguesConfig([source]))
-    assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["src:7", "src:8"]
-
-
 BAD = [
     ("not json", "not_json", "expected a JSON object a line"),
     ("[1, 2]", "not_an_object", "expected a JSON object, found list"),
@@ -198,20 +188,6 @@ def test_a_byte_order_mark_is_no_text(file: str, tmp_path: Path) -> None:
     text = '[{"query": "a"}]' if file == "in.json" else '{"query": "a"}\n'
     out = run(tmp_path, f"\ufeff{text}", file=file)
     assert [r["messages"][0]["content"] for r in read_rows(out.directory, "dialogues")] == ["a"]
-
-
-def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> None:
-    sources = []
-    for name, lines in (("a", ['{"query": "q1"}', "{", '{"query": 3}']), ("b", ["{", "{", '{"query": "q2"}'])):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("\n".join(lines))
-        sources.append(DialogueSourceConfig(name=name, path=str(path)))
-    out = run_dialogues(tmp_path, DialoguesConfig(sources, strict=False))
-    assert out.notes["sources"] == {
-        "a": {"read": 3, "kept": 1, "rejected:not_json": 1, "rejected:wrong_type": 1},
-        "b": {"read": 3, "kept": 1, "rejected:not_json": 2},
-    }
-    assert out.totals()["counts"] == {"in": 6, "out": 2, "dropped": {"not_json": 3, "wrong_type": 1}}
 
 
 @given(st.text(), st.text())

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.pipeline.commands import merge, rows
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.pipeline.commands import merge
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.checkpoints import complete
@@ -25,48 +24,6 @@ def made(tmp_path: Path) -> Config:
     config = configured(*READ, "dialogues.world={train_dialogues: 16, eval_comparisons: 8}", f"output_dir={tmp_path}/o")
     Pipeline(config).run("dialogues")
     return config
-
-
-def test_a_cut_file_stops_who_reads_it_before_anything_is_made(tmp_path: Path) -> None:
-    config = made(tmp_path)
-    [path] = tmp_path.glob("o/artifacts/dialogues/*/dialogues.jsonl")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"dialogues\.jsonl holds \d+ of \d+ bytes; stage dialogues"):
-        Pipeline(config).run("cluster")
-    assert not list(tmp_path.glob("o/artifacts/cluster/*"))
-    states = {row["stage"]: row for row in rows(Pipeline(config))}
-    assert states["dialogues"]["state"] == "damaged" and states["dialogues"]["stage=evaluate"] == "stop"
-    assert states["dialogues"]["detail"].startswith("dialogues.jsonl holds")
-    shutil.rmtree(path.parent)  # as the message says
-    Pipeline(config).run("dialogues")
-    assert path.read_bytes() == whole
-
-
-def test_a_garbage_manifest_is_one_sentence(tmp_path: Path) -> None:
-    config = made(tmp_path)
-    [path] = tmp_path.glob("o/artifacts/dialogues/*/manifest.json")
-    path.write_bytes(b"\x00\xffgarbage")
-    assert {row["stage"]: row["state"] for row in rows(Pipeline(config))}["dialogues"] == "damaged"
-    with pytest.raises(
-        DataError, match=r"^\S+ is damaged: manifest\.json is no manifest; stage dialogues has"
-    ) as error:
-        Pipeline(config).run("cluster")
-    assert "\n" not in str(error.value)
-
-
-def test_a_finished_stage_says_what_is_damaged_of_what_it_was_made_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = made(tmp_path)
-    Pipeline(config).run("cluster")
-    [path] = tmp_path.glob("o/artifacts/dialogues/*/dialogues.jsonl")
-    path.write_bytes(b"")
-    capsys.readouterr()
-    Pipeline(config).run("cluster")
-    said = capsys.readouterr().out
-    assert "dialogues: dialogues.jsonl holds 0 of" in said and "no stage reads it now" in said
-    assert "cluster: nothing to do" in said
 
 
 def test_a_disk_that_is_full_while_a_checkpoint_is_written_is_one_sentence(

@@ -207,3 +207,12 @@ def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
     assert here == there
     changed = {name for name in STAGES if here[name] != other[name]}
     assert changed == downstream(composed("recipe=debug", home, *given), readers)
+
+
+def test_an_encoder_counts_by_what_its_files_hold(tmp_path: Path, home: str) -> None:
+    def of(weights: str) -> Mapping[str, str]:
+        (tmp_path / "weights").write_text(weights)
+        return marks(configured("recipe=debug", home, f"cluster.encoder=static:{tmp_path}"))
+
+    one, two = of("1"), of("2")
+    assert {"cluster", "dialogues"} - {name for name in STAGES if one[name] == two[name]} == {"cluster"}

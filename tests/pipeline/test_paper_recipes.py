@@ -12,7 +12,6 @@ import pytest
 from openai.types.shared import chat_model
 
 from judgetrain.engines import config as config_of_engines
-from judgetrain.engines import lazy_model
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.extras.probdiff_studies import stage as studies
@@ -28,7 +27,6 @@ from judgetrain.train.stages import check_shared
 from tests.builders import pipeline
 from tests.builders.evaluate import world_judge
 from tests.builders.pipeline import check_stage, composed, configured
-from tests.builders.scripted import ScriptedEngine, noisy
 
 SETTINGS = ("paper_ood", "paper_id", "paper_transfer")
 
@@ -226,34 +224,12 @@ def test_table_1_has_the_papers_rows(data: Path) -> None:
     assert list(Pipeline(config).needed("evaluate")) == ["evaluate"], "given the models, nothing is trained"
 
 
-def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **options: ScriptedEngine(noisy))
-    config = of_table("table2", data, "evaluate.bootstrap=20")
-    directory = Pipeline(config).run("evaluate")
-    text = (directory / "report.md").read_text(encoding="utf-8")
-    table = text[text.index("### Agreement by domain") :].splitlines()
-    columns = [c.strip() for c in table[2].strip("|").split("|")]
-    assert columns == [
-        "method",
-        "branches",
-        "Code (6)",
-        "General Communication (6)",
-        "Others (6)",
-        "Summarization (6)",
-        "all",
-    ]
-    cells = {
-        tuple(c.strip() for c in line.strip("|").split("|")[:2]): line for line in table[4:] if line.startswith("| ")
-    }
-    wanted = {("id-initial", "5"), ("id-sft", "5"), ("id-dpo", "5"), ("ood-initial", "10"), ("ood-sft", "10")}
-    wanted |= {("ood-dpo", "3"), ("ood-dpo-gpt4", "5"), ("transfer-sft", "10"), ("transfer-dpo", "5")}
-    assert wanted <= set(cells)
-    # Auto-J's stored verdicts are the label in one order, and in the other but for every fourth item: of the scenario
-    # that comes first, only those whose label is a tie anyway agree.
-    agreed = [i % 4 != 0 or i % 3 == 2 for i in range(24)]
-    shares = [sum(agreed[i] for i in range(24) if i % 4 == k) / 6 for k in (1, 3, 2, 0)]
-    expected = [f"{100 * share:.1f}" for share in (*shares, sum(agreed) / 24)]
-    assert [c.strip() for c in cells["stored:auto-j", "–"].strip("|").split("|")[2:]] == expected
+def test_table_2_has_the_papers_rows(data: Path) -> None:
+    config = of_table("table2", data)
+    check_stage("evaluate", config)
+    judges = {"id-initial", "id-sft", "id-dpo", "ood-initial", "ood-sft", "ood-dpo", "ood-dpo-gpt4", "transfer-sft"}
+    names = {Method.parse(method).name for method in config.evaluate.methods}
+    assert judges | {"transfer-dpo", "stored:auto-j"} <= names and {3, 5, 10} <= set(config.evaluate.branches)
 
 
 def marks_of(data: Path, recipe: str, stages: Iterable[str]) -> dict[str, str]:

@@ -105,17 +105,6 @@ def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytes
     assert not pipeline.plan("dialogues").directory.exists()
 
 
-def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path: Path) -> None:
-    marks = []
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, "a", "b")
-        settings = config(tmp_path)
-        settings.dialogues.sources[0].path = str(tmp_path / name / "in.jsonl")
-        marks.append(Pipeline(settings).plan("responses").fingerprint)
-    assert marks[0] == marks[1]
-
-
 def test_files_of_one_name_in_several_directories_all_count(tmp_path: Path) -> None:
     settings = config(tmp_path)
     settings.dialogues.sources[0].path = str(tmp_path / "*" / "in.jsonl")
@@ -126,22 +115,6 @@ def test_files_of_one_name_in_several_directories_all_count(tmp_path: Path) -> N
             write(tmp_path / name, query)
         marks.append(Pipeline(settings).plan("dialogues").fingerprint)
     assert marks[0] != marks[1]
-
-
-def test_weights_and_encoder_count_by_content(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    write(tmp_path, "a")
-
-    def marks(weights: str) -> dict[str, str]:
-        (model / "weights").write_text(weights)
-        settings = config(tmp_path)
-        settings.train.base = ModelConfig(path=str(model))
-        settings.cluster.encoder = f"static:{model}"
-        return {n: Pipeline(settings).plan(n).fingerprint for n in ("dialogues", "cluster", "initial")}
-
-    one, two = marks("1"), marks("2")
-    assert [n for n in one if one[n] != two[n]] == ["cluster", "initial"]
 
 
 def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
