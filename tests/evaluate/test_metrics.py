@@ -168,14 +168,6 @@ def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
         paired_difference([True], [True, False], 100, 1)
 
 
-def test_the_summed_margin_cancels_a_preference_for_a_place_where_the_strict_rule_calls_it_inconsistent() -> None:
-    labels = ["A", "B", "A", "tie", "B"]
-    margins = [0.5, -0.2, -1.0, 0.0, None]  # both orders together; each order alone says what stands first
-    assert metrics.summed(margins, labels).tolist() == [True, True, False, True, False]  # type: ignore[union-attr]
-    assert metrics.summed([None, None], ["A", "B"]) is None, "a method without margins has no such verdict"
-    assert metrics.agreement(["A"] * 5, ["B"] * 5, labels).sum() == 0
-
-
 WITH_LENGTHS = st.lists(
     st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"]), st.sampled_from(["A", "B", "tie"])),
     min_size=1,
@@ -185,22 +177,13 @@ WITH_LENGTHS = st.lists(
 
 @settings(deadline=None)
 @given(WITH_LENGTHS)
-def test_merged_decided_kappa_and_length_equal_plain_loops(items: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_merged_decided_and_length_equal_plain_loops(items: list[tuple]) -> None:  # type: ignore[type-arg]
     ab, ba, labels, longer = ([row[i] for row in items] for i in range(4))
     one = [None if None in (a, b) else a if a == b else "tie" for a, b in zip(ab, ba, strict=True)]
     assert metrics.merged(ab, ba) == one
     assert metrics.decided(ab, ba, labels).tolist() == [
         v in ("A", "B") and y in ("A", "B") for v, y in zip(one, labels, strict=True)
     ]
-    readable = [(v, y) for v, y in zip(one, labels, strict=True) if v is not None]
-    kappa = metrics.cohens_kappa(ab, ba, labels)
-    if kappa is not None:
-        n = len(readable)
-        observed = sum(v == y for v, y in readable) / n
-        chance = sum(
-            sum(v == c for v, _ in readable) * sum(y == c for _, y in readable) / n**2 for c in ("A", "B", "tie")
-        )
-        assert kappa == pytest.approx((observed - chance) / (1 - chance))
     number = {"A": 1, "tie": 0, "B": -1}
     known = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
     r = length_correlation(ab, ba, longer)
@@ -241,13 +224,6 @@ def test_a_length_balanced_agreement_by_hand() -> None:
     assert found == pytest.approx((0.65 - 1.96 * spread, 0.65 + 1.96 * spread), abs=0.025)
     assert length_balanced_interval(right[:9], BETTER[:9], LENGTHS[:9], 50, 1) is None
     assert length_balanced(right[:30], BETTER[:30], LENGTHS[:30]) is None, "of one half alone there is no balance"
-
-
-def test_kappa_of_perfect_and_of_constant_answers() -> None:
-    assert metrics.cohens_kappa(["A", "B", "tie"], ["A", "B", "tie"], ["A", "B", "tie"]) == pytest.approx(1)
-    assert metrics.cohens_kappa(["A", "A"], ["A", "A"], ["A", "B"]) == pytest.approx(0)
-    assert metrics.cohens_kappa(["A", "A"], ["A", "A"], ["A", "A"]) is None
-    assert metrics.cohens_kappa([None], ["A"], ["A"]) is None
 
 
 def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
@@ -395,7 +371,7 @@ def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 KNOWN = {
-    *("agreement_ci", "consistency_ci", "summed_ci", "auc_ci", "votes.agreement_ci", "votes.conflict_as_tie_ci"),
+    *("agreement_ci", "consistency_ci", "auc_ci", "votes.agreement_ci", "votes.conflict_as_tie_ci"),
     *("position_bias_ci", "length_balanced_ci", "length_correlation_ci"),
 }
 CORRELATIONS = {"pearson_ci", "kendall_ci", "spearman_ci"}

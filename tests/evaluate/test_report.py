@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.tracker import TrackConfig, tracked
-from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.paired import choose, paired_comparisons, part_of, split
+from judgetrain.evaluate.metrics.paired import choose, paired_comparisons, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown, track_report
@@ -131,7 +130,7 @@ def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
     assert f"{100 * row['agreement']:.1f} (" in line
     for header in (
         *("length-balanced %", "with length r", "n by order", "single order %", "AB %", "BA %"),
-        *("conflict as tie %", "both decide %", "kappa", "first wins %"),
+        *("conflict as tie %", "both decide %", "first wins %"),
     ):
         assert f" {header} |" in text
     assert f"{100 * row['single_order_accuracy']:.1f}" in text
@@ -168,7 +167,7 @@ def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
     whole, apart = benchmark(30, 3), benchmark(30)
     together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))
-    assert (together.n, together.n_prompts, together.prompt_agreement) == (30, 3, None)
+    assert (together.n, together.n_prompts) == (30, 3)
     assert (alone.n_prompts, alone.agreement) == (30, together.agreement)
     assert "over the 3 prompts that the 30 comparisons share" in markdown(Report(recipe="r", seed=1, rows=[together]))
     assert "bootstrap interval over comparisons" in markdown(Report(recipe="r", seed=1, rows=[alone]))
@@ -207,15 +206,6 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
     ) == bool(found)
 
 
-def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
-    whole = benchmark(6)
-    prompts = {c.id: f"p{i // 3}" for i, c in enumerate(whole.comparisons)}
-    together = Benchmark(name="b", split="test", comparisons=whole.comparisons, prompts=prompts)
-    row = metric_row(together, answers("a", 0, together, 5), 0.0, 50, 1)
-    assert (row.agreement, row.n_prompts, row.prompt_agreement) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
-    assert part_of(together, answers("a", 0, together, 6)[::-1])[0].comparison_id == "b:0"
-
-
 def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> None:
     """What is sent to W&B, read back from an offline run's files."""
     whole, judged = benchmark(60), (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20))
@@ -231,6 +221,6 @@ def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> N
     agreement = [f"{100 * row.agreement:.1f}" for row in report.rows]
     assert [row[2].split()[0] for row in headline["data"]] == agreement
     table = found.table("b/metrics")
-    kappa, high = table["columns"].index("kappa"), table["columns"].index("agreement_ci_high")
-    assert [row[kappa] for row in table["data"]] == pytest.approx([row.kappa for row in report.rows])
+    balanced, high = table["columns"].index("length_balanced"), table["columns"].index("agreement_ci_high")
+    assert [row[balanced] for row in table["data"]] == pytest.approx([row.length_balanced for row in report.rows])
     assert [row[high] for row in table["data"]] == pytest.approx([row.agreement_ci[1] for row in report.rows])

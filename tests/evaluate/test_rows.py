@@ -12,7 +12,6 @@ import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
 from judgetrain.evaluate.metrics.rows import METRICS, Column, MetricRow, Sample, metric, metric_row, read_record
 from judgetrain.evaluate.report import table
@@ -84,7 +83,7 @@ def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
     plain = replace(whole, votes={}, prompts={})
     merged = metric_row(plain, scored(plain, merged=True), float("nan"), 50, 1)
     assert (merged.single_order_accuracy, merged.accuracy_ab, merged.position_bias, merged.n_flips) == (None,) * 4
-    assert (merged.votes, merged.prompt_agreement, merged.seconds) == (None,) * 3
+    assert (merged.votes, merged.seconds) == (None, None)
     branching = [replace(p, branches=3) for p in scored(whole)]
     assert metric_row(whole, branching, 0.0, 50, 1).correlations is None
     apart = metric_row(whole, scored(whole), 0.0, 50, 1)
@@ -136,16 +135,13 @@ def test_every_metric_is_called_with_what_it_names() -> None:
     }
 
 
-def test_a_column_is_shown_in_the_table_that_it_names_with_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
     row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, 50, 1)))
-    monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %", note="Mine: a quarter."))
+    monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
-    assert "\nMine: a quarter.\n" in text
-    assert "every pair %" in text and "every pair %" not in markdown(
-        Report(recipe="r", seed=1, rows=[replace(row, prompt_agreement=None, groups={"g": Group(1, 1.0, None)})])
-    )
+    assert "| AUC |" in text and "AUC |" not in markdown(Report(recipe="r", seed=1, rows=[replace(row, auc=None)]))
 
 
 def test_what_users_import_from_the_package_are_functions_whatever_module_was_imported() -> None:

@@ -88,8 +88,7 @@ class Sample:
         self.longer = [c.longer for c in comparisons]
         """The response with more characters, A, B or tie."""
         self.prompts = [benchmark.prompt_of(c) for c in comparisons]
-        """What intervals resample whole; ``named_prompts``: where the benchmark says what belongs together."""
-        self.named_prompts = self.prompts if benchmark.prompts else None
+        """What intervals resample whole."""
         self.groups = [c.group for c in comparisons]
         self.domains = [benchmark.domains.get(c.group or "") for c in comparisons]
         failures: Counter[str] = sum((Counter(p.failures) for p in self.labelled), Counter())
@@ -111,15 +110,14 @@ Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "seconds"
 class Column:
     """A column of a table of the report.
 
-    ``table`` is the title of a table whose rows are methods, a new one if there is none of this name. ``note`` is added
-    to the table's explanation. A ``sparse`` column is left out where no method has a value. Columns stand in their
-    ``order``, equal ones as they are registered.
+    ``table`` is the title of a table whose rows are methods, a new one if there is none of this name. A ``sparse``
+    column is left out where no method has a value. Columns stand in their ``order``, equal ones as they are
+    registered.
     """
 
     table: str
     header: str
     unit: Unit = "percent"
-    note: str = ""
     sparse: bool = False
     order: int = 0
 
@@ -178,13 +176,6 @@ def _count(mask: Bools) -> int:
 def _mean_of(name: str) -> Callable[[Sequence[Prediction]], float | None]:
     """The mean of an attribute of the predictions that have it."""
     return lambda found: mean([value for value in map(attrgetter(name), found) if value is not None])
-
-
-def _summed_interval(
-    margins: Sequence[float | None], labels: Sequence[str], resamples: int, seed: int, prompts: Sequence[str]
-) -> Interval | None:
-    found = verdicts.summed(margins, labels)
-    return None if found is None else bootstrap_interval(found, resamples, seed, prompts)
 
 
 def _position_interval(ab: verdicts.Verdicts, ba: verdicts.Verdicts, prompts: Sequence[str]) -> Interval | None:
@@ -257,24 +248,8 @@ class MetricRow:
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
-    summed_agreement: float | None = metric(
-        verdicts.summed,
-        "margins labels",
-        Column(
-            DEFINITIONS,
-            "summed margin %",
-            note="*Summed margin*: the side with the larger sum of scores over both orders and all branches is the "
-            "label, so that a preference for a place cancels; a verdict of its own, not the strict one. Where branches "
-            "were stopped early, an order may have more of them than the other, and weighs more.",
-            sparse=True,
-        ),
-    )
-    summed_ci: Interval | None = metric(_summed_interval, "margins labels resamples seed prompts")
     n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "integer", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
-    kappa: float | None = metric(
-        verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
-    )
     n_flips: int | None = metric(
         lambda ab, ba: _count(verdicts.flips(ab, ba)), "single_ab single_ba", Column(BIASES, "n by order", "integer")
     )
@@ -296,7 +271,7 @@ class MetricRow:
         grouped.length_balanced_interval, "agreed labels longer resamples seed prompts"
     )
     auc: float | None = metric(
-        verdicts.auc, "margins labels", Column(DEFINITIONS, "AUC", "hundredths", sparse=True, order=4)
+        verdicts.auc, "margins labels", Column(DEFINITIONS, "AUC", "hundredths", sparse=True, order=2)
     )
     auc_ci: Interval | None = metric(intervals.auc_interval, "margins labels resamples seed prompts")
     correlations: Correlations | None = metric(
@@ -318,12 +293,9 @@ class MetricRow:
         lambda found: sum(p.asked_again for p in found), "labelled", Column(COST, "asked again", "integer")
     )
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
-    groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed consistent")
-    domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed consistent")
+    groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed")
+    domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed")
     n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
-    prompt_agreement: float | None = metric(
-        grouped.agreement_by_prompt, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
-    )
     votes: VoteMetrics | None = metric(grouped.vote_metrics, "votes resamples seed")
     asked: str | None = None
     plan: str | None = None

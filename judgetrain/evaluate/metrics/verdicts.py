@@ -17,14 +17,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.judges.base import verdict_of
 from judgetrain.schema import Verdict, mirror
 
 # fmt: off
 __all__ = [
-    "accuracy", "agreement", "auc", "cohens_kappa", "conflict_as_tie", "consistency", "correlations", "decided",
-    "flips", "longer_preference", "merged", "position_bias", "single_order_accuracy", "summed", "unreadable",
-    "without_ties",
+    "accuracy", "agreement", "auc", "conflict_as_tie", "consistency", "correlations", "decided", "flips",
+    "longer_preference", "merged", "position_bias", "single_order_accuracy", "unreadable", "without_ties",
 ]
 # fmt: on
 Bools = NDArray[np.bool_]
@@ -83,17 +81,6 @@ def single_order_accuracy(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> 
     return (accuracy(ab, labels).astype(float) + accuracy(ba, labels).astype(float)) / 2
 
 
-def summed(margins: Sequence[float | None], labels: Sequence[str]) -> Bools | None:
-    """[n]: whether the sign of the margin, summed over both orders, gives the label; no margin is never right.
-
-    A judge that prefers a place cancels it here, where the strict rule calls it inconsistent. None where no method's
-    margin is known.
-    """
-    if all(margin is None for margin in margins):
-        return None
-    return accuracy([verdict_of(margin) for margin in margins], labels)
-
-
 def merged(ab: Verdicts, ba: Verdicts) -> list[str | None]:
     """One verdict per item: what both orders say, a tie where they conflict, None where one cannot be read."""
     pairs = zip(*_arrays(ab, ba), strict=True)
@@ -113,22 +100,6 @@ def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
     on hard items is not charged for them.
     """
     return without_ties(labels) & np.array([v in ("A", "B") for v in merged(ab, ba)], dtype=bool)
-
-
-def cohens_kappa(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> float | None:
-    """Cohen's kappa of the merged verdicts and the labels over A, B and tie (scikit-learn).
-
-    Unreadable items are left out: they are no opinion. None where it is not defined: no readable item, or verdicts and
-    labels are one and the same value throughout.
-    """
-    _arrays(ab, ba, labels=labels)
-    pairs = [(v, y) for v, y in zip(merged(ab, ba), labels, strict=True) if v is not None]
-    if not pairs or len({value for pair in pairs for value in pair}) == 1:
-        return None
-    from sklearn.metrics import cohen_kappa_score
-
-    verdicts, truth = zip(*pairs, strict=True)
-    return float(cohen_kappa_score(verdicts, truth, labels=sorted(_LABELS)))
 
 
 def without_ties(labels: Sequence[str]) -> Bools:

@@ -189,7 +189,7 @@ def declared(title: str, rows: Rows) -> Table:
         if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
     columns: Columns = {c.header: value(name, c.unit, ends=True) for name, c in shown.items()}
-    return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note), folded=True)
+    return Table.of(title, rows, NAME | columns, folded=True)
 
 
 def votes(rows: Rows) -> Table:

@@ -165,14 +165,13 @@ class Answers:
 class Selective:
     """A method that may abstain.
 
-    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, and what it came to as a ``whole`` and by group.
+    Its ``tiers`` by name, what was ``wanted`` at which ``risk``, and what it came to as a ``whole``.
     """
 
     tiers: tuple[str, ...]
     wanted: float
     risk: float
     whole: Answers
-    groups: dict[str, Answers]
     told: str
 
 
@@ -199,19 +198,12 @@ def selective(
     reported = labelled & ~calibrating
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
-    found = _tiers(benchmark, tiers)
-    groups = np.array([c.group or "" for c in benchmark.comparisons], dtype=object)
-
-    def answers(of: NDArray[np.bool_]) -> Answers:
-        return _answers(found, calibrates & of, reported & of, alone, wanted)
-
-    whole = answers(np.ones(len(labelled), dtype=bool))
+    whole = _answers(_tiers(benchmark, tiers), calibrates, reported, alone, wanted)
     return Selective(
         tiers=tuple(f"{p.method}@{p.branches}" if p.branches else p.method for p, *_ in tiers),
         wanted=wanted,
         risk=RISK,
         whole=whole,
-        groups={name: answers(groups == name) for name in sorted({*groups[reported]} - {""})},
         told=_told(whole, wanted),
     )
 
@@ -251,7 +243,7 @@ def _answers(
     wanted: float,
 ) -> Answers:
     n, items = int(reported.sum()), int(calibrates.sum())
-    sequence = thresholds(tiers.confidence[:, reported], items, wanted, RISK) if n and items else []
+    sequence = thresholds(tiers.confidence[:, reported], items, wanted, RISK)
     threshold = certified(tiers.part(calibrates), sequence, wanted, RISK)
     if threshold is None:
         return Answers(n=n, calibrated=items, threshold=None)

@@ -220,7 +220,6 @@ class Battle:
 
     prompt: tuple[str, ...]
     named: bool = True
-    group: str | None = None
     system_a: str
     system_b: str
     outcome: Outcome
@@ -259,7 +258,6 @@ def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
         system_a=str(a),
         system_b=str(b),
         outcome=_outcome(row),
-        group=None if row.get("group") is None else str(row["group"]),
         judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
     )
 

@@ -1,10 +1,8 @@
-"""Stage ``leaderboard``: ranks and intervals from verdicts, on the console, as a table and as a self-contained page."""
+"""Stage ``leaderboard``: ranks and intervals from verdicts, on the console and as a self-contained page."""
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,56 +14,21 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate.metrics.intervals import FEWEST
 from judgetrain.extras.leaderboard.ratings import read_battles
 from judgetrain.extras.leaderboard.stages import LeaderboardSettings
-from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, Rating, Standing, leaderboard
+from judgetrain.extras.leaderboard.standings import Leaderboard, Pair, Rate, leaderboard
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet runs; an apostrophe before it makes it text."""
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``leaderboard.json``, ``.csv`` and ``.html``, and print the table."""
+    """Write ``leaderboard.json`` and ``.html``, and print the table."""
     battles = read_battles(settings.leaderboard.files or [inputs["judge"]], settings.leaderboard.prompt)
     board = leaderboard(battles, out.seed)
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
     out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", asdict(board))
-    write_text_atomic(out.path("leaderboard.csv"), csv_of(board))
     write_text_atomic(out.path("leaderboard.html"), page(board, f"Leaderboard of {len(board.systems)} systems"))
     out.tell(console(board))
     out.log(f"leaderboard: page: {out.path('leaderboard.html')}")
-
-
-def csv_of(board: Leaderboard) -> str:
-    """A row for each system as CSV; what is not known is empty."""
-    rows, file = [_row(s) for s in board.systems], io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([[*rows[0]], *(row.values() for row in rows)])
-    return file.getvalue()
-
-
-def _row(s: Standing) -> dict[str, Any]:
-    best, worst = s.ranks or (None, None)
-    return {
-        "part": s.part,
-        "rank": s.rating.rank if s.rating else None,
-        "system": f"'{s.system}" if s.system.startswith(FORMULA) else s.system,
-        **_columns("rating", s.rating),
-        "best_rank": best,
-        "worst_rank": worst,
-        "bounded": s.bounded,
-        **_columns("win_rate", s.win_rate),
-        "games": s.win_rate.games if s.win_rate else 0,
-        **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")},
-    }
-
-
-def _columns(name: str, found: Rate | Rating | None) -> dict[str, float | None]:
-    if found is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    value = found.share if isinstance(found, Rate) else found.points
-    low, high = found.interval or (None, None)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def console(board: Leaderboard) -> list[Any]:
@@ -112,7 +75,7 @@ def remarks(board: Leaderboard) -> list[str]:
 
 
 def page(board: Leaderboard, title: str) -> str:
-    """The page: ranks with intervals, the matrix of pairs, groups of prompts."""
+    """The page: ranks with intervals, the matrix of pairs."""
     return render(
         TEMPLATE,
         title=title,

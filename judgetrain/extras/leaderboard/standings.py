@@ -85,8 +85,7 @@ class Leaderboard:
     """Everything that ``leaderboard.json`` holds: ``counted`` of ``comparisons`` are behind the ratings.
 
     ``separability``: the share of pairs that are decided, None where no pair has an interval. ``unnamed``: how many
-    comparisons do not say which prompt they are about. ``by_group``: win rates of the systems within each group of
-    prompts.
+    comparisons do not say which prompt they are about.
     """
 
     systems: list[Standing]
@@ -99,7 +98,6 @@ class Leaderboard:
     unnamed: int
     judges: list[str]
     parts: list[list[str]]
-    by_group: dict[str, dict[str, Rate]]
 
 
 def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
@@ -112,7 +110,6 @@ def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES
         raise DataError(f"leaderboard: nothing to rank by, of {len(battles)} comparisons ({said}) none counts")
     found = fit(games_of(kept, names), resamples, seed)
     pairs = list(_pairs(found, names))
-    groups = sorted({b.group for b in kept if b.group is not None})
     return Leaderboard(
         systems=_standings(found, names, battles, pairs),
         pairs=pairs,
@@ -124,7 +121,6 @@ def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES
         unnamed=sum(not b.named for b in battles),
         judges=sorted({b.judge for b in battles if b.judge}),
         parts=[[names[i] for i in members] for members in found.parts],
-        by_group={g: _of_group(g, kept, names, resamples, seed) for g in (groups if len(groups) > 1 else ())},
     )
 
 
@@ -160,13 +156,6 @@ def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -
         unseen = float(beta.ppf(0.975, 1, n))
         low, high = share * (1.0 - unseen), share + (1.0 - share) * unseen
     return Rate(share=share, interval=(float(low), float(high)) if n >= FEWEST else None, games=len(prompts))
-
-
-def _of_group(group: str, kept: Sequence[Battle], names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
-    """The win rates of the systems on one group of prompts."""
-    games = games_of([b for b in kept if b.group == group], names)
-    won, all_ = games.resampled(resamples, seed), range(len(names))
-    return {names[i]: r for i in all_ if (r := rate_between(games, won, i, [j for j in all_ if j != i]))}
 
 
 def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:

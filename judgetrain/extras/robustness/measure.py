@@ -32,27 +32,17 @@ class Attacked:
     kind: str
     n: int
     unreadable: int | None = None
-    """Comparisons of which an order could not be read without the attack, where the label stays: the four shares that
+    """Comparisons of which an order could not be read without the attack, where the label stays: the two shares that
     follow are of the others, and None without any."""
-    flips_ab: float | None = None
-    flips_ab_ci: Interval | None = None
-    flips_ba: float | None = None
-    flips_ba_ci: Interval | None = None
-    """Verdicts in one order that are another than before."""
     robustness: float | None = None
     robustness_ci: Interval | None = None
     """Comparisons on which neither order changed (CALM's robustness rate)."""
     gained: float | None = None
     gained_ci: Interval | None = None
     """Comparisons on which an order now says A, and none did before."""
-    loses_ab: float | None = None
-    loses_ab_ci: Interval | None = None
-    loses_ba: float | None = None
-    loses_ba_ci: Interval | None = None
-    """Where A has no content: verdicts in one order for B."""
     loses: float | None = None
     loses_ci: Interval | None = None
-    """Comparisons on which both orders say B."""
+    """Where A has no content: comparisons on which both orders say B."""
     wins: float | None = None
     wins_ci: Interval | None = None
     """Comparisons on which an order says A."""
@@ -118,14 +108,10 @@ def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdic
 
 
 _KEPT: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
-    "flips_ab": lambda before, after: before[0] != after[0],
-    "flips_ba": lambda before, after: before[1] != after[1],
     "robustness": lambda before, after: before == after,
     "gained": lambda before, after: "A" in after and "A" not in before,
 }
 _EMPTY: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
-    "loses_ab": lambda before, after: after[0] == "B",
-    "loses_ba": lambda before, after: after[1] == "B",
     "loses": lambda before, after: after == ("B", "B"),
     "wins": lambda before, after: "A" in after,
 }

@@ -53,8 +53,6 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         "method": attrgetter("method"),
         "attack": _name,
         "n": attrgetter("n"),
-        "flips, A first %": share("flips_ab"),
-        "B first %": share("flips_ba"),
         "robustness %": share("robustness"),
         "gained %": share("gained"),
         "unreadable before": lambda found: "–" if found.unreadable is None else found.unreadable,
@@ -63,9 +61,7 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         "method": attrgetter("method"),
         "answer": _name,
         "n": attrgetter("n"),
-        "loses, shown first %": share("loses_ab"),
-        "shown second %": share("loses_ba"),
-        "both %": share("loses"),
+        "loses in both orders %": share("loses"),
         "wins an order %": share("wins"),
     }
     return [

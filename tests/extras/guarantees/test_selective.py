@@ -130,17 +130,16 @@ def test_the_threshold_is_the_last_before_the_first_that_fails(population: Tiers
     assert thresholds(np.full((2, 30), NEVER), 400, 0.8, 0.1) == []
 
 
-def judged(n: int, seed: int, group: bool = False) -> tuple[Benchmark, list[list[Prediction]]]:
-    """A benchmark and a judge with 1 and 3 branches whose margins tell how often it is right, but not in group g1."""
+def judged(n: int, seed: int) -> tuple[Benchmark, list[list[Prediction]]]:
+    """A benchmark and a judge with 1 and 3 branches whose margins tell how often it is right."""
     rng, comparisons = np.random.default_rng(seed), []
     tiers: list[list[Prediction]] = [[], []]
     for i in range(n):
         dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i}"),))
-        hard = group and i % 2 == 1
-        comparisons.append(Comparison(f"b:{i}", dialogue, "x", "y", label="A", group=f"g{i % 2}" if group else None))
+        comparisons.append(Comparison(f"b:{i}", dialogue, "x", "y", label="A"))
         for tier, k in zip(tiers, (1, 3), strict=True):
             margin = float(rng.choice([0.0, 1.0, 2.0, 3.0]))
-            right = rng.random() < (0.3 if hard else min(0.97, 0.3 + 0.25 * margin + 0.05 * k))
+            right = rng.random() < min(0.97, 0.3 + 0.25 * margin + 0.05 * k)
             verdict = "A" if right else "B"
             found = Prediction(
                 comparison_id=f"b:{i}",
@@ -186,11 +185,7 @@ def test_figures_are_of_the_comparisons_that_set_no_threshold() -> None:
     assert f"answers {100 * answered / 400:.0f}% of the comparisons; of these at least 80% agree" in found.told
 
 
-def test_a_group_has_a_threshold_of_its_own_and_where_none_passes_the_judge_abstains() -> None:
-    found = measured(*judged(1200, 2, group=True))
-    assert found.groups["g0"].threshold is not None and found.groups["g0"].agreement is not None
-    assert found.groups["g0"].agreement > 0.75
-    assert found.groups["g1"].threshold is None and found.groups["g1"].coverage == 0
+def test_where_no_threshold_passes_the_judge_abstains() -> None:
     benchmark, tiers = judged(200, 3)
     assert "abstains: no threshold passes for 99% on 100 comparisons" in measured(benchmark, tiers, 0.99).told
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import re
@@ -54,16 +53,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
-        {"model_a": "x", "model_b": "<b>y</b>", "winner": winner, "question_id": n, "group": f"g{n % 2}"}
+        {"model_a": "x", "model_b": "<b>y</b>", "winner": winner, "question_id": n}
         for n, winner in enumerate(["model_a", "model_b", "tie (bothbad)", "x", None, "A", "model_a"])
     ]
     directory = ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'b.jsonl', rows)}]")
     found = board(directory)
     assert found["outcomes"] == {"A": 4, "B": 1, "missing": 1, "tie": 1} and found["counted"] == 6
-    table = list(csv.DictReader((directory / "leaderboard.csv").open(encoding="utf-8")))
-    assert [row["system"] for row in table] == ["x", "<b>y</b>"]
-    assert float(table[0]["rating"]) == found["systems"][0]["rating"]["points"]
-    assert (table[0]["wins"], table[0]["losses"], table[0]["missing"]) == ("4", "1", "1")
+    first, second = found["systems"]
+    assert (first["system"], second["system"]) == ("x", "<b>y</b>")
+    assert (first["wins"], first["losses"], first["missing"]) == (4, 1, 1)
     page = parse((directory / "leaderboard.html").read_text(encoding="utf-8"))
     assert page.all("tbody")[0].all("td")[0].text() == "x"
     assert "<b>y</b>" in page.text() and "6 of 7 comparisons" in page.text()
@@ -71,13 +69,6 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
     assert "6 of 7 comparisons on 6 prompts count (4 A, 1 B, 1 missing, 1 tie)." in printed
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["counts"] == {"in": 7, "out": 6, "dropped": {"missing": 1}}
-
-
-@pytest.mark.parametrize(("name", "cell"), [("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("a=b", "a=b")])
-def test_a_name_is_no_formula_in_a_spreadsheet(name: str, cell: str, tmp_path: Path) -> None:
-    path = lines(tmp_path / "b.jsonl", [{"model_a": name, "model_b": "y", "winner": "A", "uid": 0}])
-    text = (ranked(tmp_path, f"leaderboard.files=[{path}]") / "leaderboard.csv").read_text(encoding="utf-8")
-    assert [row["system"] for row in csv.DictReader(text.splitlines())] == [cell, "y"]
 
 
 def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:

@@ -105,7 +105,7 @@ def test_shares_equal_a_recount() -> None:
     plain, attacked = said("m", tried, 1)
     rows = {(r.attack, r.kind): r for r in robustness(tried, plain, attacked)}
     base, labels = {p.comparison_id: p for p in plain}, {c.id: c.label for c in tried.of.comparisons}
-    changed, robust, loses, unread, all_edits = 0, 0, 0, 0, []
+    robust, loses, unread = 0, 0, 0
 
     def seen(name: str) -> tuple[Verdict | None, Verdict | None]:
         p = base[name]
@@ -120,20 +120,16 @@ def test_shares_equal_a_recount() -> None:
         if attack == "bandwagon" and None in before:
             unread += 1
         elif attack == "bandwagon":
-            changed += before[0] != p.verdict_ab
             robust += before == (p.verdict_ab, p.verdict_ba)
         if attack == "colon":
             loses += p.verdict_ab == p.verdict_ba == "B"
     row = rows["bandwagon", "edit"]
     assert (row.n, row.unreadable) == (12, unread) and 0 < unread < 12
     read = 12 - unread
-    assert (row.flips_ab, row.robustness) == (changed / read, robust / read)
+    assert row.robustness == robust / read
     assert row.loses is None
     ends = binomtest(robust, read).proportion_ci(method="wilson")
     assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.03)
-    each = binomtest(changed, read).proportion_ci(method="wilson")
-    assert row.flips_ab_ci == pytest.approx((each.low, each.high), abs=0.03)
-    assert rows["colon", "empty"].loses_ab_ci is not None and rows["colon", "empty"].flips_ba_ci is None
     assert rows["colon", "empty"].loses == loses / 12
     assert rows["colon", "empty"].robustness is None
     names = {case.plain.id for case in tried.cases}
@@ -209,7 +205,7 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
     assert "robustness" not in rows["random", 0]
     for key in (("sft", 1), ("sft", 2)):
         attacks = {r["attack"]: r for r in rows[key]["robustness"]}
-        assert (attacks["self_praise"]["flips_ab"], attacks["self_praise"]["gained"]) == (1.0, 1.0)
+        assert (attacks["self_praise"]["robustness"], attacks["self_praise"]["gained"]) == (0.0, 1.0)
         assert attacks["rerun"]["robustness"] == attacks["position"]["robustness"] == 1.0
         assert attacks["nothing"]["loses"] == 1.0
         assert attacks["nothing"]["n"] == 5
