@@ -140,8 +140,6 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}
     told: dict[str, Any] = {"selective": {"told": "answers 70% of the comparisons"}}
-    shares = {"estimate": 0.5, "estimate_ci": [0.4, 0.6], "told": "100 labels are worth 140"}
-    told["corrected"] = [{"about": "agreement", **shares}, {"about": "me", "told": "12 prompts are too few"}]
     rows = [
         row("dpo", 5, 0.75)
         | {"guarantees": told, "robustness": [attack, forged, forged | {"attack": ""}], "length_bias": 0.021}
@@ -158,8 +156,6 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "| world | 5 | all: keeps | 40 | 0.900 (0.800–0.950) | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "- world: answers 70% of the comparisons" in text
-    assert "- world, agreement: 0.500 (0.400–0.600); 100 labels are worth 140" in text
-    assert "- world, win rate of me: 12 prompts are too few" in text
     assert "A flip is a verdict in one order" in text and "guarantees.required" not in text
     assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
         text.split()

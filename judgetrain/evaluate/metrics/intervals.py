@@ -147,12 +147,7 @@ def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> Interval | 
     array = np.asarray(values, dtype=float)
     if not len(array):
         return None
-    return score_interval(float(array.mean()), _effective(array, clusters))
-
-
-def score_interval(share: float, trials: float, z: float = Z) -> Interval:
-    """Wilson's interval of a share seen in so many independent trials, which need be no whole number; ``z``: the normal
-    quantile. It lies between 0 and 1 and is never empty."""
+    share, trials, z = float(array.mean()), _effective(array, clusters), Z
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))

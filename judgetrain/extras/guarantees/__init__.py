@@ -1,1 +1,1 @@
-"""What can be relied on: corrected numbers, abstentions with a guarantee, and a gate."""
+"""What can be relied on: abstentions with a guarantee, a gate, whether training paid."""

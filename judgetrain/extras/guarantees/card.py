@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.extras.guarantees.gate import FILE as GATE
 from judgetrain.extras.guarantees.gate import Rule
 from judgetrain.extras.guarantees.worth import FILE as WORTH
 from judgetrain.judges.method import Method
-from judgetrain.train.card import Row, own_rows, share
+from judgetrain.train.card import own_rows
 
 _LEGEND = """What was asked of it before it went out (`guarantees.required`). Beats: more agreement on the same
 comparisons by the paired bootstrap over prompts; matches: not shown to have less; floors: every baseline that was
 measured. n: comparisons."""
-Lines = Callable[[Row, Any], Iterator[str]]
 
 
-def _listed(part: str, lines: Lines, directory: Path, judge: str) -> str:
-    """What an evaluation says of a part of its ``guarantees``, a line each."""
+def _sure(directory: Path, judge: str) -> str:
+    """Where an evaluation says that it may answer alone, a line a benchmark."""
     rows = own_rows(read_json(directory / "metrics.json") or [], judge)
-    found = ((row, (row.get("guarantees") or {}).get(part)) for row in rows)
-    return "\n".join(f"- {line}" for row, said in found if said for line in lines(row, said))
-
-
-def _told(row: Row, said: Any) -> Iterator[str]:
-    """The sentence of a benchmark."""
-    yield f"{row['benchmark']}: {said['told']}"
-
-
-def _corrected(row: Row, said: Any) -> Iterator[str]:
-    """What the judge's verdicts are worth beside labels: its agreement, and every model's win rate."""
-    for each in said:
-        value = f"{share(each['estimate'], ends)}; " if (ends := each.get("estimate_ci")) else ""
-        about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
-        yield f"{row['benchmark']}, {about}: {value}{each['told']}"
+    found = ((row["benchmark"], (row.get("guarantees") or {}).get("selective")) for row in rows)
+    return "\n".join(f"- {benchmark}: {said['told']}" for benchmark, said in found if said)
 
 
 def _gate(directory: Path, judge: str) -> str:
@@ -67,10 +50,5 @@ def _worth(directory: Path, judge: str) -> str:
     return "\n".join(f"- {w['benchmark']} (n = {w['n']}): {w['told']}" for w in found)
 
 
-PARTS = {
-    "Worth training": _worth,
-    "Where it may answer alone": partial(_listed, "selective", _told),
-    "Corrected by labels": partial(_listed, "corrected", _corrected),
-    "Gate": _gate,
-}
+PARTS = {"Worth training": _worth, "Where it may answer alone": _sure, "Gate": _gate}
 """By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""

@@ -17,9 +17,6 @@ class GuaranteesConfig:
         above=0.0,
         high=0.999,
     )
-    labels: int | None = key(
-        None, "take so many labels, drawn at random, as if the others were not known; None: all", low=1
-    )
     required: list[str] = key(
         [],
         "the gate, or the run fails after its artifact is written: dpo beats sft, dpo@10 beats floors, "

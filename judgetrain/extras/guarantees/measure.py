@@ -12,7 +12,6 @@ from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.paired import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.corrected import Corrected, corrected
 from judgetrain.extras.guarantees.gate import gate_checks
 from judgetrain.extras.guarantees.overlap import Overlap, overlaps
 from judgetrain.extras.guarantees.selective import Selective, selective
@@ -30,13 +29,11 @@ SHARE = 0.5
 class Guarantees:
     """How far a method can be relied on, a part of its row of ``metrics.json``.
 
-    ``selective``: where it answers, with a guarantee; None where there is nothing to say it by. ``corrected``: shares
-    of a partly labelled benchmark, by labels and verdicts. ``overlap``: how much of the benchmark it was trained on;
-    None of what is no trained judge.
+    ``selective``: where it answers, with a guarantee; None where there is nothing to say it by. ``overlap``: how much
+    of the benchmark it was trained on; None of what is no trained judge.
     """
 
     selective: Selective | None = None
-    corrected: tuple[Corrected, ...] = ()
     overlap: Overlap | None = None
 
 
@@ -76,9 +73,8 @@ def guarantees(
     for name, each in methods.items():
         if name in BASELINES:
             continue
-        tiers, mine = [part_of(whole, p) for p in each], part_of(test, each[-1])
+        tiers = [part_of(whole, p) for p in each]
         found[MethodKey(name, each[-1][0].branches)] = Guarantees(
-            selective=selective(whole, tiers, calibrating, config.agreement, seed),
-            corrected=corrected(test, mine, config.labels, seed),
+            selective=selective(whole, tiers, calibrating, config.agreement, seed)
         )
     return found

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Sections, Table, number, percent, points, share
-from judgetrain.extras.guarantees.corrected import Corrected
+from judgetrain.evaluate.report.table import Columns, Sections, Table, number, percent, points
 from judgetrain.extras.guarantees.gate import Check
 from judgetrain.extras.guarantees.measure import Guarantees
 from judgetrain.extras.guarantees.selective import Answers, Selective
@@ -18,17 +17,15 @@ Rows = Sequence[MetricRow]
 def sections(rows: Rows, records: Sequence[Check | Worth | str]) -> Sections:
     """Whether training paid, the gate, a line a judge, and the tables behind it."""
     first = [_paid([r for r in records if isinstance(r, Worth)]), _gate([r for r in records if isinstance(r, Check)])]
-    return Sections(first=first, front=[_front(rows)], folded=[_cascades(rows), _corrected(rows)])
+    return Sections(first=first, front=[_front(rows)], folded=[_cascades(rows)])
 
 
 def _front(rows: Rows) -> Table:
     """A line a judge."""
     columns: Columns = {"method": lambda item: item[0].method}
-    if any(g.selective for _, g in _found(rows)):
-        columns["where it is sure"] = lambda item: _sure(item[1].selective)
-    if any(g.corrected for _, g in _found(rows)):
-        columns["verdicts are worth"] = lambda item: _worth(item[1].corrected)
-    return Table.of("What can be relied on", _found(rows) if len(columns) > 1 else (), columns)
+    columns["where it is sure"] = lambda item: _sure(item[1].selective)
+    found = _found(rows)
+    return Table.of("What can be relied on", found if any(g.selective for _, g in found) else (), columns)
 
 
 def _paid(found: Sequence[Worth]) -> Table:
@@ -62,18 +59,6 @@ def _sure(found: Selective | None) -> str:
     return f"{percent(whole.coverage)}% answered, {percent(whole.agreement)}% agree (≥ {percent(found.wanted)}%)"
 
 
-def _worth(found: Sequence[Corrected]) -> str:
-    """What verdicts add to labels: of agreement in numbers, of win rates for how many models they add anything."""
-    if not found:
-        return "–"
-    agreement, *models = found
-    told = "not known" if agreement.effective is None else "nothing"
-    if agreement.effective is not None and agreement.adds:
-        told = f"{agreement.n} labels → {agreement.effective:.0f}"
-    won = f"; win rates: {sum(c.adds for c in models)} of {len(models)} models" if models else ""
-    return f"agreement: {told}{won}"
-
-
 ANSWERS: Columns = {
     "n": lambda item: item[1].n,
     "threshold": lambda item: number(item[1].threshold, 2),
@@ -95,22 +80,3 @@ def _cascades(rows: Rows) -> Table:
     columns |= {"set on": lambda item: item[1].calibrated, "by tier %": by_tier}
     asked = [f"{percent(s.wanted)}% agreement, with {percent(1 - s.risk)}% confidence." for *_, s in shown[:1]]
     return Table.of("Selective judging", shown, columns, "".join(f"Asked for: {a}" for a in asked), folded=True)
-
-
-def _corrected(rows: Rows) -> Table:
-    shown = [(row.method, c) for row, g in _found(rows) for c in g.corrected]
-
-    def cell(name: str) -> Callable[[tuple[str, Corrected]], str]:
-        return lambda item: share(name)(item[1])
-
-    columns: Columns = {
-        "method": lambda item: item[0],
-        "of": lambda item: item[1].about,
-        "corrected %": cell("estimate"),
-        "labels alone %": cell("alone"),
-        "labels": lambda item: item[1].n,
-        "verdicts": lambda item: item[1].unlabelled,
-        "worth": lambda item: number(item[1].effective, 0),
-        "in words": lambda item: item[1].told,
-    }
-    return Table.of("Corrected by verdicts", shown, columns, names=2, folded=True)
