@@ -96,12 +96,9 @@ def key(
 
 
 def validate(config: Any, prefix: str = "") -> None:
-    """Check every value of a configuration dataclass, those in lists and mappings too, against its range.
+    """Check every value of a configuration dataclass, those in lists and mappings too, against its range (ConfigError).
 
     Numbers must be finite, and a text that has a default must not be empty.
-
-    Raises:
-        ConfigError: names the key, the value and what is allowed.
     """
     for item in dataclasses.fields(config):
         _check(f"{prefix}{item.name}", getattr(config, item.name), item)

@@ -165,10 +165,9 @@ class Executor:
         """Refuse what cannot be had on this machine (``ConfigError``)."""
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards (number, items) in the order in which they are finished; each is taken when there is room for it.
+        """The shards (number, items) as they are finished; each is taken when there is room for it.
 
-        Raises:
-            JudgetrainError: what ``process`` raised, but for what a server left unanswered.
+        What ``process`` raised is raised here, but for what a server left unanswered.
         """
         for index, items in shards:
             yield done(work, index, items)
@@ -195,12 +194,7 @@ class LocalExecutor(Executor):
         self._say = say
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards in the order in which they are finished.
-
-        Raises:
-            JudgetrainError: what ``process`` raised, but for what a server left unanswered.
-            EngineError: a worker died.
-        """
+        """The shards in the order in which they are finished (EngineError: a worker died)."""
         shards = iter(shards)
         first = [*islice(shards, 2)]
         needs = self._gpus if work.gpus is None else work.gpus

@@ -31,11 +31,7 @@ def version_of(package: str) -> str | None:
 
 
 def check_package(module: str, because: str, extra: str | None = None) -> None:
-    """Refuse what needs a package that is not installed; ``extra``: the extra that brings it, and what else is needed.
-
-    Raises:
-        ConfigError: names the package, and what to install.
-    """
+    """Refuse (ConfigError) what needs a package that is not installed; ``extra``: the extra that brings it."""
     if importlib.util.find_spec(module) is None:
         name = module.replace("_", "-")
         alone = f"{name} --no-build-isolation" if module == "flash_attn" else name  # its build reads torch's version
@@ -131,9 +127,6 @@ def check_parts(settings: Any, key: str, checked: set[str]) -> None:
     """Have every configuration object in a stage's settings say whether it can be used here: its ``check_here(key)``.
 
     What is in ``checked`` is left out; everything that was looked at is added to it.
-
-    Raises:
-        ConfigError: an object cannot be used; names its key and the remedy.
     """
     for place, part in parts_of(settings, key):
         if (check := getattr(part, "check_here", None)) and repr(part) not in checked:
@@ -170,11 +163,7 @@ class ContentHashes:
         """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
 
         A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
-        into it. Empty when there is no such file.
-
-        Raises:
-            DataError: a directory of more than :data:`MOST` files.
-            OSError: a file cannot be read.
+        into it. Empty when there is no such file. DataError: a directory of more than :data:`MOST` files.
         """
         if not pattern:
             return {}

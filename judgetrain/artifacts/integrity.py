@@ -39,13 +39,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def made_from(directory: Path) -> dict[str, Path]:
-    """The artifacts that a finished one was made from, by stage: they lie beside it as ``STAGE/FINGERPRINT``.
-
-    Empty where there is no manifest.
-
-    Raises:
-        DataError: as of :func:`read_manifest`.
-    """
+    """What a finished artifact was made from, by stage: ``STAGE/FINGERPRINT`` beside it."""
     upstream = (read_manifest(directory) or {}).get("upstream", {})
     return {stage: directory.parent.parent / stage / mark for stage, mark in upstream.items()}
 
@@ -77,13 +71,8 @@ def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) 
 def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None:
     """What is wrong with a finished artifact, if anything: its file, and how it differs from what was written.
 
-    Args:
-        directory: of the artifact.
-        hashes: of files that were read before.
-        large: whether the content of files above :data:`SMALL` is read too.
-
-    Raises:
-        DataError: the manifest is damaged.
+    ``large``: whether the content of files above :data:`SMALL` is read too, unless ``hashes`` has it from before. A
+    damaged manifest is a DataError.
     """
     listed = (read_manifest(directory) or {}).get(FILES, {})
     found = [what for name, file in listed.items() if (what := _difference(directory / name, file, hashes, large))]
@@ -92,11 +81,7 @@ def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None
 
 
 def checked(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a finished artifact that is read without a pipeline, all files looked at; None: not finished.
-
-    Raises:
-        DataError: it is damaged; names the file, and how its stage is made again.
-    """
+    """The manifest of an artifact that is read without a pipeline (DataError: damaged); None: not finished."""
     manifest = read_manifest(directory)
     if manifest and (what := damage(directory, ContentHashes.of_run(_output_dir(directory)), large=True)):
         raise damaged(directory, what)

@@ -31,12 +31,9 @@ def _environment(room: Path) -> Environment:
 
 
 def render(template: Path, **values: Any) -> str:
-    """The text of a template with these values; all of them are escaped.
+    """The text of a template with these values, all of them escaped (jinja2.UndefinedError: one is not given).
 
     Half surrogates, which no file can hold, become question marks.
-
-    Raises:
-        jinja2.UndefinedError: the template names a value that is not given.
     """
     text = _environment(template.parent).get_template(template.name).render(values)
     return text.encode("utf-8", "replace").decode("utf-8")

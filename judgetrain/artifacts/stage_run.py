@@ -212,7 +212,8 @@ class StageRun(ShardSeeds):
         """Process items in shards, skipping those already finished; gives the seconds of those that were not.
 
         Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden marker that holds its counts, the seconds
-        that ``process`` took and its facts; the marker is written last and says that the shard is finished.
+        that ``process`` took and its facts; the marker is written last and says that the shard is finished. Where a
+        server gave requests of some shards up, all others are finished first (UnansweredError).
 
         Args:
             name: of the shards.
@@ -224,9 +225,6 @@ class StageRun(ShardSeeds):
             spread: the run's executor may process shards elsewhere and in any order: ``process`` and ``load`` can be
                 pickled and depend on nothing that happens here meanwhile.
             gpus: that a copy of the model takes; None: what the largest of the stage does.
-
-        Raises:
-            UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
         """
         total = max(1, -(-len(items) // size))
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})

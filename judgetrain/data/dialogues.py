@@ -170,13 +170,10 @@ def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[C
 def check_labelled(
     sources: list[DialogueSourceConfig], responses: ResponsesConfig, wanted: str = "label.source=given"
 ) -> None:
-    """Check that there are labels to learn from, as ``wanted`` asks, reading no more rows than it takes to find one.
+    """Refuse (ConfigError) sources without a label to learn from, as ``wanted`` asks; no more is read than that takes.
 
     Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. What the
     Hub holds is not looked at.
-
-    Raises:
-        ConfigError: none of the sources has a label; names what stands in the column, and the remedy.
     """
     constructed, found = bool(responses.contrast), Counter[str]()
     if responses.models:

@@ -157,10 +157,6 @@ def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[s
     """The queries of ``dialogues.decontaminate`` by benchmark, sorted; read as stage evaluate reads them.
 
     The generated world is left out: its held-out split shares no query with training by construction.
-
-    Raises:
-        ConfigError: a benchmark's file is missing.
-        DataError: a malformed row; names file and line.
     """
 
     def dialogues(benchmark: BenchmarkConfig, key: str) -> Iterable[Dialogue]:

@@ -55,8 +55,7 @@ SHOWN = 5
 class RowReader:
     """Reads the rows of one source, whatever their published shape; a RowError says what is missing or wrong in one.
 
-    Raises:
-        ConfigError: ``fields`` of the source names a field that there is not, or ``labels`` what a label cannot mean.
+    ConfigError: ``fields`` of the source names a field that there is not, or ``labels`` what a label cannot mean.
     """
 
     def __init__(self, source: SourceConfig, key: str = "source") -> None:

@@ -29,14 +29,11 @@ _MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response me
 
 
 def rubric_of(raw: Any) -> Rubric:
-    """The rubric that a cell, a file or a value in Python holds.
+    """The rubric that a cell, a file or a value in Python holds (DataError: the criterion's number and the column).
 
     Args:
         raw: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
             a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
-
-    Raises:
-        DataError: what is missing or wrong, by the criterion's number and the column.
     """
     if isinstance(raw, str):
         raw = _decoded(raw)
@@ -57,12 +54,7 @@ def rubric_of(raw: Any) -> Rubric:
 
 
 def given_rubric(given: Any) -> Rubric | None:
-    """The rubric that somebody gives in Python: one, its criteria in any shape, or the name of a file.
-
-    Raises:
-        DataError: it cannot be read.
-        ConfigError: no such file.
-    """
+    """The rubric that somebody gives in Python: one, its criteria in any shape, or the name of a file."""
     if given is None or isinstance(given, Rubric):
         return given
     if isinstance(given, Sequence) and all(isinstance(each, Criterion) for each in given):
@@ -71,12 +63,7 @@ def given_rubric(given: Any) -> Rubric | None:
 
 
 def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
-    """The rubric of a YAML or JSON file.
-
-    Raises:
-        ConfigError: no such file; names the ``key``.
-        DataError: it is no rubric; names the file, the criterion and the column.
-    """
+    """The rubric of a YAML or JSON file (DataError: it is none; ConfigError: no such file, for the ``key``)."""
     import yaml
 
     file = Path(path).expanduser()

@@ -126,11 +126,7 @@ def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
 
 
 def push(directory: Path, repo_id: str) -> str:
-    """Upload a model directory to the Hub, to a new private repository where there is none; returns the commit's URL.
-
-    Raises:
-        EngineError: the Hub refuses or cannot be reached.
-    """
+    """Upload a model directory to the Hub, to a new private repository if there is none; returns the commit's URL."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

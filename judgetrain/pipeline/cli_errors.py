@@ -88,9 +88,6 @@ def _unread(override: str) -> str:
         found = get_close_matches(override, by_value, n=1)
         near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override)) else ""
         return f"{override}: expected key=value" + (f"; did you mean {near}?" if near else "")
-    if "[" in key:
-        dotted = re.sub(r"\[(\d+)\]", r".\1", key)
-        return f"{override}: a place in a list is written with a dot; did you mean {dotted}=VALUE?"
     return f"{override}: the value cannot be read; one with signs such as ( ) = , needs quotes: '{key}=\"VALUE\"'"
 
 

@@ -6,8 +6,7 @@ import glob
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -26,17 +25,15 @@ from judgetrain.pipeline.run import Pipeline, Plan
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
 TARGETS = ("dpo", "evaluate")
-NO_INPUT = "no input"
-"""The state of a stage that reads a file which is not there, or needs one that does."""
 
 
-def rows(pipeline: Pipeline) -> list[dict[str, str]]:
+def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
 
-    A stage that lacks an input file has no fingerprint: its row names the file's key.
+    A stage that lacks an input file has no fingerprint: its row names the file's key, and ``lacking`` gets the message.
     """
     wanted = {target: _wanted(pipeline, target) for target in TARGETS}
-    return [{"stage": name} | _row(pipeline, name, wanted) for name in STAGES]
+    return [{"stage": name} | _row(pipeline, name, wanted, [] if lacking is None else lacking) for name in STAGES]
 
 
 def _wanted(pipeline: Pipeline, target: str) -> set[str]:
@@ -49,12 +46,9 @@ def _wanted(pipeline: Pipeline, target: str) -> set[str]:
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print the table for the pipeline's configuration: a line a stage at 80 columns.
-
-    Raises:
-        ConfigError: input files are missing; said of each once, after the table.
-    """
-    console, found = pipeline.console, rows(pipeline)
+    """Print a line a stage at 80 columns, then what input files are missing (ConfigError)."""
+    lacking: list[str] = []
+    console, found = pipeline.console, rows(pipeline, lacking)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in found[0]:
         table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
@@ -63,25 +57,17 @@ def show(pipeline: Pipeline) -> None:
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
     parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")]
     console.plain(parts)
-    if any(row["state"] == NO_INPUT for row in found):
-        raise ConfigError("\n".join(dict.fromkeys(_lacking(pipeline))))
+    if lacking:
+        raise ConfigError("\n".join(dict.fromkeys(lacking)))
 
 
-def _lacking(pipeline: Pipeline) -> Iterator[str]:
-    """What is said of each stage that has no plan, since a file of its own or of a stage before it is missing."""
-    for name in STAGES:
-        try:
-            pipeline.plan(name)
-        except ConfigError as error:
-            yield from str(error).splitlines()
-
-
-def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:
+def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]], lacking: list[str]) -> dict[str, str]:
     try:
         plan = pipeline.plan(name)
     except ConfigError as error:
+        lacking += str(error).splitlines()
         stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
-        return {"fingerprint": "-", "state": NO_INPUT, **stop, "detail": str(error).partition("=")[0]}
+        return {"fingerprint": "-", "state": "no input", **stop, "detail": str(error).partition("=")[0]}
     damage = pipeline.damage(name)
     state = "damaged" if damage else "done" if plan.finished else "missing"
     if state == "missing" and plan.directory.exists():
@@ -114,35 +100,27 @@ def show_cost(pipeline: Pipeline) -> None:
     missing = [*pipeline.missing(wanted)]
     for stage in missing:  # what is wrong with what a run would read is said before it costs
         STAGES[stage].check_here(pipeline.settings(stage))
-    for stage in missing:
-        settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
-        paid = {engine.model_name: None for engine in engines_in(settings) if engine.paid}
-        if not paid:
-            continue
-        if not estimate:
-            raise ConfigError(
-                f"dry_run=true: stage {stage} asks the external models {', '.join(paid)} first, and has no estimate; "
-                f"run stage={stage}, then this"
-            )
-        for line in resolve_name(estimate)(settings, partial(_inputs, pipeline, stage)):
-            pipeline.console.line(line)
+    asked = ((s, [each.model_name for each in engines_in(pipeline.plan(s).settings) if each.paid]) for s in missing)
+    stage, paid = next((found for found in asked if found[1]), ("", []))
+    if not stage:
+        pipeline.console.line(f"{wanted}: dry run: 0 calls, since no model that is paid for is asked")
         return
-    pipeline.console.line(f"{wanted}: dry run: 0 calls, since no model that is paid for is asked")
-
-
-def _inputs(pipeline: Pipeline, stage: str) -> Mapping[str, Path]:
-    """Make what a stage needs; gives its directories."""
-    return {name: pipeline.run(name) for name in STAGES[stage].inputs(pipeline.settings(stage))}
+    settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
+    if not estimate:
+        raise ConfigError(
+            f"dry_run=true: stage {stage} asks the external models {', '.join(dict.fromkeys(paid))} first, and has no "
+            f"estimate; run stage={stage}, then this"
+        )
+    inputs = STAGES[stage].inputs(settings)
+    for line in resolve_name(estimate)(settings, lambda: {name: pipeline.run(name) for name in inputs}):
+        pipeline.console.line(line)
 
 
 def clean(pipeline: Pipeline) -> None:
-    """Print what nothing refers to; with ``yes`` remove it.
+    """Print what nothing refers to; with ``yes`` remove it (ConfigError: another process is at work there).
 
     Kept is: whatever the present settings would use or resume, every result, what the jobs of sweeps came to, and
     everything that these were made from. Links to elsewhere are left alone.
-
-    Raises:
-        ConfigError: ``output_dir`` is not there, or another process makes or reads artifacts in it.
     """
     home, console = Path(pipeline.config.output_dir), pipeline.console
     if not home.is_dir():
@@ -188,11 +166,7 @@ def _used(pipeline: Pipeline) -> Iterator[Path]:
 
 
 def merge(pipeline: Pipeline) -> None:
-    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``.
-
-    Raises:
-        ConfigError: a run that is not there or not finished, or no evaluation at all.
-    """
+    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
     from judgetrain.evaluate.report.merge import Run, merged
     from judgetrain.evaluate.report.report import console_tables, html_page, markdown
     from judgetrain.judges.method import Method

@@ -233,11 +233,7 @@ def _is_file(recipe: str) -> bool:
 
 
 def recipe_overrides(arguments: list[str]) -> list[str]:
-    """The command line with ``recipe=PATH.yaml`` replaced by a registered name.
-
-    Raises:
-        ConfigError: a recipe that is neither shipped nor a file; lists the shipped ones.
-    """
+    """The command line with ``recipe=PATH.yaml`` replaced by a registered name (ConfigError: no such recipe)."""
     known, options, keys = recipes(), groups(), key_types(arguments)
     more = [Path(after) for flag, after in pairwise(arguments) if flag in ("--config-dir", "-cd")]
     more += [Path(each.removeprefix("--config-dir=")) for each in arguments if each.startswith("--config-dir=")]
@@ -281,14 +277,11 @@ def _taken(argument: str, options: Collection[str], keys: Mapping[str, str]) -> 
 
 
 def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
-    """The typed, range-checked configuration.
+    """The typed, range-checked configuration (ConfigError: names the key, the value and what is allowed).
 
     Args:
         composed: what Hydra made of conf/, the recipe and the command line.
         overrides: the command line's own part of it, ``key=value``.
-
-    Raises:
-        ConfigError: names the key, the value and what is allowed.
     """
     run = OmegaConf.to_object(composed)
     if not isinstance(run, RunConfig):
@@ -369,9 +362,6 @@ def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequenc
 
     Where the command line, or else the user's own recipe, chooses the type, what a recipe below it sets for another
     type has no use and is left out. ``layers`` are the keys that each of the two sets.
-
-    Raises:
-        ConfigError: an unknown type, a key that the type does not have, or a value of the wrong kind.
     """
     if dataclasses.is_dataclass(value):
         return value

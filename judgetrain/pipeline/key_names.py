@@ -189,13 +189,7 @@ def _allowed(meta: Mapping[str, Any]) -> str:
 
 
 def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) -> None:
-    """Print the keys that begin with a prefix, each with its value under the recipe and overrides given; or the page.
-
-    ``composed`` makes the configuration of a command line.
-
-    Raises:
-        ConfigError: no key begins so.
-    """
+    """Print the keys that begin with a prefix, each with its value in what ``composed`` makes; or the page."""
     parser = argparse.ArgumentParser("judgetrain keys", description="every configuration key, with its value in force")
     parser.add_argument("words", nargs="*", help="a prefix, as in train.dpo; recipe=NAME and key=value")
     parser.add_argument("--markdown", action="store_true", help="the page docs/keys.md")

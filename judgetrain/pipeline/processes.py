@@ -76,12 +76,7 @@ def call(task: Task | None) -> None:
 
 
 def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
-    """Be one of the processes that torchrun, accelerate or SLURM started: lead with ``run``, or help.
-
-    Raises:
-        ConfigError: ``train.distributed`` says that there is one process.
-        TrainingError: another process is gone.
-    """
+    """Be one of the processes that torchrun, accelerate or SLURM started: lead with ``run``, or help."""
     world = distributed.join(config.train)
     result = None
     try:
@@ -101,9 +96,7 @@ def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
 def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
     """Have ``make`` make one stage with ``train.processes`` workers on this machine, which end when this process does.
 
-    Raises:
-        TrainingError: a worker failed; with its own sentence where it had one.
-        KeyboardInterrupt: interrupted.
+    What a worker failed with is raised here, in its own sentence where it had one.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

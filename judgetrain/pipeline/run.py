@@ -70,15 +70,7 @@ class Plan:
 
 
 class Pipeline:
-    """Runs stages for one configuration; ``made`` names those that were not there before.
-
-    Args:
-        config: the whole, validated configuration.
-        console: where lines go.
-
-    Raises:
-        ConfigError: ``output_dir`` is a file.
-    """
+    """Runs stages for one validated configuration; ``made`` names those that were not there before."""
 
     def __init__(self, config: Config, console: Console | None = None) -> None:
         if Path(config.output_dir).exists() and not Path(config.output_dir).is_dir():
@@ -96,11 +88,7 @@ class Pipeline:
         return settings
 
     def plan(self, name: str) -> Plan:
-        """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
-
-        Raises:
-            ConfigError: input files are missing; names the configuration key of each, a line each.
-        """
+        """The plan of a stage (ConfigError: the keys of all input files that are missing, a line each)."""
         if name not in self._plans:
             stage = STAGES[name]
             settings, content, missing = self.settings(name), dict[str, dict[str, str]](), list[str]()
@@ -238,12 +226,9 @@ class Pipeline:
             STAGES[stage].check(self.settings(stage))
 
     def verify(self, name: str) -> None:
-        """Look whether the artifacts that a run of the stage reads are what was written.
+        """Look whether the artifacts that a run of the stage reads are what was written (DataError: one is not).
 
         Of finished artifacts that it needs, but does not read now, damage is only said.
-
-        Raises:
-            DataError: one that is read is damaged; names the file, and how its stage is made again.
         """
         missing = set(self.missing(name))
         read = [plan for stage in missing for plan in self.plan(stage).inputs.values()] or [self.plan(name)]

@@ -78,10 +78,7 @@ def summarise(console: Console) -> bool:
         write_json_atomic(directory / SUMMARY, jobs)
         failed = [job for job in jobs if job["state"] != "done"]
         fine = fine and not failed
-        console.plain([_table(jobs, directory)])
-        for job in failed:
-            why = job.get("error") or "no result: it was stopped or killed"
-            print(f"job {job['job']} ({' '.join(job['overrides'])}): {why}", flush=True)
+        print(f"sweep {directory}", *(_said(job, jobs) for job in jobs), sep="\n", flush=True)
         told = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
         if failed:
             told += "; the same command again does what is missing"
@@ -111,26 +108,13 @@ def _own(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> list[str]
     return [o for o in job["overrides"] if o not in shared or len(jobs) == 1]
 
 
-def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    best = best_of(jobs)
-    metric = next((str(job["metric"]) for job in jobs if job.get("metric")), "objective")
-    columns = ["job", "what differs", "state", "made", "time", *([metric] if best else [])]
-    table = Table(title=f"sweep {directory}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", justify="left" if column in ("what differs", "state") else "right")
-    for job in jobs:
-        objective = job.get("objective")
-        cells = [
-            job["job"],
-            Text("\n".join(_own(job, jobs))),
-            job["state"],
-            str(len(job["made"])) if "made" in job else "",
-            duration(job["seconds"]) if "seconds" in job else "",
-            "" if objective is None else f"{objective:.4f}{' *' if job is best else ''}",
-        ]
-        table.add_row(*cells[: len(columns)])
-    return table
+def _said(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str:
+    """The line of a job: what differs, what it came to, and its objective, of the best one with a star."""
+    named = f"job {job['job']} ({' '.join(_own(job, jobs)) or 'one job'}): {job['state']}"
+    if job["state"] != "done":
+        return f"{named}: {job.get('error') or 'it was stopped or killed'}"
+    facts = [f"{len(job['made'])} stages made"] if "made" in job else []
+    facts += [duration(job["seconds"])] if "seconds" in job else []
+    if (objective := job.get("objective")) is not None:
+        facts.append(f"{job['metric']} {objective:.4f}{' *' if job is best_of(jobs) else ''}")
+    return ", ".join([named, *facts])

@@ -276,7 +276,6 @@ def told(*given: str) -> str:
         (["hydra/launcher=jobslib"], "did you mean joblib?"),
         (["train.dpo.beta=0.1,0.2"], "train.dpo.beta=0.1,0.2: several values are a sweep, which needs the flag -m"),
         (["data_dir=/my(1)"], "data_dir=/my(1): the value cannot be read; one with signs such as ( ) = , needs quotes"),
-        (["evaluate.benchmarks[0].nmae=x"], "did you mean evaluate.benchmarks.0.nmae=VALUE?"),
         (["train.dpo=3"], "train.dpo=3: it is a section, whose keys are set one by one"),
         (["evaluate.methods=dpo"], "evaluate.methods=dpo: expected a list, as in evaluate.methods=[a,b]"),
         (["dialogues.sources=[{nme: a}]"], "dialogues.sources: nme: there is no such key; did you mean na"),

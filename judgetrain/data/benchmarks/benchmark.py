@@ -178,11 +178,8 @@ class CaseReader:
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
     """The cases of a benchmark, of the rows that ``where`` selects; votes on one comparison are put together.
 
-    Without an adapter a row is a comparison with a label, or with ``unlabelled`` perhaps without one.
-
-    Raises:
-        ConfigError: a missing path or adapter.
-        DataError: a malformed row, an unknown label or a repeated id; names file, row and value.
+    Without an adapter a row is a comparison with a label, or with ``unlabelled`` perhaps without one. A malformed row,
+    an unknown label or a repeated id is a DataError that names file, row and value.
     """
     answers = _answers(benchmark, key) if benchmark.answers else None
     source = source_of(benchmark)
@@ -268,12 +265,7 @@ class Benchmark:
 
 
 def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_config: WorldConfig | None) -> Benchmark:
-    """The comparisons of a benchmark, with labels.
-
-    Raises:
-        ConfigError: a missing path or adapter.
-        DataError: a malformed row, an unknown label or a repeated id (file, row and value), or nothing left.
-    """
+    """The comparisons of a benchmark, with labels (DataError: as :func:`read_cases`, or nothing is left)."""
     key, source = f"evaluate.benchmarks[{index}]", source_of(benchmark)
     if source.type == "world":
         assert world_config is not None
