@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ GAIN = 1.1
 """How much more must be foreseen from the labels that weighed criteria give, for these to be taken."""
 TIE = 1 / 16
 """A weighed mean of margins up to this share of the scale is a tie: a quarter of a level."""
+ALIKE = 0.5, 0.8
+"""Cosines of two criteria's words: up to the first they say two things, from the second on one."""
 CHUNK = 4096
 """Criteria whose products stand in memory together."""
 
@@ -49,6 +52,7 @@ CHUNK = 4096
 class Worth:
     """What criteria are worth, by their ids; 1 gives the label by the whole scale, 0 says nothing about it.
 
+    What another criterion of the list says already does not count twice.
     ``sides``: by comparison, how far the criteria speak for A and for B, each weighed by its worth (0 to 1).
     ``explained``: the share of the judgments' agreement with the labels that was foreseen (R²).
     """
@@ -102,6 +106,7 @@ def learn(
         return None
     of, known, margin = np.array(places), ~np.isnan(said), np.nan_to_num(np.array(said))
     products, sides = _Products(queries, texts, of, known), np.array(labels)
+    bounds = np.searchsorted(of, np.arange(len(names) + 1))
 
     def weighed(worth: Floats) -> tuple[Floats, Floats]:
         weights = np.maximum(worth, 0.0) * known
@@ -109,11 +114,20 @@ def learn(
         for_a, for_b = (np.bincount(of, weights * np.maximum(m, 0.0), len(names)) for m in (margin, -margin))
         return for_a / total, for_b / total
 
-    worth, explained = products.foresee(sides[of] * margin)
+    def foreseen() -> tuple[Floats, float]:
+        worth, explained = products.foresee(sides[of] * margin)
+        for start, end in pairwise(bounds):
+            order = start + np.argsort(-worth[start:end], kind="stable")
+            words = products.criteria[order]
+            before = np.tril(np.interp(words @ words.T, ALIKE, (0.0, 1.0)), -1).max(axis=1, initial=0.0)
+            worth[order] -= np.maximum(worth[order], 0.0) * before
+        return worth, explained
+
+    worth, explained = foreseen()
     while relabel and explained >= LEAST:
         ahead = np.subtract(*weighed(worth))
         sides = np.where(np.abs(ahead) > TIE, np.sign(ahead), 0.0)
-        again = products.foresee(sides[of] * margin)
+        again = foreseen()
         if again[1] < GAIN * explained:
             break
         worth, explained = again

@@ -281,6 +281,32 @@ def test_given_labels_stay_what_they_are_and_teach_as_well() -> None:
     assert sum(found.ranked(t)[0].text == deciding[t.comparison.id] for t in trees) > 0.95 * len(trees)
 
 
+def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() -> None:
+    """The label follows the first, and where that is even, the second, which half of the trees state three times."""
+    rng = random.Random(2)
+    thrice = ["wit: shows wit to please the reader", "wit: shows wit to please a reader", "wit: shows wit, to please"]
+    trees, against = [], []
+    for i, tree in enumerate(world(400, 7)[0]):
+        first, second, third = rng.choice("ABt"), rng.choice("AB"), rng.choice("ABt")
+        wordings = thrice if i % 2 else thrice[:1]
+        texts, said = (
+            [NAMES[0], *wordings, rng.choice([n for n in NAMES if n[:3] not in ("add", "wit")])],
+            [first, *second * len(wordings), third],
+        )
+        criteria = tree_of(*[(word * 2,) for word in said], index=i).criteria
+        label = second if first == "t" else first
+        criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))
+        trees.append(replace(tree, criteria=criteria, comparison=replace(tree.comparison, label=label)))  # type: ignore[arg-type]
+        against += [tree.comparison.id] if i % 2 and {first, second} == {"A", "B"} else []
+    found = learned(trees, lambda tree: tree.comparison.label, relabel=False)
+    asked = [tree for tree in trees if tree.comparison.id in against]
+    labels = [found.label(tree, ensemble_label(tree, LabelConfig())).verdict for tree in asked]
+    right = [label == tree.comparison.label for label, tree in zip(labels, asked, strict=True)]
+    assert len(asked) > 50 and sum(right) > 0.7 * len(asked)
+    assert all(each or label == "tie" for each, label in zip(right, labels, strict=True)), "three never outvote one"
+    assert all(found.ranked(tree)[0].text == NAMES[0] for tree in asked)
+
+
 def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
     trees, _, truth = world(200, 3)
     mirrored = tree_of(*[("BB" if c.judgments[0].verdict == "A" else "AA",) for c in trees[0].criteria], index=0)
