@@ -28,7 +28,6 @@ from judgetrain.evaluate.metrics.intervals import (
     paired_difference,
     with_intervals,
 )
-from judgetrain.evaluate.metrics.paired import paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, markdown
 from judgetrain.judges.base import Prediction
@@ -102,18 +101,6 @@ def test_an_undefined_correlation_is_none_and_a_missing_score_an_error() -> None
         metrics.correlations([1.0, 2.0], [1.0, 2.0, 3.0])
 
 
-def test_bootstrap_interval_is_near_the_normal_one() -> None:
-    values = np.array([1.0] * 60 + [0.0] * 40)
-    low, high = bootstrap_interval(values, 4000, 1) or (0, 0)
-    width = 1.96 * math.sqrt(0.6 * 0.4 / 100)
-    assert low == pytest.approx(0.6 - width, abs=0.02)
-    assert high == pytest.approx(0.6 + width, abs=0.02)
-    assert bootstrap_interval(values, 100, 1) == bootstrap_interval(values, 100, 1)
-    assert bootstrap_interval([], 100, 1) is None
-    with pytest.raises(ValueError, match="2 values and 1 clusters"):
-        bootstrap_interval([1.0, 0.0], 50, 1, ["x"])
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=40))
 def test_auc_is_the_share_of_pairs_in_order(items: list[tuple[int, bool]]) -> None:
@@ -138,6 +125,9 @@ def test_intervals_are_those_of_resamples_drawn_item_by_item() -> None:
             areas.append(metrics.auc([margins[i] for i in rows], [labels[i] for i in rows]))
         means.append(np.mean([right[i] for i in rows]))
     assert auc_interval(margins, labels, 200, 7, prompts) == pytest.approx(np.percentile(areas, (2.5, 97.5)))  # type: ignore[arg-type]
+    assert bootstrap_interval([], 100, 1) is None
+    with pytest.raises(ValueError, match="2 values and 1 clusters"):
+        bootstrap_interval([1.0, 0.0], 50, 1, ["x"])
     # Drawn by what clusters say and not one by one, so that only the noise of the draws is between them.
     assert bootstrap_interval(right, 4000, 7, prompts) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.02)
 
@@ -391,23 +381,6 @@ def test_comparisons_that_say_the_same_of_a_prompt_change_no_interval(branches: 
         assert together[name] == pytest.approx((low, high), abs=near), name
         narrow = apart[name][1] - apart[name][0]
         assert narrow == pytest.approx((high - low) / COPIES**0.5, rel=0.35), f"{name}: as if independent"
-
-
-def test_copies_change_no_paired_difference_but_mcnemars() -> None:
-    found = {}
-    for name, copies, together in (("one", 1, True), ("together", COPIES, True), ("apart", COPIES, False)):
-        whole = copied(copies, together)
-        results = [judged(whole, copies, "a", 0, 1), judged(whole, copies, "b", 0, 2, 0.4)]
-        (found[name],) = paired_comparisons(whole, results, 400, 1)
-    one, together, apart = found["one"], found["together"], found["apart"]
-    assert None not in (one.agreement_difference_ci, together.agreement_difference_ci, apart.agreement_difference_ci)
-    assert one.agreement_difference == together.agreement_difference != 0
-    assert together.agreement_difference_ci == pytest.approx(one.agreement_difference_ci)
-    assert together.bootstrap_p == one.bootstrap_p != apart.bootstrap_p
-    low, high = one.agreement_difference_ci or (0, 0)
-    narrow = (apart.agreement_difference_ci or (0, 0))[1] - (apart.agreement_difference_ci or (0, 0))[0]
-    assert narrow == pytest.approx((high - low) / COPIES**0.5, rel=0.3)
-    assert together.mcnemar_p == apart.mcnemar_p < one.mcnemar_p
 
 
 def test_prompts_that_a_benchmark_names_count_in_place_of_queries() -> None:

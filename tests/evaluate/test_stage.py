@@ -9,21 +9,16 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import lazy_model
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
-from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeConfig, TreeConfig
-from judgetrain.judges.factory import Models
+from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
-from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
@@ -57,12 +52,6 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
 
 def evaluate(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
     return run("evaluate", config, inputs, directory).directory
-
-
-def loaded(method: str, config: Config, inputs: dict[str, Path], directory: Path) -> BranchingJudge:
-    """The branching judge of a method of the configuration."""
-    out = StageRun(directory, "evaluate", 1, Console(), home=directory)
-    return Models(EvaluateSettings.of(config), inputs, out).judge(Method.parse(method), 3)
 
 
 def verdict(tree: dict, order: str, k: int) -> str | None:
@@ -135,27 +124,6 @@ def test_metric_rows_keep_what_others_rely_on(setup: Setup, tmp_path: Path) -> N
     assert 0 < costs["sft", 1][0] < costs["sft", 3][0]
     assert 0 < costs["sft", 1][1] < costs["sft", 3][1]
     assert costs["random", 0] == (0, 0)
-
-
-def test_differences_equal_a_recount(setup: Setup, tmp_path: Path) -> None:
-    config, inputs = setup
-    config.evaluate.methods = ["initial", "sft", "first"]
-    out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
-    found = {
-        tuple((row[s]["method"], row[s]["branches"]) for s in ("first", "second")): row
-        for row in json.loads((out / "paired.json").read_text())
-    }
-    expected = {(("sft", k), ("initial", k)) for k in (1, 3)} | {((m, 3), (m, 1)) for m in ("initial", "sft")}
-    assert set(found) == expected | {(("sft", 1), ("initial", 3)), (("sft", 3), ("first", 0))}
-    right: dict[tuple[str, int], dict[str, bool]] = {}
-    for row in pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist():
-        answers = right.setdefault((row["method"], row["branches"]), {})
-        answers[row["comparison_id"]] = row["verdict_ab"] == row["verdict_ba"] == row["label"]
-    for (first, second), row in found.items():
-        gain = sum(right[first][i] - right[second][i] for i in right[first]) / 30
-        assert row["agreement_difference"] == pytest.approx(gain, abs=1e-6)
-        low, high = row["agreement_difference_ci"]
-        assert low <= gain <= high
 
 
 def test_one_model_is_open_at_a_time_and_loaded_once(
@@ -261,30 +229,6 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     assert table.row_count == 5 and f"{len(rows) - 5} more rows" in str(table.caption)
 
 
-def test_two_judges_where_the_pipeline_puts_them_can_be_compared(setup: Setup, tmp_path: Path) -> None:
-    config, _ = setup
-    paths = [tmp_path / "artifacts" / "dpo" / mark / "model" for mark in ("0123456789abcdef", "fedcba9876543210")]
-    for path in paths:
-        judge(path.parent)
-    config.evaluate.methods = [str(path) for path in paths]
-    check(config, "evaluate")
-    rows = json.loads((evaluate(config, {}, tmp_path / "out") / "metrics.json").read_text())
-    assert {r["method"] for r in rows} == {"dpo-012345", "dpo-fedcba"}
-
-
-def test_one_judge_read_in_several_ways_with_the_criteria_that_it_was_trained_on(setup: Setup, tmp_path: Path) -> None:
-    config, inputs = setup
-    config.evaluate.methods = ["sft", "sft+expected", "sft+expected+constrained"]
-    check(config, "evaluate")
-    JudgeConfig(rubric="first").save(inputs["sft"] / "model", 7)
-    judges = [loaded(m, config, inputs, tmp_path) for m in config.evaluate.methods]
-    assert [j.name for j in judges] == config.evaluate.methods
-    steps = config.judge.asking(7)
-    expected = [steps, replace(steps, score="expected"), replace(steps, score="expected", constrained=True)]
-    assert [j.options.steps for j in judges] == expected
-    assert Method.parse("a/dpo/0123456789abcdef/model+expected").name == "dpo-012345+expected"
-
-
 def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     ways = {
@@ -324,21 +268,6 @@ def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(se
     assert set(spent) == set(trees[0])
 
 
-def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(setup: Setup, tmp_path: Path) -> None:
-    config, inputs = setup
-    config.evaluate.methods = ["initial", "sft", "initial+sampled", "sft+sampled@1", "first"]
-    out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
-    found = [
-        tuple(f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second"))
-        for row in json.loads((out / "paired.json").read_text())
-    ]
-    greedy = [("sft@1", "initial@1"), ("sft@3", "initial@3"), ("initial@3", "initial@1"), ("sft@3", "sft@1")]
-    sampled = [("sft+sampled@1", "initial+sampled@1"), ("initial+sampled@3", "initial+sampled@1")]
-    ways = [("initial+sampled@1", "initial@1"), ("initial+sampled@3", "initial@3"), ("sft+sampled@1", "sft@1")]
-    others = [("sft@1", "initial@3"), ("sft+sampled@1", "initial+sampled@3"), ("sft@3", "first@0")]
-    assert sorted(found) == sorted([*greedy, *sampled, *ways, *others])
-
-
 def test_results_never_share_a_file(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     first = config.evaluate.benchmarks[0]
@@ -354,25 +283,6 @@ def test_predictions_of_other_comparisons_are_refused(setup: Setup) -> None:
     predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
     with pytest.raises(ValueError, match="in their order"):
         metric_row(benchmark, predictions[::-1], 0.0, 100, 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label": None}, r"pairs\.jsonl:2: label None is not one of 0, 1, 2"),
-        ({"response_2": None}, r"pairs\.jsonl:2: expected text in field response_b, found nothing$"),
-        ({"label": 3}, r"pairs\.jsonl:2: label 3 is not one of 0, 1, 2"),
-        ({"id": 0}, r"pairs\.jsonl:2: the id 'pairs:0' stands twice"),
-    ],
-)
-def test_a_bad_row_is_named(setup: Setup, tmp_path: Path, change: dict[str, object], message: str) -> None:
-    config, _ = setup
-    path = tmp_path / "pairs.jsonl"
-    lines = path.read_text().splitlines()
-    lines[1] = json.dumps(json.loads(lines[1]) | change)
-    path.write_text("\n".join(lines))
-    with pytest.raises(DataError, match=message):
-        load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
 
 
 def test_limits_are_counted(setup: Setup) -> None:

@@ -29,12 +29,6 @@ def test_every_stored_entry_is_about_a_benchmark(tmp_path: Path) -> None:
         check_stage("evaluate", configured("recipe=quickstart", "evaluate.methods=[random]", stored))
 
 
-@pytest.mark.parametrize("judge", ["pairwise:base", "scorer:base", "stored:dpo", "foo:dpo", "random"])
-def test_responses_are_corrected_by_judges_that_grow_branches_alone(judge: str) -> None:
-    with pytest.raises(ConfigError, match=r"correct\.judge=.*a judge that grows branches is needed"):
-        check_stage("correct", configured("recipe=quickstart", f"correct.judge={judge}"))
-
-
 @pytest.mark.parametrize("judge", ["stored:base", "scorer:base", "foo:base", "dpo", "random"])
 def test_revisions_are_judged_by_models_that_are_there(judge: str) -> None:
     with pytest.raises(ConfigError, match=r"studies\.judge="):

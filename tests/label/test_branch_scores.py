@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.world import engine as world_engine
 from judgetrain.errors import ConfigError
@@ -104,16 +103,6 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     assert "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
     for name in names:
         assert cut[name] == whole[name]
-
-
-def test_pairs_keep_every_signal(prepared: Prepared, tmp_path: Path) -> None:
-    config, inputs, _ = prepared
-    config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
-    label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "label"))
-    pairs = [r for name in ("pairs-train", "pairs-heldout") for r in read_rows(tmp_path / "label", name)]
-    assert pairs
-    assert all(set(p["reward"]) == {"ensemble", "branches", "probdiff", "sentprob_mean"} for p in pairs)
-    assert all(p["margin"] >= 0 for p in pairs)
 
 
 def test_a_text_without_a_score_is_counted_and_left_without(prepared: Prepared, tmp_path: Path) -> None:

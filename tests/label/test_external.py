@@ -18,7 +18,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
@@ -181,24 +181,6 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(
     assert out.notes["external"]["failures"] == {"error": 2 * 2 * 3, "no_verdict": 2 * 2 * 2 * 2}
     texts = [r["text"] for row in read_rows(out.directory, "external") for q in row["replies"] for r in q]
     assert texts.count("I would rather not say.") == 8
-
-
-def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
-    """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
-    trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
-    limited = settings(engine=asked, max_requests=5)
-    with pytest.raises(EngineError, match=r"label\.external\.max_requests=5 requests are sent; every answer is kept"):
-        label_all(limited, trees, out)
-    assert out.notes["spent"]["requests"] == 5
-    again = StageRun(out.directory, "label", 0, Console(), home=tmp_path)
-    limited.external.max_requests = 8
-    labels = label_all(limited, trees, again)
-    assert [labels[f"d{i}"].verdict for i in (0, 6, 12, 18)] == ["tie"] * 4
-    assert again.notes["spent"]["requests"] == 8, "five of the eight replies were there"
-    few = settings(engine=asked, max_tokens=100)
-    with pytest.raises(EngineError, match=r"label\.external\.max_tokens=100"):
-        label_all(few, *stage(tmp_path, "other", trees=[TREES[24]]))
 
 
 def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,6 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, against_label, consensus
 from judgetrain.label.labels import KnownLabels, ensemble_label, vote
-from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
@@ -81,45 +80,6 @@ def test_rejected_judgments_may_agree_with_the_label() -> None:
     verdicts = {j.id: verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()}
     made = Counter(verdicts[p.rejected_nodes[0]] for p in data.pairs if p.level == "judgment")
     assert made == {"A": 2, "B": 2}
-
-
-def consensus_of(criterion) -> str | None:  # type: ignore[no-untyped-def]
-    """The verdict of over half of the readable judgments, in each order as often as any; written out."""
-    found = [(j.order, verdict(j.score_a, j.score_b)) for g in criterion.guidelines for j in g.judgments]
-    for candidate in ("A", "B", "tie"):
-        orders = [[v for o, v in found if v and o == order] for order in ("AB", "BA")]
-        leads = all(o and o.count(candidate) >= max(map(o.count, o)) for o in orders)
-        if leads and 2 * sum(o.count(candidate) for o in orders) > sum(map(len, orders)):
-            return candidate
-    return None
-
-
-def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt() -> None:
-    total = 0
-    for tree in TREES:
-        nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
-        for pair in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).judgment_pairs(tree, "A"):
-            (c1, g1, chosen), (c2, g2, rejected) = nodes[pair.chosen_nodes[0]], nodes[pair.rejected_nodes[0]]
-            assert (c1.id, g1.id, chosen.order) == (c2.id, g2.id, rejected.order)
-            assert chosen.verdict == consensus_of(c1) != rejected.verdict
-            assert chosen.verdict in {"A", "tie"}
-            assert rejected.verdict is not None
-            assert pair.chosen == chosen.text
-            shown = tree.comparison if chosen.order == "AB" else tree.comparison.swapped()
-            assert f"Response A: {shown.response_a}\n" in pair.prompt[-1]["content"]
-            total += 1
-    expected = 0
-    for tree in TREES:
-        for criterion in tree.criteria:
-            for guideline in criterion.guidelines:
-                agreed = consensus_of(criterion)
-                if agreed not in ("A", "tie"):
-                    continue
-                for order in ("AB", "BA"):
-                    found = [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == order]
-                    right = found.count(agreed)
-                    expected += right * (len(found) - right - found.count(None))
-    assert total == expected > 0
 
 
 def pruning_reasons_by_hand(tree: EvaluationTree, label: str | None, rule: str) -> tuple[Counter[str], Counter[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from collections import Counter
@@ -344,36 +343,6 @@ def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
 
 
 LETTER = LabelConfig(rule="paper")
-
-
-def judgment_pairs(builder: PairBuilder, word: str) -> int:
-    """How many judgment pairs one guideline makes whose judgments say ``word``, where the label is A."""
-    return len(list(builder.judgment_pairs(tree_of((word,)), "A")))
-
-
-def expected_yield(builder: PairBuilder, p: float) -> float:
-    """Pairs a node of 2 judgments in each of 2 orders, each right with probability ``p``, over all 16 outcomes."""
-    return sum(
-        p ** word.count("A") * (1 - p) ** word.count("B") * judgment_pairs(builder, word)
-        for word in map("".join, itertools.product("AB", repeat=4))
-    )
-
-
-def test_the_consensus_halves_the_yield() -> None:
-    """Two orders of two judgments: 2 · 2pq pairs by the label, 4p³q with a consensus of the node (0.84 and 0.41)."""
-    p = 0.7
-    letter, ours = LabelPairBuilder(PROMPTER, LETTER), PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE))
-    assert expected_yield(letter, p) == pytest.approx(4 * p * (1 - p)) == pytest.approx(0.84)
-    assert expected_yield(ours, p) == pytest.approx(4 * p**3 * (1 - p)) == pytest.approx(0.4116)
-
-
-def test_evidence_of_a_whole_criterion_leaves_few() -> None:
-    """Of a criterion's eight judgments seven must agree to be sure by 0.95: 8p⁷q, one pair of two guidelines (0.10)."""
-    p, builder, made = 0.7, PairBuilder(PROMPTER, LabelConfig(min_evidence=0.95)), 0.0
-    for word in map("".join, itertools.product("AB", repeat=8)):
-        pairs = len(list(builder.judgment_pairs(tree_of((word[:4], word[4:])), "A")))
-        made += p ** word.count("A") * (1 - p) ** word.count("B") * pairs / 2
-    assert made == pytest.approx(4 * p**7 * (1 - p))
 
 
 def test_chosen_agrees_with_the_label_and_rejected_does_not() -> None:

@@ -24,7 +24,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS, StepsConfig, TreeConfig
-from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
+from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -32,21 +32,17 @@ from judgetrain.judges.views.tree_page import DIRECTORY
 from judgetrain.label import stage as label_stage
 from judgetrain.label import teacher_stage
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
-from judgetrain.label.labels import by_rating, each_in, judgment, suited
+from judgetrain.label.labels import by_rating, each_in, suited
 from judgetrain.label.stages import LABEL, LabelSettings, TeacherSettings
 from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.rubrics import Criterion, Rubric
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Reads, Verdict
-from judgetrain.train import stage as train_stage
-from judgetrain.train.stages import DpoSettings, SftSettings
+from judgetrain.schema import ORDERS, RESPONSES, Comparison, Rating, Reads
 from tests.builders import label as builders
 from tests.builders.data import run_dialogues, run_responses, write_lines
 from tests.builders.label import ANY_EVIDENCE, TAUGHT, run_teacher, teacher_config, tree_of
 from tests.builders.pipeline import check_stage, configured
 from tests.builders.scripted import ScriptedEngine, comparison, judged
-from tests.builders.train import config as train_config
-from tests.builders.train import run_initial, same, sft_rows, weights
 
 PROMPTS = load_prompt_set("compact")
 PAIR = Comparison.of("Which river?", "the Rhine", "a lake", label="A")
@@ -164,20 +160,6 @@ def test_judgments_of_two_are_of_no_response_alone(tmp_path: Path) -> None:
     assert out.totals()["counts"]["dropped"] == {"rated_alone": 1}
     with pytest.raises(DataError, match="2 of 2 are responses that stand alone, .*set tree.reads=one"):
         taught(tmp_path / "b", [alone(1.0), alone(0.0, 1)], "two")
-
-
-def test_the_stages_train_from_ratings(tmp_path: Path) -> None:
-    items = [alone(float(i % 2), i) for i in range(12)]
-    label = labelled(
-        tmp_path, [tree(c, 5, 5) if c.rating_a == Rating(1.0) else tree(c, 1, 1, 5) for c in items], holdout=0
-    )
-    settings = train_config(max_steps=2, learning_rate=1e-3)
-    start = run_initial(tmp_path, settings, sft_rows(8))
-    sft, dpo = (StageRun(tmp_path / name, name, 0, Console()) for name in ("sft", "dpo"))
-    train_stage.run_next(SftSettings.of(settings), {"initial": start.directory, "label": label.directory}, sft)
-    train_stage.run_next(DpoSettings.of(settings), {"sft": sft.directory, "label": label.directory}, dpo)
-    assert not same(weights(start.directory), weights(sft.directory))
-    assert not same(weights(sft.directory), weights(dpo.directory))
 
 
 WORDS = {"1": "A", "2": "B", "0": "tie"}
@@ -327,16 +309,6 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
     monkeypatch.setattr(builders, "TAUGHT", [replace(c, label=None) for c in TAUGHT])
     with pytest.raises(DataError, match=r"none of the comparisons has a label.*fields.*contrast"):
         run_teacher(tmp_path / "none" / "teacher", given())
-
-
-@pytest.mark.parametrize(
-    ("label", "scores", "said"),
-    [("A", (4, 2), "A is better"), ("B", (2, 4), "B is better"), ("tie", (3, 3), "both are equal")],
-)
-def test_a_judgment_reads_back_as_its_label(label: Verdict, scores: tuple[int, int], said: str) -> None:
-    parsed = parse_judgment(judgment(label))
-    assert (parsed.first, parsed.second) == scores
-    assert judgment(label).startswith(f"Comparison: {said}.\n")
 
 
 def test_criteria_suit_the_query() -> None:

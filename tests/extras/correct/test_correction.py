@@ -239,7 +239,10 @@ def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> 
     check(config, "correct")
     for change, message in (
         ({"source": SourceConfig()}, r"correct\.source\.path is empty"),
-        ({"judge": "random"}, r"correct\.judge='random': a judge that grows branches is needed; allowed are base"),
+        *(
+            ({"judge": name}, rf"correct\.judge='{name}': a judge that grows branches is needed; allowed are base")
+            for name in ("pairwise:base", "scorer:base", "stored:dpo", "random")
+        ),
         ({"prompts": "compact"}, r"step 'correction' needs a 'user' template"),
         ({"engine": OpenAIEngineConfig()}, r"correct\.engine\.model is empty"),
     ):
