@@ -7,21 +7,16 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines.base import Choice, Completion, Request
-from judgetrain.judges.prompting.parsing import parse_judgment, read_judgment
+from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
     Dialect,
@@ -31,19 +26,15 @@ from judgetrain.judges.prompting.prompts import (
     slots_of,
 )
 from judgetrain.judges.trees.grow import Shape, grow, sample_criteria
-from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, cost_of, prune
-from judgetrain.label import stage as label_stage
+from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
-from judgetrain.label.labels import ensemble_label
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stage import TrainingData
-from judgetrain.label.stages import LabelSettings
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.builders.judges import SAMPLING
 from tests.builders.label import tree_of
-from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy, render_judgment
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 
@@ -88,13 +79,6 @@ def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: l
     assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
 
 
-def test_no_criteria_gives_a_tree_without_branches() -> None:
-    engine = ScriptedEngine(lambda r, i: "I will not." if r.step == "criteria" else noisy(r, i))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
-    assert tree.criteria == ()
-    assert tree.failures == {"criteria:none": 1}
-
-
 @pytest.mark.parametrize("reason", ["too_long", "error"])
 def test_completions_that_never_came_are_counted_by_reason(reason: str) -> None:
     def failing(request: Request, occurrence: int) -> str:
@@ -114,18 +98,6 @@ def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
     assert engine.requests[0].sampling.stop == ("\n3.",)
     assert tree.criteria_text == criteria(2)
     assert len(tree.criteria) == 2
-
-
-def test_tokens_add_up() -> None:
-    shape = Shape(count=3, criteria=3, guidelines=2, judgments=2)
-    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, shape, SAMPLING, 0)[0]
-    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens
-    nodes = [node for c in tree.criteria for g in c.guidelines for node in (g, *g.judgments)]
-    assert len(nodes) == 3 * 2 * (1 + 4)
-    prompt = tree.criteria_prompt_tokens + sum(node.prompt_tokens for node in nodes)
-    generated = tree.criteria_generated_tokens + sum(node.generated_tokens for node in nodes)
-    found = cost_of(tree)
-    assert (found.prompt_tokens, found.generated_tokens) == (prompt, generated)
 
 
 def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
@@ -270,16 +242,6 @@ def exchanged(tree: EvaluationTree) -> EvaluationTree:
     return replace(map_guidelines(tree, guideline), comparison=tree.comparison.swapped())
 
 
-def shuffled(tree: EvaluationTree, rng: random.Random) -> EvaluationTree:
-    """The same tree with its criteria, guidelines and judgments in another order."""
-
-    def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(rng.sample(items, len(items)))
-
-    tree = map_guidelines(tree, lambda g: replace(g, judgments=mixed(g.judgments)))
-    return replace(tree, criteria=tuple(replace(c, guidelines=mixed(c.guidelines)) for c in mixed(tree.criteria)))
-
-
 def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
     nodes = sorted([j.id for _, _, j in tree.judgments()] + [g.id for c in tree.criteria for g in c.guidelines])
     return Rewards({"softmax_var": percentiles({node: rng.random() for node in nodes})})
@@ -319,41 +281,6 @@ def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_i
     assert here.branches == there.branches
 
 
-@settings(max_examples=40, deadline=None)
-@given(TREES, st.randoms(use_true_random=False))
-def test_the_order_of_branches_changes_nothing(tree: EvaluationTree, rng: random.Random) -> None:
-    other, scores = shuffled(tree, rng), rewards(tree, rng)
-    assert ensemble_label(other, CONFIG) == ensemble_label(tree, CONFIG)
-    assert {k: b.reason for k, b in prune(other).items()} == {k: b.reason for k, b in prune(tree).items()}
-    here, there = learned(tree, scores), learned(other, scores)
-    assert here.labels == there.labels
-    assert lessons(here) == lessons(there)
-
-
-PROSE = st.text("abc, .", max_size=12)
-SCORE = st.integers(1, 5)
-
-
-@given(SCORE, SCORE, PROSE, PROSE)
-def test_a_rendered_judgment_is_read_back_in_every_way(a: int, b: int, why: str, which: str) -> None:
-    text = render_judgment(a, b, why, why, which)
-    parsed = parse_judgment(text)
-    assert parsed.places is not None
-    sure = tuple(
-        Choice(place, tuple(float(s == score) for s in range(1, 6)))
-        for place, score in zip(parsed.places, (a, b), strict=True)
-    )
-    completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
-    for score in ("parsed", "expected"):
-        read = read_judgment(completion, score)
-        assert (read.first, read.second, read.failure) == (a, b, None)
-
-
-@given(TREES)
-def test_a_tree_is_read_back_as_it_was_written(tree: EvaluationTree) -> None:
-    assert EvaluationTree.from_row(tree.to_row()) == tree
-
-
 TURNS = (Message("user", "how old is it?"), Message("assistant", "nine years"), Message("user", "what is due?"))
 MULTI = Comparison("m", Dialogue("m", "test", TURNS), "one", "two")
 
@@ -378,23 +305,3 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
         assert "how old" not in without and "nine years" not in without
         block = text.replace(prompts.context.replace("{context}", slots["context"]), "")
         assert block == without, "a single turn's prompt is the same without the block of earlier turns"
-
-
-def test_a_tree_with_too_few_readable_branches_is_kept_and_marked_and_trains_nothing(tmp_path: Path) -> None:
-    good = tree_of(("AAAA",), ("AAAB",), index=0)
-    bad = tree_of(("A???",), ("A???",), index=1)
-    bare = replace(tree_of(index=2), criteria_text="")
-    assert [sum(j.verdict is None for _, _, j in t.judgments()) for t in (good, bad, bare)] == [0, 6, 0]
-    StageRun(tmp_path / "tree", "tree", 0, Console()).write_rows("trees", (t.to_row() for t in (good, bad, bare)))
-    out = StageRun(tmp_path / "label", "label", 0, Console())
-    config = Config(prompts="compact")
-    config.tree.criteria = 2
-    label_stage.run(LabelSettings.of(config), {"tree": tmp_path / "tree"}, out)
-    labels = {row["comparison_id"]: (row["verdict"], row["reason"]) for row in read_rows(out.directory, "labels")}
-    assert labels == {"d0": ("A", None), "d1": (None, "too_few_readable"), "d2": (None, "too_few_readable")}
-    assert out.notes["yield"]["trees"] == {"label_A": 1, "too_few_readable": 2}
-    assert out.totals()["counts"]["dropped"] == {"too_few_readable": 2}
-    for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout"):
-        assert {row["comparison_id"] for row in read_rows(out.directory, name)} <= {"d0"}
-    pages = "".join(page.read_text() for page in (out.directory / "view").glob("*.html"))
-    assert "query 1" in pages and "none (too_few_readable)" in pages

@@ -18,7 +18,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_order
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
-from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
@@ -34,21 +34,6 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
         JudgeOptions(branches=branches, steps=SETTINGS, aggregation=aggregation),
         "test",
     )
-
-
-@pytest.mark.parametrize("aggregation", ["vote", "mean"])
-def test_verdicts_by_hand(aggregation: Aggregation) -> None:
-    tested = judge(branches=4, aggregation=aggregation)
-    trees = tested.sample(COMPARISONS, 0)
-    for tree, prediction in zip(trees, tested.predictions(trees, 4), strict=True):
-        for order, verdict in (("AB", prediction.verdict_ab), ("BA", prediction.verdict_ba)):
-            margins = [
-                (j.score_a - j.score_b) / 3**c.rank  # type: ignore[operator]
-                for c, _, j in tree.judgments()
-                if j.order == order and j.score_a is not None
-            ]
-            total = sum(margins) if aggregation == "mean" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
-            assert verdict == (None if not margins else "A" if total > 0 else "B" if total < 0 else "tie")
 
 
 def test_the_spread_is_the_share_of_pairs_of_branches_that_differ() -> None:
@@ -175,27 +160,6 @@ def test_orders_with_plans_of_their_own_are_judged_by_different_criteria() -> No
     assert one.judgments == 2, "one branch in each order, each by the first criterion of its own list"
 
 
-def test_greedy_plans_are_the_same_whether_they_are_shared_or_not() -> None:
-    """What is generated depends on the prompt alone, and the prompts of plans do not show the responses."""
-    by_prompt = lambda request, occurrence: noisy(request, 0)  # noqa: E731
-    (shared, _), (independent, _) = (by_plan(plan, by_prompt) for plan in ("shared", "independent"))
-    for one, other in zip(shared.compare_all(COMPARISONS, 0), independent.compare_all(COMPARISONS, 1), strict=True):
-        assert (one.verdict_ab, one.verdict_ba, one.margin) == (other.verdict_ab, other.verdict_ba, other.margin)
-        assert one.reasons == other.reasons
-        assert one.cost.generated_tokens < other.cost.generated_tokens
-
-
-@pytest.mark.parametrize("name", ["compact", "multi_step"])
-@pytest.mark.parametrize("step", ["criteria", "guideline"])
-def test_the_prompts_of_a_plan_do_not_show_the_responses(name: str, step: str) -> None:
-    slots = slots_of(COMPARISONS[0]) | {"count": "3", "criterion": "c: x"}
-    prompts = load_prompt_set(name)
-    shown = prompts.render(step, slots)  # type: ignore[arg-type]
-    swapped = COMPARISONS[0].swapped()
-    assert shown == prompts.render(step, slots_of(swapped) | {"count": "3", "criterion": "c: x"})  # type: ignore[arg-type]
-    assert all(swapped.response_a not in m["content"] and swapped.response_b not in m["content"] for m in shown)
-
-
 def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,11 +223,6 @@ def test_unreadable_orders_have_no_verdict() -> None:
     assert nothing.verdict_ab is None
 
 
-def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"prompts\.yaml"):
-        BranchingJudge.from_pretrained(tmp_path)
-
-
 def test_settings_round_trip(tmp_path: Path) -> None:
     settings = JudgeConfig(score="expected", temperature=0.3, aggregation="mean")
     settings.save(tmp_path, 6)
@@ -299,17 +258,6 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     assert temperatures(temperature=0.0, retries=0) == {0.0}
     plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
     assert plain.options.steps == JudgeConfig().asking(10)
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [({"temprature": 1.0}, "temprature: there is no such setting here; there are score"), ({"tie": 5}, "tie")],
-)
-def test_a_way_to_ask_that_cannot_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        from_directory(tmp_path, monkeypatch, **asked)
 
 
 @pytest.mark.parametrize(

@@ -39,20 +39,17 @@ from judgetrain.judges.kinds.baselines import (
     verdict_of,
 )
 from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, pairwise_questions
-from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
 from judgetrain.judges.prompting.verdicts import read_verdict
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Message, mirror
-from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored, Usage
 from judgetrain.scorers.estimator import Scores
-from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
+from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, score
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import UNATTACKED
 from tests.builders.pipeline import check_stage
-from tests.builders.pipeline import configured as configured_by
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, number
 
 COMPARISONS = [comparison(i) for i in range(60)]
@@ -96,27 +93,14 @@ def test_a_forged_verdict_that_a_reply_only_speaks_of_is_not_read(reason: str, f
     assert attacked.failures == {failure: 2}
 
 
-def test_exchanged_responses_mirror_the_verdicts() -> None:
-    straight = PairwiseJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
-    swapped = PairwiseJudge(ScriptedEngine(says)).compare_all([c.swapped() for c in COMPARISONS], 0)
-    for one, other in zip(straight, swapped, strict=True):
-        assert other.verdict_ab == (one.verdict_ba and mirror(one.verdict_ba))
-        assert other.verdict_ba == (one.verdict_ab and mirror(one.verdict_ab))
-
-
 def test_all_comparisons_are_one_batch_and_cost_one_call_a_verdict() -> None:
-    engine = ScriptedEngine(lambda r, i: "It is this one: [[A]]")
-    calls = []
-    real = engine.generate
-    engine.generate = lambda requests, seed: calls.append(len(requests)) or real(requests, seed)  # type: ignore
+    engine = Ending(lambda r, i: "It is this one: [[A]]")
     prediction = PairwiseJudge(engine).compare_all(COMPARISONS, 0)[0]
-    assert calls == [120]
+    assert len(engine.seeds) == 1 and len(engine.requests) == 120
     prompts = [len(r.messages[-1]["content"].split()) for r in engine.requests[:2]]
-    assert (prediction.cost.prompt_tokens, prediction.cost.generated_tokens) == (sum(prompts) / 2, 5)
-    assert prediction.cost.calls == 1
+    cost = prediction.cost
+    assert (cost.prompt_tokens, cost.generated_tokens, cost.calls) == (sum(prompts) / 2, 5, 1)
     assert (prediction.verdict_ab, prediction.verdict_ba) == ("A", "B"), "always the first shown"
-    shown = [r.slots["response_a"] for r in engine.requests[:2]]
-    assert shown == [COMPARISONS[0].response_a, COMPARISONS[0].response_b]
 
 
 def rate(text: str) -> str:
@@ -147,13 +131,11 @@ def test_ratings_by_hand() -> None:
 
 @pytest.mark.parametrize(("name", "readable"), [("pointwise", 10), ("pointwise_5", 5)])
 def test_ratings_are_read_on_the_scale_of_the_prompt_set(name: str, readable: int) -> None:
-    for value in range(12):
+    for value in (0, 1, readable, readable + 1):
         engine = ScriptedEngine(lambda r, i, v=value: f"[[{v}]]")
         prediction = PointwiseJudge(engine, load_prompt_set(name, "pointwise")).compare(COMPARISONS[0])
         assert f"1 (useless) to {readable} (could" in engine.requests[0].messages[-1]["content"]
-        inside = 1 <= value <= readable
-        assert prediction.verdict_ab == ("tie" if inside else None)
-        assert prediction.failures == ({} if inside else {"out_of_range": 2})
+        assert prediction.failures == ({} if 1 <= value <= readable else {"out_of_range": 2})
 
 
 def test_context_and_both_responses_reach_the_prompt_and_no_prompt_is_read_as_a_reply() -> None:
@@ -169,25 +151,17 @@ def test_context_and_both_responses_reach_the_prompt_and_no_prompt_is_read_as_a_
 
 @pytest.mark.parametrize(("temperature", "asked"), [(0.0, 1), (0.7, 3)])
 def test_prose_is_asked_for_again_where_that_can_help(temperature: float, asked: int) -> None:
-    seeds: list[int] = []
-
-    class Engine(ScriptedEngine):
-        def generate(self, requests, seed):  # type: ignore[no-untyped-def]
-            seeds.append(seed)
-            return super().generate(requests, seed)
-
     def answer(request: Request, occurrence: int) -> str:
-        return "[[A]]" if len(seeds) == 3 else "!too_long" if request.slots["response_a"] == "x 1" else "well"
+        return "[[A]]" if len(engine.seeds) == 3 else "!too_long" if request.slots["response_a"] == "x 1" else "well"
 
+    engine = Ending(answer)
     items: list[Comparison] = [comparison(0), comparison(1, "x")]
-    prompts = load_prompt_set("pairwise", "pairwise")
-    asker = Asker(Engine(answer), prompts, SamplingConfig(temperature), attempts=5)
+    asker = Asker(engine, load_prompt_set("pairwise", "pairwise"), SamplingConfig(temperature), attempts=5)
     replies = asker.ask([pairwise_questions(c) for c in items], "pairwise", read_verdict, 0)
-    assert len(set(seeds)) == len(seeds) == asked
+    assert len(set(engine.seeds)) == len(engine.seeds) == asked
     first = [(r.shown, r.answer, r.failure) for r in replies[0]]
     if temperature:
-        waits = [(order, None, "no_verdict") for order in ("AB", "AB")]
-        assert first[:3] == [*waits, ("AB", "A", None)]
+        assert first[:3] == [*[("AB", None, "no_verdict")] * 2, ("AB", "A", None)]
         assert first[5] == ("BA", "B", None), "the first shown is the comparison's own B"
         assert [r.failure for r in replies[1] if r.shown == "AB"] == ["too_long"], "that would only repeat itself"
     else:
@@ -219,18 +193,6 @@ def test_auto_js_final_decision(said: str, verdict: str | None, failure: str | N
     assert (found.value, found.failure) == (verdict, failure)
 
 
-def test_a_judge_of_auto_js_form_answers_both_orders() -> None:
-    def reply(text: str) -> str:
-        first = text.index("The Rhine.") < text.index("Blue.")
-        assert "[Response 1]:" in text and "[[A]]" not in text
-        return AUTO_J.format("Response 1" if first else "Response 2")
-
-    engine = ScriptedEngine(lambda request, n: reply(request.messages[-1]["content"]))
-    judge = PairwiseJudge(engine, load_prompt_set("auto_j", "pairwise"))
-    (found,) = judge.compare_all([ITEM])
-    assert (found.verdict_ab, found.verdict_ba) == ("A", "A")
-
-
 @pytest.mark.parametrize(
     ("prompts", "text", "rating", "failure"),
     [
@@ -246,16 +208,6 @@ def test_auto_js_ratings(prompts: str, text: str, rating: float | None, failure:
     judge = PointwiseJudge(ScriptedEngine(lambda request, n: text), load_prompt_set(prompts, "pointwise"))
     (reply,) = judge.rate([ITEM])
     assert (reply.answer, reply.failure) == (rating, failure)
-
-
-def test_fennecs_judgment_is_read() -> None:
-    text = (
-        "Response A Score: 4\nExplanation: It names a river, score 5 would need more.\n"
-        "Response B Score: 2\nExplanation: No river.\nComparison: Response A is better."
-    )
-    found = parse_judgment(text, frame=load_prompt_set("fennec").frames["judgment"])
-    assert (found.first, found.second, found.failure) == (4, 2, None)
-    assert load_prompt_set("fennec").judgment_frame("judgment", 100).startswith(r"Response A Score: [1-5]\nExplanation")
 
 
 def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,13 +277,9 @@ def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str
 
 
 def test_cost_counts_the_tokens_that_were_read(base: TokenScorer) -> None:
-    (prediction,) = ScorerJudge(base, "sentprob").compare_all(ITEMS[:1], 0)
+    cost = ScorerJudge(base, "sentprob").compare(ITEMS[0]).cost
     lengths = [len(tokens) for tokens in base.encode(samples_of(ITEMS[:1]))]  # type: ignore[arg-type]
-    assert (prediction.cost.prompt_tokens, prediction.cost.generated_tokens, prediction.cost.calls) == (
-        sum(lengths),
-        0,
-        2,
-    )
+    assert (cost.prompt_tokens, cost.generated_tokens, cost.calls) == (sum(lengths), 0, 2)
 
 
 def test_ties_within_the_threshold_and_responses_without_a_score() -> None:
@@ -354,25 +302,6 @@ def test_scores_that_read_no_given_response_are_no_judges(base: TokenScorer) -> 
         ScorerJudge(base, "magic")
 
 
-def test_scores_are_computed_in_as_few_passes_as_they_need() -> None:
-    names = ["softmax_combo", "sentprob", "softmax_ent", "attnent_min", "attnent_avg", "prmensem_exp", "prmensem_var"]
-    assert groups([*names, "probdiff"]) == {
-        "single_pass": ["softmax_ent", "softmax_var", "sentprob", "attnent_min", "attnent_avg"],
-        "prmensem": ["prmensem_exp", "prmensem_var"],
-        "probdiff": ["probdiff"],
-    }
-
-
-def test_all_scorers_in_one_call(base: TokenScorer) -> None:
-    settings = ScorerConfig(max_new_tokens=8, revision_temperature=1.0)
-    found = score(base, samples_of(ITEMS[:2]), SCORERS, settings)
-    assert list(found) == list(SCORERS)
-    for name, scores in found.items():
-        assert len(scores.oriented) == 4
-        if name != "self_generation":
-            assert sum(value is not None for value in scores.oriented) >= 3, name
-
-
 def configured(tmp_path: Path, methods: list[str]) -> Config:
     benchmark = BenchmarkConfig("world", SourceConfig(name="world", type="world"))
     config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50), robustness=UNATTACKED)
@@ -388,37 +317,28 @@ def test_scorers_stand_in_the_table_with_their_auc(
     real = scorer_runner.load_scorer
     monkeypatch.setattr(scorer_runner, "load_scorer", lambda *given: loads.append(1) or real(*given))
     config = configured(tmp_path, METHODS)
-    check_stage("evaluate", config)
-    run = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(EvaluateSettings.of(config), {}, run)
+    for _ in range(2):  # everything is there: the second run computes no score again
+        run = StageRun(tmp_path / "out", "evaluate", 1, Console())
+        stage.run(EvaluateSettings.of(config), {}, run)
+    assert loads == [1], "one model for all scorers"
     assert run.totals()["counts"]["in"] == 12 + 12, "one pass over the comparisons, attention too, and the baseline's"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
-    assert loads == [1] * 1, "one model for all scorers"
     comparisons = world.eval_comparisons(config.dialogues.world, config.seed)
+    labels = [c.label for c in comparisons]
+    truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
     for method in METHODS[:3]:
         row, name = rows[method], method.removeprefix("scorer:")
         oriented = score(base, samples_of(comparisons), (name,))[name].oriented
         margins = [a - b for a, b in zip(oriented[::2], oriented[1::2], strict=True)]  # type: ignore[operator]
-        labels = [c.label for c in comparisons]
-        wins = [(m > n) + (m == n) / 2 for m, x in zip(margins, labels, strict=True) if x == "A"
-                for n, y in zip(margins, labels, strict=True) if y == "B"]  # fmt: skip
-        assert row["auc"] == pytest.approx(sum(wins) / len(wins))
-        assert 0 <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1] <= 1
-        truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
+        better, worse = ([m for m, y in zip(margins, labels, strict=True) if y == side] for side in "AB")
+        assert row["auc"] == pytest.approx(np.mean([(m > n) + (m == n) / 2 for m in better for n in worse]))
         for correlation, expected in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
             assert row[correlation] == pytest.approx(expected(margins, truth).statistic, abs=1e-5)
-            low, high = row[f"{correlation}_ci"]
-            assert -1 <= low < high <= 1
         right = [("A" if m > 0 else "B") == y for m, y in zip(margins, labels, strict=True)]
         assert row["agreement"] == pytest.approx(sum(right) / 12)
         assert (row["consistency"], row["generated_tokens"], row["parse_failures"]) == (1.0, 0.0, 0)
-        assert row["seconds"] > 0
     assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]
-    assert "| AUC |" in (tmp_path / "out" / "report.md").read_text()
-    # Everything is there: a second run computes no score again, and gives the same table.
-    stage.run(EvaluateSettings.of(config), {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
-    assert loads == [1]
 
 
 @pytest.mark.parametrize(
@@ -436,16 +356,6 @@ def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, 
     change(config)
     with pytest.raises(ConfigError, match=expected):
         check_stage("evaluate", config)
-
-
-def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:
-    config, plain = configured_by("recipe=quickstart_scorers"), configured_by("recipe=quickstart")
-    check_stage("evaluate", config)
-    greedily = [m for m in plain.evaluate.methods if "+" not in m.removesuffix("+vote") and ":" not in m]
-    judges = len(greedily)
-    assert config.evaluate.methods[:judges] == greedily
-    assert sorted(config.evaluate.methods[judges:]) == sorted(f"scorer:{name}" for name in OF_RESPONSES)
-    assert config.train == plain.train and config.tree == plain.tree, "all but stage evaluate is the quickstart's"
 
 
 WORDS = ("red", "green", "blue", "grey", "pink", "brown")
@@ -469,18 +379,13 @@ def verdicts(comparisons: list[Comparison]) -> list[str | None]:
     return [p.verdict_ab for p in found]
 
 
-def test_a_telling_word_is_found_and_noise_is_not() -> None:
+def test_a_telling_word_is_found_and_noise_is_not_whatever_the_order() -> None:
     items = made(200, 0, ties=20)
     assert verdicts(items)[:180] == [c.label for c in items[:180]]
     noise = made(600, 1, share=0.5)
-    right = np.mean([v == c.label for v, c in zip(verdicts(noise), noise, strict=True)])
-    assert abs(right - 0.5) < 0.08  # standard error 0.02
-
-
-def test_exchanged_responses_exchange_the_verdicts() -> None:
-    items = made(120, 2, share=0.8)
-    mirrored = {"A": "B", "B": "A"}
-    assert verdicts([c.swapped() for c in items]) == [mirrored[v] for v in verdicts(items) if v]
+    found = verdicts(noise)
+    assert abs(np.mean([v == c.label for v, c in zip(found, noise, strict=True)]) - 0.5) < 0.08  # standard error 0.02
+    assert verdicts([c.swapped() for c in noise]) == [mirror(v) for v in found if v]  # type: ignore[arg-type]
 
 
 def test_a_prompts_own_labels_are_not_learned_from() -> None:

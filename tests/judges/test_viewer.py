@@ -116,20 +116,13 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
     labels = {row["comparison_id"]: row for row in read_rows(label, "labels")}
     for view in views_of(label):
         page, row = parse(tree_page(view)), labels[view.tree.comparison.id]
-        facts = dict(
-            zip((e.text() for e in page.all("dt")), (e.text() for e in page.all("dd")), strict=True)  # one line each
-        )
+        facts = dict(zip((e.text() for e in page.all("dt")), (e.text() for e in page.all("dd")), strict=True))
         words = {"A": "A is better", "B": "B is better", "tie": "tie", None: f"none ({row['reason']})"}
-        assert facts["Label"] == words[row["verdict"]]
-        assert facts["Right verdict"] == "A is better"
+        assert (facts["Label"], facts["Right verdict"]) == (words[row["verdict"]], "A is better")
         assert facts["Winner's share of votes"] == f"{100 * row['share']:.0f}%"
-        votes = page.all("p")[1].text()
-        assert votes.startswith(f"A {row['votes']['A']} · tie {row['votes']['tie']} · B {row['votes']['B']}")
-        bar = page.all(kind="votes")[0]
-        assert sum(int((i.attributes["style"] or "").removeprefix("flex:")) for i in bar.all("i")) == 32
-        text = page.text()
-        assert view.tree.comparison.response_a in text
-        assert view.tree.comparison.dialogue.query in text
+        votes = row["votes"]
+        assert page.all("p")[1].text().startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
+        assert view.tree.comparison.response_a in page.text() and view.tree.comparison.dialogue.query in page.text()
 
 
 def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
@@ -225,18 +218,6 @@ def test_the_index_leads_to_every_page_and_old_pages_go(tmp_path: Path) -> None:
     assert "There are none." in write_views([], tmp_path, "x").read_text(encoding="utf-8")
 
 
-def test_the_label_stage_writes_some_pages_and_they_change_no_result(
-    label: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(label_stage, "VIEWED", 0)
+def test_the_label_stage_writes_some_pages(label: Path) -> None:
     assert len(list((label / "view").glob("0*.html"))) == 5
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=EVERY_PAIR)
-    out = StageRun(tmp_path / "none", "label", 0, Console())
-    label_stage.run(LabelSettings.of(config), {"tree": label.parents[1] / "tree" / "t1"}, out)
-    assert not (out.directory / "view").exists()
-    for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
-        assert list(read_rows(out.directory, name)) == list(read_rows(label, name))
-    first = parse((label / "view" / "00001.html").read_text(encoding="utf-8"))
-    assert first.all("a")[0].attributes["href"] == "index.html"
-    again = views_of(label)[0]
-    assert (label / "view" / "00001.html").read_text(encoding="utf-8") == tree_page(again, "index.html")
+    assert (label / "view" / "00001.html").read_text(encoding="utf-8") == tree_page(views_of(label)[0], "index.html")

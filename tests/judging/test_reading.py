@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from judgetrain.artifacts import fingerprint
 from judgetrain.artifacts.console import Console
-from judgetrain.data.config import SourceConfig, WorldConfig
+from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.judging.config import VerdictsConfig
@@ -37,33 +35,21 @@ def from_systems(*paths: Path, baseline: str | None = None) -> list[Item]:
     return read_items(VerdictsConfig(systems=[*map(str, paths)], baseline=baseline), None, 1)
 
 
-def written(directory: Path, kind: str) -> Path:
-    """The rows in a file of some kind."""
-    path = directory / f"mine.{kind}"
-    if kind in ("csv", "tsv"):
-        with path.open("w", newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictWriter(file, ROWS[0], delimiter="\t" if kind == "tsv" else ",")
-            rows.writeheader()
-            rows.writerows(ROWS)
-    elif kind == "parquet":
-        import pyarrow
-        import pyarrow.parquet
+def test_a_file_of_any_kind_gives_the_same_comparisons(tmp_path: Path) -> None:
+    import pandas
 
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
-    elif kind == "json":
-        path.write_text(json.dumps(ROWS), encoding="utf-8")
-    else:
-        lines(path, ROWS)
-    return path
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "parquet"])
-def test_a_file_of_any_kind_gives_the_same_comparisons(kind: str, tmp_path: Path) -> None:
-    first, second = of(written(tmp_path, kind))
-    assert (first.comparison.id, first.failure, first.comparison.label) == ("mine:q1", None, "A")
-    assert (first.comparison.response_a, first.comparison.response_b) == ("Because,\nso.", 'It "is".')
-    shown = second.comparison
-    assert (shown.dialogue.query, shown.response_b, shown.label) == ("Où?", "Ici.", None)
+    table = pandas.DataFrame(ROWS)
+    lines(tmp_path / "mine.jsonl", ROWS)
+    (tmp_path / "mine.json").write_text(json.dumps(ROWS), encoding="utf-8")
+    table.to_csv(tmp_path / "mine.csv", index=False, encoding="utf-8-sig")
+    table.to_csv(tmp_path / "mine.tsv", index=False, sep="\t")
+    table.to_parquet(tmp_path / "mine.parquet")
+    for path in tmp_path.iterdir():
+        first, second = (item.comparison for item in of(path))
+        assert (first.id, first.label, first.response_a, first.response_b) == (
+            *("mine:q1", "A", "Because,\nso.", 'It "is".'),
+        )
+        assert (second.dialogue.query, second.response_b, second.label) == ("Où?", "Ici.", None)
 
 
 def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line(tmp_path: Path) -> None:
@@ -91,31 +77,21 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
     assert len({item.comparison.id for item in found}) == len(found)
 
 
-def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
-    (path := tmp_path / "a.dat").write_text("why\nhow\n")
-    with pytest.raises(DataError, match=r"none of the 2 rows .* first: not_json: a\.dat:1: expected a JSON object"):
-        of(path)
-
-
 PAIR = ("Why?", "yes, so", "no")
+_TURN = '[{"role": "user", "content": "Why?"}]'
 FORMS = {
     "JSON lines in .json": ("a.json", '{"query": "Why?", "response_a": "yes, so", "response_b": "no"}\n' * 2),
     "a first column that is a list": (
-        "a.json",
-        '{"messages": [{"role": "user", "content": "Why?"}], "response_a": "yes, so", "response_b": "no"}\n' * 2,
+        *("a.json", f'{{"messages": {_TURN}, "response_a": "yes, so", "response_b": "no"}}\n' * 2),
     ),
     "an array in .jsonl": ("a.jsonl", '[\n{"query": "Why?", "response_a": "yes, so", "response_b": "no"}]'),
     "semicolons": ("a.csv", "query;response_a;response_b\nWhy?;yes, so;no\n"),
     "tabs in .csv": ("a.csv", "query\tresponse_a\tresponse_b\nWhy?\tyes, so\tno\n"),
     "a table by another name": ("a.dat", 'query,response_a,response_b\nWhy?,"yes, so",no\n'),
-    "JSON in a cell": (
-        "a.csv",
-        'messages,response_a,response_b\n"[{""role"": ""user"", ""content"": ""Why?""}]","yes, so",no\n',
-    ),
+    "JSON in a cell": ("a.tsv", f"messages\tresponse_a\tresponse_b\n{_TURN}\tyes, so\tno\n"),
     "a list a turn in cells": ("a.csv", 'prompt,response_a,response_b\n"[""Why?""]","[""yes, so""]","[""no""]"\n'),
     "NaN for what is missing": (
-        "a.jsonl",
-        '{"id": NaN, "query": "Why?", "response_a": "yes, so", "response_b": "no", "model_a": NaN, "label": NaN}',
+        *("a.jsonl", '{"id": NaN, "query": "Why?", "response_a": "yes, so", "response_b": "no", "label": NaN}'),
     ),
 }
 
@@ -150,18 +126,9 @@ def test_a_quotation_mark_in_tabs_is_text(said: tuple[str, str], read: tuple[str
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        (
-            "a.csv",
-            "query,response_a,response_b,response_a\nq,a,b,c\n",
-            r"a\.csv:1: two columns are called 'response_a'",
-        ),
-        ("a.tsv", "query\tquery\nq\ta\n", "two columns are called 'query'"),
-        (
-            "a.jsonl",
-            '{"query": "q", "response_a": "a", "response_b": "b", "response_a": "c"}',
-            "'response_a' stands tw",
-        ),
-        ("a.json", '[{"query": "q", "query": "b"}]', r"a\.json:row 1: .*'query' stands twice"),
+        ("a.csv", "query,response_a,response_a\nq,a,b\n", r"a\.csv:1: two columns are called 'response_a'"),
+        ("a.jsonl", '{"query": "q", "response_a": "a", "response_a": "c"}', "'response_a' stands tw"),
+        ("a.json", '[{"query": "q", "query": "b"}]', r"a\.json.*'query' stands twice"),
         ("a.csv", 'query,response_a,response_b\n"[""a"",""b""]","[""c"", null]","[""e"",""f""]"\n', "lists of 2 turns"),
         ("a.jsonl", '{"query": ["a"], "response_a": [null], "response_b": ["b"]}', "response_a, found nothing"),
     ],
@@ -194,24 +161,18 @@ def test_trl_s_preferences_are_comparisons_whose_better_side_is_drawn(tmp_path: 
 
 def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text('query,response_a,response_b\nwhy,"two\nlines",b\nwhy,a\nwhy,a,b,c\nwhy,,b\nwhy,a,b\n')
-    failures = [item.failure for item in of(path)]
-    assert failures[0] is None and failures[4] is None
-    assert failures[1] == "wrong_cells: a.csv:4: expected 3 cells, as the first line has, found 2"
-    assert failures[2] is not None and "found 4" in failures[2]
-    assert failures[3] is not None and failures[3].startswith("missing_field: a.csv:6")
+    path.write_text('id,query,response_a,response_b\nx,why,"two\nlines",b\n,why,a\n,why,a,b,c\nx7,why,,b\nx,why,a,b\n')
+    found = of(path, name="mine")
+    assert [(item.failure or "").partition(": expected")[0] for item in found] == [
+        *("", "wrong_cells: a.csv:4", "wrong_cells: a.csv:5", "missing_field: a.csv:6", "")
+    ]
+    assert [item.comparison.id for item in found] == [
+        *("mine:x", "mine:a.csv:4", "mine:a.csv:5", "mine:x7", "mine:x#2")
+    ], "an id of its own, where it can be read"
     for row, message in (('why,"open,b\n', r"a\.csv:2: not a row of CSV"), ("", r"a\.csv: the file has no rows")):
         path.write_text(f"query,response_a,response_b\n{row}")
         with pytest.raises(DataError, match=message):
             of(path)
-
-
-def test_a_row_that_cannot_be_judged_keeps_its_own_id(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("id,query,response_a,response_b\nx7,why,,b\n,why,a,\nx9,why,a\nx8,why,a,b\n")
-    assert [(item.comparison.id, item.failure is None) for item in of(path, name="mine")] == [
-        *(("mine:x7", False), ("mine:0000002", False), ("mine:a.csv:4", False), ("mine:x8", True))
-    ]
 
 
 def test_ids_that_stand_twice_are_told_apart(tmp_path: Path) -> None:
@@ -233,19 +194,6 @@ def test_judgebench_s_pairs_are_read_by_their_adapter_and_without(tmp_path: Path
     lines(path, [{name: value for name, value in row.items() if name != "response_B"}])
     with pytest.raises(DataError, match=r"gpt-4o\.jsonl:1: expected the column 'response_B'"):
         of(path, adapter="judgebench")
-
-
-def test_a_hub_data_set_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    monkeypatch.setattr(datasets, "load_dataset", lambda path, *a, **k: ROWS if path == "me/pairs" else None)
-    found = read_items(VerdictsConfig(source=SourceConfig(type="hub", path="me/pairs")), None, 1)
-    assert [item.comparison.id for item in found] == ["pairs:q1", "pairs:q2"]
-
-
-def test_the_world_s_comparisons() -> None:
-    config = VerdictsConfig(source=SourceConfig(type="world"))
-    assert len(read_items(config, WorldConfig(eval_comparisons=10), 1)) == 10
 
 
 def test_alpaca_eval_outputs_are_paired_by_their_instructions(tmp_path: Path) -> None:
@@ -293,13 +241,6 @@ def test_what_one_of_two_systems_lacks_is_said(tmp_path: Path) -> None:
     assert sum(i.failure is None for i in found) == 1
 
 
-def test_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
-    for name, text in {"a": "Why?", "b": "How?"}.items():
-        lines(tmp_path / f"{name}.jsonl", [{"uid": "1", "prompt": text, "output": "x", "model": name}])
-    (found,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    assert found.failure == "other_prompt: b was asked something else under this id"
-
-
 def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
     answers = arena_hard(tmp_path)
     small, none = answers / "small.jsonl", tmp_path / "none.json"
@@ -314,14 +255,15 @@ def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
             from_systems(*paths, baseline=baseline)
 
 
-def test_an_answer_s_prompt_may_have_earlier_turns(tmp_path: Path) -> None:
+def test_an_answer_s_prompt_may_have_earlier_turns_and_one_id_for_two_prompts_is_no_pair(tmp_path: Path) -> None:
     turns = [{"role": r, "content": c} for r, c in (("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))]
     for name in "ab":
-        row = {"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}
-        lines(tmp_path / f"{name}.jsonl", [row])
-    (found,) = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+        rows = [{"model": name, "messages": [*turns, {"role": "assistant", "content": name}]}]
+        rows.append({"model": name, "uid": "1", "prompt": name, "output": "x"})
+        lines(tmp_path / f"{name}.jsonl", rows)
+    found, other = from_systems(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert found.comparison.dialogue.context == "User: Hi\nAssistant: Yes?"
-    assert replace(found.comparison, id="") == replace(found.comparison.swapped().swapped(), id="")
+    assert other.failure == "other_prompt: b was asked something else under this id"
 
 
 ROW = {"query": "q", "response_a": "a", "response_b": "longer"}
@@ -342,6 +284,7 @@ def test_the_world_is_limited_like_any_source_and_is_named(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.dat", "why\nhow\n", r"none of the 2 rows .* first: not_json: a\.dat:1: expected a JSON object"),
         ("blank.jsonl", "\n\n", r"blank\.jsonl: there is no row; expected a comparison a line"),
         ("x.jsonl", '"a"\n"b"\n', r"none of the 2 rows holds a comparison; the first: not_an_object: x\.jsonl:1"),
         ("x.jsonl", json.dumps(ROW | {"messages": "hello"}), "none of the 1 rows .* wrong_type: x.jsonl:1"),
@@ -360,11 +303,6 @@ def test_the_quickstarts_referee_is_not_asked_about_real_text(judge: str, key: s
     path.write_text(json.dumps(ROW), encoding="utf-8")
     message = rf"verdicts\.judge={judge}: {key}\.type=world knows what the generated world says and nothing else"
     refused(tmp_path / "out", message, f"verdicts.source.path={path}", judge=judge, kind=ConfigError)
-
-
-def test_one_row_of_several_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
-    file = lines(tmp_path / "x.jsonl", [ROW, {**ROW, "query": 3}])
-    assert [bool(row["failure"]) for row in judged(tmp_path / "out", f"verdicts.source.path={file}")] == [False, True]
 
 
 def test_what_labels_mean_is_a_verdict(tmp_path: Path) -> None:
