@@ -41,17 +41,18 @@ def render(template: Path, **values: Any) -> str:
 
 LEFT, RIGHT, TOP, BOTTOM = 40, 356, 12, 240
 """The field of the axes in the picture of 380 by 280."""
+LINE = 14.0
+"""Between two names at the ends of lines."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value at ``x``, with the ``ends`` of its interval; ``tip`` is shown on hovering, ``mark`` written beside it."""
+    """A value at ``x``, with the ``ends`` of its interval; ``tip`` is shown on hovering."""
 
     x: float
     y: float
     tip: str = ""
     ends: tuple[float, float] | None = None
-    mark: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,16 @@ class Chart:
         """Name, colour, dashes and points of every series."""
         dashes = cycle(("", "6 3", "2 3", "8 3 2 3"))
         return [(n, f"c{i % 6}", d, s) for i, ((n, s), d) in enumerate(zip(self.series.items(), dashes, strict=False))]
+
+    @property
+    def ends(self) -> list[tuple[str, str, float, float]]:
+        """Name, colour and place of what is written where each line ends: beside it, and below what stands there."""
+        found: list[tuple[str, str, float, float]] = []
+        last = [(self.place_y(line[-1].y), line[-1].x, name, colour) for name, colour, _, line in self.lines if line]
+        for y, x, name, colour in sorted(last):
+            y = max([y, *(below + LINE for *_, below in found)])
+            found.append((name, colour, self.place_x(x), y))
+        return found
 
     @property
     def thin(self) -> bool:

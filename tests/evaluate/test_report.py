@@ -121,17 +121,21 @@ def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
     assert f"{100 * row['single_order_accuracy']:.1f}" in text
 
 
-def test_the_front_is_results_and_details_and_long_tables_fold() -> None:
+def test_a_sentence_and_five_judges_stand_in_front_and_all_else_folds() -> None:
     whole = benchmark(40)
     rows = [metric_row(whole, answers("a", 0, whole, 40), 0.0, 20, 1)]
     report = Report(recipe="r", seed=1, rows=rows)
     page, text = html_page(report), markdown(report)
     assert "Domain" not in text and "Where it comes from" not in text, "what has no rows is not shown"
-    assert re.findall("<h3>(.*)</h3>", page) == ["Results"]
+    assert re.findall("<h3>(.*)</h3>", page) == ["Judges"]
     folded = re.findall(r"<details><summary>(.*) \(", page)
-    assert folded == ["Definitions", "Biases", "Cost", "Agreement by group"]
-    several = [replace(rows[0], method=f"m{i}") for i in range(17)]
-    assert "<details><summary>Results (17 rows)</summary>" in html_page(replace(report, rows=several))
+    assert folded == ["Results", "Definitions", "Biases", "Cost", "Agreement by group"]
+    several = [metric_row(whole, answers(f"m{i}", 0, whole, 20 + i), 0.0, 20, 1) for i in range(17)]
+    page = html_page(replace(report, rows=several))
+    assert "<b>m16</b> agrees best with the labels" in page and "<b>90.0%</b> of 40 comparisons" in page
+    front = page[page.index("<h3>Judges</h3>") : page.index("</table>")]
+    assert re.findall(r'class="text">(m\d+)<', front) == [f"m{i}" for i in (16, 15, 14, 13, 12)]
+    assert "<details><summary>Results (17 rows)</summary>" in page
 
 
 def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:

@@ -120,8 +120,11 @@ def test_label_votes_and_responses_are_told(label: Path) -> None:
         words = {"A": "A is better", "B": "B is better", "tie": "tie", None: f"none ({row['reason']})"}
         assert (facts["Label"], facts["Right verdict"]) == (words[row["verdict"]], "A is better")
         assert facts["Winner's share of votes"] == f"{100 * row['share']:.0f}%"
-        votes = row["votes"]
-        assert page.all("p")[1].text().startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
+        if row["verdict"]:
+            mark = "✓" if row["verdict"] == "A" else "✗"
+            assert page.all(kind="lead")[0].text().startswith(f"Verdict: {mark} {row['verdict']}, after 32 judgments")
+        votes, [told] = row["votes"], [p.text() for p in page.all("p") if p.text().startswith("A ")]
+        assert told.startswith(f"A {votes['A']} · tie {votes['tie']} · B {votes['B']}")
         assert view.tree.comparison.response_a in page.text() and view.tree.comparison.dialogue.query in page.text()
 
 

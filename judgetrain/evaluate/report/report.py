@@ -77,13 +77,17 @@ class Report:
         named = [(e.name, e.sections) for e in extras() if e.sections]
         return [resolved(of)(rows, self.records.get((name, benchmark), ())) for name, of in named]
 
+    def first(self, benchmark: str) -> list[Table]:
+        """What extras put before everything else."""
+        return [table for each in self.of_extras(benchmark) for table in each.first if table.cells]
+
     def tables(self, benchmark: str) -> list[Table]:
         """The tables of a benchmark; those without rows are left out."""
         rows, found = self.benchmarks()[benchmark], self.of_extras(benchmark)
         verdicts = [r for r in rows if r.agreement is not None]
         titles = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
-            *(table for each in found for table in each.first),
+            *self.first(benchmark),
             shown.glance(verdicts),
             *(table for each in found for table in each.front),
             shown.results(verdicts),
@@ -232,6 +236,8 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         report=report,
         links=links or {},
         day=datetime.date.today().isoformat(),
+        that_matter=that_matter,
+        front=shown.front,
         figures=figures,
     )
 
@@ -250,28 +256,20 @@ def write_report(
     out.log(f"{out.stage}: report: {out.path('report.html')}")
 
 
-def figures(rows: Sequence[MetricRow]) -> list[Chart]:
-    """The charts of the branching judges among a benchmark's metric rows, a line for each judge; without any, none.
-
-    Rows without the metric that a chart shows have no point in it, and a chart without points is left out.
-    """
+def figures(rows: Iterable[MetricRow]) -> list[Chart]:
+    """Agreement of the branching judges among metric rows, by branches and by cost; without such judges none."""
     drawn = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
     charts = []
-    for title, metric, by_cost in (
-        ("Agreement by branches", "agreement", False),
-        ("Agreement by cost", "agreement", True),
-        ("Consistency by branches", "consistency", False),
-    ):
-        series: dict[str, list[Point]] = {row.method: [] for row in rows if row.branches and row.agreement is not None}
+    for title, by_cost in (("Agreement by branches", False), ("Agreement by cost", True)):
+        series: dict[str, list[Point]] = {}
         for row in drawn:
-            if (value := getattr(row, metric)) is not None:
-                x, mark = (row.generated_tokens or 0.0, str(row.branches)) if by_cost else (row.branches, "")
-                tip = f"{row.method}, {row.branches} branches: {percent(value)}%"
-                series[row.method].append(Point(x, value, tip, getattr(row, f"{metric}_ci"), mark))
+            x = row.generated_tokens or 0.0 if by_cost else row.branches
+            tip = f"{row.method}, {row.branches} branches, n = {row.n}: {percent(row.agreement)}%"
+            series.setdefault(row.method, []).append(Point(x, row.agreement or 0.0, tip, row.agreement_ci))
         ticks = None if by_cost else sorted({float(row.branches) for row in drawn})
-        if any(series.values()):
-            x_label = "tokens a verdict" if by_cost else "branches"
-            charts.append(Chart(title=title, x_label=x_label, series=series, ticks=ticks))
+        if series:
+            x_label, n = "tokens a verdict" if by_cost else "branches", drawn[0].n
+            charts.append(Chart(title=f"{title} (n = {n})", x_label=x_label, series=series, ticks=ticks))
     return charts
 
 

@@ -148,6 +148,14 @@ def one_each(rows: Rows) -> list[MetricRow]:
     return list(best.values())
 
 
+def front(rows: Rows) -> Table:
+    """The few judges that are read first."""
+    columns: Columns = NAME | {"n": attrgetter("n")}
+    columns |= {f"{name} %": share(name) for name in ("agreement", "consistency")}
+    columns |= {"tokens": SPENT["tokens"], "seconds": value("seconds", "seconds")}
+    return Table.of("Judges", rows, columns)
+
+
 def glance(rows: Rows) -> Table:
     """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
     columns: Columns = {
