@@ -287,8 +287,6 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
         return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {text}"
-    if config.gpus > 1 and "offload" in text:
-        return f"{config.path} does not fit into what is free on {config.gpus} GPUs: raise model.gpus"
     if not Path(path).exists():
         why = "no network, no access or no such model"
         return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"

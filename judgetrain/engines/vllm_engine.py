@@ -52,7 +52,11 @@ class VllmEngine:
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise EngineError(f"vLLM cannot load {config.model.path}: {_why(error, config)}") from error
+            raise EngineError(
+                f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]} (no cause? Its "
+                "own process names one, above or in the log of Ray's worker: most often memory; set a smaller "
+                "engine.vllm.gpu_memory_utilization)"
+            ) from error
         self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.vllm.get("max_model_len"))
         self._ends = sorted(end_token_ids(config.model, self.tokenizer))
 
@@ -145,18 +149,6 @@ def _on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _why(error: Exception, config: VllmEngineConfig) -> str:
-    """What vLLM says; where its engine's own process failed that is nothing, and the cause stands in that one's log."""
-    said = " ".join(str(error).split())[:300]
-    if "root cause" not in said:
-        return said
-    share = config.vllm.get("gpu_memory_utilization", "vLLM's own share")
-    return (
-        f"{said} (its process has said why: above, or on a worker of Ray in that node's /tmp/ray/session_latest/logs; "
-        f"most often {share} of the memory is not free: set a smaller engine.vllm.gpu_memory_utilization)"
-    )
 
 
 def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:

@@ -28,6 +28,9 @@ RANK = 16
 """Of adapters; why it is no key stands at :class:`~judgetrain.train.config.AdapterConfig`."""
 
 
+KEPT = 2
+"""Checkpoints that are kept while training, the best among them: the last may be cut by what kills the run."""
+
 BEST = "eval_agreement_then_loss"
 """The figure by which the trainer picks the best checkpoint."""
 
@@ -85,6 +88,7 @@ def arguments_of(
         "max_length": None,
         "eval_strategy": "steps" if evaluate else "no",
         "logging_steps": 1,
+        "save_total_limit": KEPT,
         "logging_nan_inf_filter": False,
         "seed": seed,
         "data_seed": seed,

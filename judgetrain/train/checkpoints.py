@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
-KEPT = 2
-"""Checkpoints that are kept while training: one may be cut by what kills the run."""
-
 FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
 """Logged figures that training cannot go on without, and how they are called."""
 
@@ -137,8 +134,7 @@ def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     """Marks a checkpoint once every process has written its part of it and found its weights finite.
 
-    The oldest ones are removed after that, down to :data:`KEPT`, but never the best one; the mark goes first, so that
-    what a kill leaves of them is not taken for whole. The time spent so far is kept with every checkpoint.
+    The trainer has removed the oldest by then (``save_total_limit``). The time spent so far is kept with every one.
     """
 
     def __init__(self, out: StageRun) -> None:
@@ -159,15 +155,6 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         if group.leads:
             write_json_atomic(written / COMPLETE, {"layout": group.layout, "bytes": _sizes(written)})
             self._out.keep_seconds()
-            self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
-
-    def _remove_old(self, directory: Path, best: str | None) -> None:
-        marked = complete(directory)
-        spared = {path.name for _, path in marked[-1:]} | ({Path(best).name} if best else set())
-        removable = [path for _, path in marked if path.name not in spared]
-        for path in removable[: max(0, len(marked) - KEPT)]:
-            (path / COMPLETE).unlink()
-            shutil.rmtree(path, ignore_errors=True)
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]

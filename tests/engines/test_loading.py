@@ -12,12 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.world import BASE
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
-from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.loading import (
     DEFAULT_CHAT_TEMPLATE,
     DIGESTS,
@@ -34,14 +32,6 @@ from tests.builders.engines import TEMPLATE, word_tokenizer
 from tests.engines.tokenizers import byte_level
 
 USER = {"role": "user", "content": "list the criteria"}
-
-
-def test_path_forms(model_dir, tmp_path):
-    assert resolve_path(ModelConfig(path=str(model_dir))) == (str(model_dir), None)
-    assert resolve_path(ModelConfig(path="owner/name")) == ("owner/name", None)
-    file = tmp_path / "w.gguf"
-    file.touch()
-    assert resolve_path(ModelConfig(path=str(file))) == (str(tmp_path), "w.gguf")
 
 
 def test_package_path_uses_assemble(tmp_path, monkeypatch):
@@ -132,12 +122,6 @@ def test_default_template_prompt_is_a_token_prefix(roles, content, completion):
     assert whole[-1] == tokenizer.eos_token_id and whole[0] == tokenizer.bos_token_id
 
 
-def test_pad_token_falls_back_to_eos(tmp_path):
-    byte_level(None, LINES).save_pretrained(tmp_path)
-    tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
-    assert tokenizer.pad_token_id == tokenizer.eos_token_id and tokenizer.padding_side == "left"
-
-
 def test_template_without_system_role_gets_it_merged():
     tokenizer = word_tokenizer(
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE
@@ -166,14 +150,6 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
     assert out[1] == engine.generate([fine], seed=1)[0] and out[1].generated_tokens > 0
     with pytest.raises(EngineError, match="one turn only"):
         engine.generate([refused], seed=1)
-
-
-def test_registry(model_dir):
-    engine = make_engine(TransformersEngineConfig(), model_path=str(model_dir), name="judge")
-    assert engine.name == "judge"
-    assert len(engine.generate([Request(messages=(USER,), sampling=Sampling(max_new_tokens=3))], seed=1)) == 1
-    engine.close()
-    assert make_engine(WorldEngineConfig()).name == "world"
 
 
 def test_gemma_gguf_generates_and_saves(gemma_tokenizer):

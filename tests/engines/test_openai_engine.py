@@ -267,17 +267,6 @@ def test_an_answer_that_breaks_the_schema_is_unreadable_and_counted(what: str, s
     assert found.verdict == "unreadable" and sum(found.failures.values()) == 2
 
 
-def test_a_server_that_does_not_know_the_parameter_may_answer_in_the_frame(server: FaultyServer) -> None:
-    def in_text(prompt: str) -> str:
-        said = judgment(prompt) | {"Analysis of Response B": "-"}
-        order = ("Response A Score", "Analysis of Response A", "Response B Score", "Analysis of Response B")
-        return "\n".join(f"{name}: {said[name]}" for name in order)
-
-    server.reply = in_text
-    judge = BranchingJudge(json_engine(server), load_prompt_set("paper"), JudgeOptions(branches=1, steps=SAMPLING))
-    assert judge.compare_all([ITEM])[0].verdict == "A"
-
-
 def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
     def reply(prompt: str) -> str:
         if "assistant B" not in prompt:
@@ -295,17 +284,3 @@ def test_marks_are_asked_for_as_values(server: FaultyServer) -> None:
     own = PairwiseJudge(json_engine(server), load_prompt_set("auto_j", "pairwise"))
     own.compare_all([ITEM])
     assert "response_format" not in server.bodies[-1], "a model's own form stays its own"
-
-
-def test_what_is_not_asked_for_stays_text(server: FaultyServer) -> None:
-    """Lists and guidelines; where probabilities are wanted; and a form that is enforced is asked for once."""
-    for change in ({}, {"score": "expected"}, {"constrained": True}):
-        server.bodies.clear()
-        steps = SAMPLING.__class__(**change, criteria=1)
-        options = JudgeOptions(branches=1, steps=steps, retries=0)
-        plain = Comparison.of("Name a river.", "The Rhine.", "Blue.")
-        server.reply = lambda prompt: "1. River: a river" if "criteria]" in prompt else "5 if it does"
-        BranchingJudge(json_engine(server), load_prompt_set("paper"), options).compare_all([plain])
-        asked = ["response_format" in body for body in server.bodies]
-        assert asked == [False, False, *([False] * 2 if "score" in change else [True] * 2)]
-        assert not any("structured_outputs" in body for body in server.bodies)

@@ -314,15 +314,6 @@ def test_the_key_is_never_shown(
     assert "POST" in caplog.text
 
 
-def test_answers_that_hold_a_short_key_stay_what_they_are(
-    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCAL_KEY", "EMPTY")
-    server.reply = lambda text: "a true preview of the EMPTY set"
-    [found] = engine_of(server, api_key_env="LOCAL_KEY").generate([ask("which?")], 0)
-    assert found.text == "a true preview of the EMPTY set"
-
-
 @pytest.mark.parametrize(
     ("url", "said"),
     [

@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai import gate
-from judgetrain.engines.openai.engine import OUTAGE, RETRIES, RUNS, OpenAIEngine
-from judgetrain.engines.openai.gate import OWN, Clock, GatedClient, retry_after
+from judgetrain.engines.openai.engine import OUTAGE, RUNS, OpenAIEngine
+from judgetrain.engines.openai.gate import OWN, Clock, retry_after
 from judgetrain.errors import EngineError, UnansweredError
 from tests.builders.engines import PausesOnly, ask
 from tests.builders.faulty_server import FaultyServer, FixedWindow
@@ -106,20 +102,6 @@ def test_a_request_that_alone_is_never_let_through_fails_alone(server: FaultySer
     assert server.tries["q3"] == OWN
 
 
-@pytest.mark.parametrize("status", [400, 500])
-def test_a_limit_of_long_ago_does_not_count_as_waited_for(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_WAIT", 60.0)
-    clock = PausesOnly()
-    client = GatedClient(OpenAIEngineConfig(base_url="http://server"), "", clock, None)
-    client.refused(0.0, None, "")
-    client.heard(0.5, status)
-    clock.time = 1000.0
-    client.refused(clock.now(), None, "")
-    clock.time = 1061.0
-    with pytest.raises(EngineError, match="lets no request through"):
-        client.refused(clock.now(), 0.0, "")
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -137,33 +119,6 @@ def test_what_a_server_asks_for(headers: dict[str, str], seconds: float | None) 
     assert retry_after(headers) == (None if seconds is None else pytest.approx(seconds, rel=0.1))
 
 
-def processed(engine: Any, out: StageRun, number: int = 12) -> None:
-    """A stage of shards of 4 requests."""
-
-    def process(index: int, items: Any) -> ShardResult:
-        texts = [{"text": c.text, "why": c.finish_reason} for c in engine.generate(items, index)]
-        return ShardResult(texts, len(texts))
-
-    out.sharded("rows", asked(number), 4, process)
-
-
-def stage(directory: Path) -> StageRun:
-    return StageRun(directory / "stage", "teacher", 0, Console())
-
-
-def test_requests_that_were_given_up_are_asked_again_alone(server: FaultyServer, tmp_path: Path) -> None:
-    server.faults["q1"] = [500] * (1 + RETRIES)
-    server.faults["q9"] = ["{}"] * 3
-    answers = AnswerStore(tmp_path / "answers", 0)
-    with pytest.raises(UnansweredError, match=r"2 requests were given up.*not a chat completion.*same command again"):
-        processed(shipped(server, answers), stage(tmp_path))
-    assert len(server.billed) == 10, "what could be done is done, the shards after the failure too"
-    assert len(list((tmp_path / "stage").glob("rows-*.jsonl"))) == 1, "and no shard with a failure is finished"
-    processed(shipped(server, answers), stage(tmp_path))
-    assert [row["text"] for row in read_rows(tmp_path / "stage", "rows")] == [f"you said q{i}" for i in range(12)]
-    assert sorted(body["messages"][0]["content"] for body in server.billed) == sorted(f"q{i}" for i in range(12))
-
-
 def test_many_that_always_fail_are_no_outage_and_the_third_run_finishes_without_them(
     server: FaultyServer, tmp_path: Path
 ) -> None:
@@ -175,11 +130,3 @@ def test_many_that_always_fail_are_no_outage_and_the_third_run_finishes_without_
     done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(20), 1)
     assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(failing)
     assert len(server.billed) == 20 - len(failing)
-
-
-def test_refusals_that_one_run_accepted_are_accepted_by_the_next(server: FaultyServer, tmp_path: Path) -> None:
-    server.faults |= {f"q{i}": [400] * 99 for i in range(20, 32)}
-    for _ in range(2):
-        done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(32), 1)
-        assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(range(20, 32))
-    assert len(server.billed) == 20

@@ -22,12 +22,6 @@ def on_gpus(monkeypatch):
     monkeypatch.setattr("judgetrain.engines.vllm_engine._on_cpu", lambda: False)
 
 
-def test_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(EngineError, match=r"judgetrain\[vllm\]"):
-        make_engine(VllmEngineConfig())
-
-
 class Recorded:
     """An ``LLM`` that keeps what it was made with and asked, answers as it was told to, and is ended once."""
 
@@ -116,25 +110,15 @@ def test_the_end_of_vllms_process_is_told_apart_from_other_errors(error, told, m
         )
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("no such model", "^vLLM cannot load .*: no such model$"),
-        (
-            "Failed. See root cause above.",
-            r"logs; most often 0\.4 of the memory is not free: set a smaller engine\.vllm\.gpu_mem",
-        ),
-    ],
-)
-def test_where_vllms_process_does_not_start_the_message_says_where_the_cause_stands(said, told, monkeypatch, model_dir):
+def test_where_vllms_process_does_not_start_the_message_says_where_the_cause_stands(monkeypatch, model_dir):
     def fails(**settings):
-        raise RuntimeError(said)
+        raise RuntimeError("Failed. See root cause above.")
 
     fake = ModuleType("vllm")
     fake.LLM = fails
     monkeypatch.setitem(sys.modules, "vllm", fake)
-    with pytest.raises(EngineError, match=told):
-        make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={"gpu_memory_utilization": 0.4}))
+    with pytest.raises(EngineError, match=r"^vLLM cannot load .*: Failed\. See root cause above\. \(.*gpu_mem"):
+        make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir))))
 
 
 def test_keys_and_further_arguments_reach_vllm(model_dir, recorded):
@@ -168,11 +152,3 @@ def test_adapters_are_to_be_merged(model_dir, tmp_path, recorded):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(EngineError, match=r"merge them into their base"):
         make_engine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
-
-
-def test_closing_ends_its_processes_once(model_dir, recorded):
-    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=str(model_dir))))
-    llm = engine._llm
-    engine.close()
-    engine.close()
-    assert llm.ended == [True]

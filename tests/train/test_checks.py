@@ -7,7 +7,7 @@ import functools
 import json
 import random
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import stage
 from judgetrain.train.arguments import shared_out, trainable, training_arguments
 from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
@@ -42,7 +41,6 @@ from judgetrain.train.stages import (
     check_trainer,
     check_training,
 )
-from tests.builders.pairs_pipeline import composed
 from tests.builders.pipeline import check_stage
 from tests.builders.train import config, run_initial, same, sft_rows, weights
 
@@ -72,14 +70,9 @@ def test_the_global_batch_is_shared_out_over_any_number_of_processes(
 ) -> None:
     config = TrainConfig(per_device_train_batch_size=of[0], global_accumulation_steps=of[1])
     check_shared("k", config, processes)
-    assert shared_out(config, processes) == each and each[0] * each[1] * processes == of[0] * of[1]
-
-
-def test_what_cannot_be_shared_out_is_said_with_the_mended_setting() -> None:
-    config = TrainConfig(per_device_train_batch_size=6, global_accumulation_steps=2)
     with pytest.raises(ConfigError, match=r"over 8 processes: set k\.per_device_train_batch_size=8$"):
-        check_shared("k", config, 8)
-    check_shared("k", replace(config, per_device_train_batch_size=8), 8)
+        check_shared("k", TrainConfig(per_device_train_batch_size=6, global_accumulation_steps=2), 8)
+    assert shared_out(config, processes) == each and each[0] * each[1] * processes == of[0] * of[1]
 
 
 def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
@@ -290,56 +283,21 @@ def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     assert (asked.judge, asked.criteria) != (before.judge, before.criteria), "it is written beside the weights"
 
 
-def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
-    for change in ("tree.score=expected", "tree.judgment_sampling.temperature=0.5", "tree.rubric=first"):
-        assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
-
-
-READ = {
-    "reference": (
-        *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5"),
-        *("train.dpo.lora.enabled=true", "train.base.dtype=float32", "train.base.attn_implementation=eager"),
-    ),
-    "initial": (
-        *("train.initial.learning_rate=1", "train.base.path=owner/other", "prompts=pairwise"),
-        "train.initial.trainer={weight_decay: 0.1}",
-    ),
-    "sft": ("train.sft.max_length=64",),
-    "dpo": ("train.dpo.beta=0.5", "seed=5", "train.dpo.lora={enabled: true}"),
-}
-LEFT = {
-    "reference": (
-        *("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true"),
-        *("train.dpo.num_train_epochs=3", "train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5"),
-        *("train.dpo.per_device_train_batch_size=1", "train.base.path=owner/other"),
-        "train.sft.learning_rate=1e-4",
-    ),
-    **{stage: (f"train.{stage}.save_steps=7", f"train.{stage}.eval_steps=7") for stage in ("initial", "sft", "dpo")},
-}
-
-
-@pytest.mark.parametrize(
-    ("stage", "change", "same"),
-    [(s, c, same) for table, same in ((READ, False), (LEFT, True)) for s, changes in table.items() for c in changes],
+READ = (
+    *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5", "train.dpo.lora.enabled=true"),
+    *("train.base.dtype=float32", "train.base.attn_implementation=eager"),
 )
-def test_what_decides_a_stage_is_held_and_nothing_else(stage: str, change: str, same: bool) -> None:
-    assert (of(stage, change) == of(stage)) == same
+LEFT = (
+    *("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4", "train.dpo.keep_best=true", "train.dpo.num_train_epochs=3"),
+    *("train.dpo.trainer={optim: sgd}", "train.dpo.sft_weight=0.5", "train.dpo.per_device_train_batch_size=1"),
+    *("train.base.path=owner/other", "train.sft.learning_rate=1e-4"),
+)
 
 
-def test_how_often_is_looked_counts_where_the_best_is_kept() -> None:
-    best = "train.dpo.keep_best=true"
-    assert of("dpo", best, "train.dpo.eval_steps=7") != of("dpo", best)
-    assert of("dpo", best, "train.dpo.save_steps=7") == of("dpo", best)
-
-
-def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> None:
-    def mark(*overrides: str) -> str:
-        return Pipeline(composed(tmp_path, *overrides)).plan("dpo").fingerprint
-
-    assert mark() == mark("train.distributed=zero3", "train.processes=2") == mark("train.dpo.save_steps=7")
-    assert mark() != mark("train.dpo.beta=0.5") != mark("train.sft.max_length=64")
-    noisy = f"++train.sft.{NOISE}"  # of a stage before it
-    assert mark(noisy) != mark(noisy, "train.distributed=ddp")
+@pytest.mark.parametrize(("change", "same"), [*((c, False) for c in READ), *((c, True) for c in LEFT)])
+def test_what_decides_the_reference_is_held_and_nothing_else(change: str, same: bool) -> None:
+    """Of the other stages: tests/pipeline/test_fingerprints.py."""
+    assert (of("reference", change) == of("reference")) == same
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,6 @@ def test_killed_under_zero3_torchrun_goes_on_and_its_first_process_leads(alone: 
             assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
 
 
-def test_whole_steps_are_filled_up() -> None:
-    assert filled([5, 6, 7], 8) == [5, 6, 7, 5, 6, 7, 5, 6]
-    assert filled(range(16), 8) == [*range(16)]
-
-
 def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,14 +136,14 @@ def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-4")
 
 
+def test_whole_steps_are_filled_up_and_no_more_are_there_than_are_taken() -> None:
+    assert filled([5, 6, 7], 8) == [5, 6, 7, 5, 6, 7, 5, 6]
+    assert filled(range(16), 8) == [*range(16)] and filled(range(16), 4, 2) == [*range(8)]
+
+
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     train = composed(tmp_path, "train.distributed=zero3", "train.processes=2").train
     assert distributed.check_distributed(train) == 2
     train.distributed = "none"
     with pytest.raises(ConfigError, match=r"train.processes=2 and train.distributed=none: set train.distributed=ddp"):
         distributed.check_distributed(train)
-
-
-def test_a_process_alone_decides_for_itself() -> None:
-    alone = distributed.ProcessGroup()
-    assert alone.leads and alone.decide(lambda: 3) == 3 and alone.all(True) and not alone.all(False)

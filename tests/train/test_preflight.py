@@ -230,21 +230,6 @@ def test_the_loss_is_the_mean_of_each_pairs(tmp_path: Path) -> None:
     assert float(theirs.abs().max()) > 1e-2
 
 
-def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
-    trainer = trainer_of(DpoConfig(beta=BETA, per_device_train_batch_size=4), 4, tmp_path)
-    batch = next(iter(trainer.get_train_dataloader()))
-    with torch.no_grad():
-        ours, counts = sequence_logprobs(trainer.model, batch)
-    drops = torch.tensor([3.0, 1.0, 0.5, 2.0, 4.0, 0.0, 1.0, 0.5])
-    batch["ref_chosen_logps"], batch["ref_rejected_logps"] = (ours + drops).view(2, 4)
-    trainer.model.train()
-    trainer.compute_loss(trainer.model, batch)
-    metrics = {k: v[-1] for k, v in trainer._metrics["train"].items()}
-    assert metrics["kl"] == pytest.approx(drops.mean().item(), rel=1e-3)
-    assert metrics["lengths/chosen"] == counts[:4].float().mean().item()
-    assert metrics["lengths/rejected"] == counts[4:].float().mean().item() > metrics["lengths/chosen"]
-
-
 def test_held_out_figures_are_means_over_pairs_however_they_are_batched(tmp_path: Path) -> None:
     settings = DpoConfig(beta=BETA, sft_weight=0.7, per_device_train_batch_size=2)
     trainer = trainer_of(settings, 5, tmp_path)

@@ -200,8 +200,3 @@ def test_what_is_held_of_a_row_is_its_length(tmp_path: Path) -> None:
     assert len(examples) == 600 and sum(examples.lengths) > 480_000
     assert kept < 1_000_000 and peak < 15_000_000, (kept, peak)
     assert len(pickle.dumps(examples)) < 100_000, "another process gets the file's name, and the lengths"
-
-
-def test_nothing_of_the_tables_is_left_in_the_artifact(tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(max_steps=2), sft_rows(20))
-    assert not [path for path in out.directory.rglob("*") if path.suffix == ".arrow"]

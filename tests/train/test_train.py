@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import re
-import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,7 @@ from judgetrain.train import trainers
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.data import Slices, digest, fitting, neutral, order, table, with_reference
+from judgetrain.train.data import digest, fitting, neutral, order, with_reference
 from judgetrain.train.run import lasting
 from judgetrain.train.trainers import agreement_then_loss
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
@@ -149,34 +146,9 @@ def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     plain = sum(max(b) * len(b) - sum(b) for b in (lengths[k : k + 8] for k in range(0, 96, 8)))
     assert padding < 0.6 * plain
     assert len(order(lengths, 8, 0.5, 1)) == 52
-
-
-def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
     settings = TrainConfig(per_device_train_batch_size=4, global_accumulation_steps=2, min_steps=30)
     assert lasting(settings, 60).num_train_epochs == 4  # 7.5 steps a pass
     assert lasting(settings, 6000) == settings
-    assert lasting(replace(settings, min_steps=0), 3).num_train_epochs == 1
-
-
-def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
-    for step, marked in ((5, True), (10, True), (15, False)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if marked:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE).write_text('{"layout": "none or ddp", "bytes": {}}')
-    assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
-    assert last_complete(tmp_path / "none") is None
-
-
-def test_a_models_files_have_the_permissions_of_all_others(tmp_path: Path) -> None:
-    old = os.umask(0o027)
-    try:
-        out = run_initial(tmp_path, config(max_steps=1), sft_rows(8))
-    finally:
-        os.umask(old)
-    files = [path for path in out.path("model").rglob("*") if path.is_file()]
-    assert "model.safetensors" in {path.name for path in files}
-    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {path.name: "0o640" for path in files}
 
 
 def test_a_broken_card_is_named_when_results_come(tmp_path: Path) -> None:
@@ -205,16 +177,11 @@ def test_agreement_ranks_checkpoints_before_loss(pairs: int, data: Any, first: f
     scores = [
         agreement_then_loss(evaluation(r / pairs, loss=loss), pairs) for r, loss in ((right, first), (other, second))
     ]
+    assert agreement_then_loss(evaluation(right / pairs, loss=math.nan), pairs) <= min(scores[0], right + 0.5)
     if right != other:
         assert (scores[0] > scores[1]) == (right > other)
     elif abs(first - second) > 1e-3:
         assert (scores[0] > scores[1]) == (first < second)
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ranks_below_every_other_of_the_same_agreement(loss: float) -> None:
-    worst = agreement_then_loss(evaluation(0.5, loss=loss), 4)
-    assert agreement_then_loss(evaluation(0.5, loss=1e6), 4) > worst > agreement_then_loss(evaluation(0.25, loss=0), 4)
 
 
 def run_unlearning(tmp_path: Path, settings: Config, start: Path, name: str) -> StageRun:
@@ -317,10 +284,6 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
         assert other.plan("reference").fingerprint != cached.plan("reference").fingerprint
 
 
-def rows_of(pipeline: Pipeline, split: str) -> list[dict[str, Any]]:
-    return [*read_rows(pipeline.plan("reference").directory, split)]
-
-
 def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in pipeline.plan("reference").directory.glob("*-of-*.jsonl")}
 
@@ -334,32 +297,6 @@ def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkey
     there.run("reference")
     assert len(executor.carried) == 2 and max(executor.carried) < 2**16, "how the model is loaded, and no pair"
     assert len(shards_of(here)) == 6 and shards_of(there) == shards_of(here)
-
-
-@pytest.mark.ray
-def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Ray itself, where it is installed; a finished shard is not made again."""
-    monkeypatch.setattr(trainers, "SHARD", 10)
-    here = plant(composed(tmp_path / "here"))
-    here.run("reference")
-    ray = ("executor=ray", "executor.workers=2")
-    there = plant(composed(tmp_path / "there", *ray))
-    first = Path("train-00000-of-00005.jsonl"), Path(".train-00000-of-00005.json")
-    made, copied = here.plan("reference").directory, there.plan("reference").directory
-    copied.mkdir(parents=True)
-    for name in first:
-        shutil.copy2(made / name, copied / name)
-    there.run("reference")
-    assert (copied / first[1]).stat().st_mtime_ns == (made / first[1]).stat().st_mtime_ns
-    assert shards_of(there) == shards_of(here)
-
-
-def test_the_pairs_of_a_shard_are_read_without_those_of_all_others(tmp_path: Path) -> None:
-    """Each process but the first looks its shard up; of 20,000 shards each would otherwise make 10 million pairs."""
-    made = [{"prompt_ids": [i], "chosen_ids": [i, 1], "rejected_ids": [], "pair": str(i)} for i in range(10)]
-    data = table(iter(made), tmp_path / "pairs.arrow")
-    assert len(Slices(data)) == 10 and Slices(data)[3] == made[3]
-    assert Slices(data)[4:6] == made[4:6] and Slices(data)[8:12] == made[8:]
 
 
 def test_other_pairs_are_no_silent_zero(cached: Pipeline) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
@@ -16,7 +15,6 @@ from judgetrain.scorers.encode import Sample, load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.scorers import tiny_scorer
 
-numbers = st.floats(-3, 3, width=32)
 PROMPTS = [({"role": "user", "content": text},) for text in ("the cat", "list a dog", "mat")]
 
 
@@ -83,13 +81,6 @@ def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) ->
         assert told["deviations"][i] == pytest.approx(deviation, abs=1e-6)
 
 
-def test_the_higher_discrepancy_wins_beyond_the_threshold() -> None:
-    first, second = [0.3, -0.1, 0.0, None, 0.5], [0.0, 0.0, 0.05, 1.0, None]
-    assert list(comparing.win_tie_lose(first, second, 0.06).values()) == [1 / 3, 1 / 3, 1 / 3, 3]
-    assert list(comparing.win_tie_lose(first, second).values()) == [1 / 3, 0.0, 2 / 3, 3]
-    assert list(comparing.win_tie_lose([None], [1.0]).values()) == [None, None, None, 0]
-
-
 def test_ranking_by_confidence_and_by_mean() -> None:
     models = {
         "weak": [-0.2, -0.3],
@@ -102,9 +93,3 @@ def test_ranking_by_confidence_and_by_mean() -> None:
     assert [(r["model"], r["place"]) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
     best = {"model": "strong", "place": 1, "confidence": 1.0, "mean": pytest.approx(0.05), "n": 2}
     assert by_confidence[0] == best
-
-
-def test_conflicts_are_opposite_signs_only() -> None:
-    found = comparing.conflict([0.1, -0.1, 0.1, -0.2, 0.3, None], [-1, 1, 1, 0, None, 1])
-    assert found == {"degree": 2 / 4, "n": 4, "without": 1}
-    assert comparing.conflict([None], [1]) == {"degree": None, "n": 0, "without": 0}

@@ -83,14 +83,6 @@ def test_workers_have_the_gpus_of_the_model_whose_turn_it_is(
     assert not ray.alive
 
 
-def test_a_shard_that_kills_every_worker_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = executor(monkeypatch, FakeRay(lambda index, times: index == 2), workers=2)
-    done: list[Any] = []
-    with pytest.raises(EngineError, match="workers died .* the last over shard 2"):
-        done.extend(pool.run(Work(process=lambda i, x: x), ((i, i) for i in range(9))))
-    assert {each.index for each in done} == {*range(9)} - {2}, "what others can finish is finished"
-
-
 @pytest.mark.parametrize(
     ("nodes", "config", "gpus", "expected"),
     [
@@ -133,14 +125,6 @@ def test_workers_that_are_never_placed_end_the_run_with_what_the_nodes_have(monk
     assert not ray.alive
 
 
-def test_a_run_goes_on_with_the_workers_that_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(nodes=[{"CPU": 2.0}])
-    pool = executor(monkeypatch, ray, workers=5)
-    for _ in range(2):
-        assert len(list(pool.run(SAME, ((i, i) for i in range(9))))) == 9
-    assert ray.most == 2 and len(ray.alive) == 5
-
-
 def test_a_node_that_is_lost_costs_its_shards_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(nodes=[{"CPU": 2.0}] * 2)
     pool = executor(monkeypatch, ray, workers=4)
@@ -171,15 +155,6 @@ def test_where_no_worker_can_start_the_others_go_on(monkeypatch: pytest.MonkeyPa
         "often a node lacks this environment: the same Python, packages and paths are needed on every one"
     ]
     pool.close()
-
-
-def test_the_last_worker_that_is_lost_ends_a_run_where_no_other_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(nodes=[{"CPU": 1.0}] * 2, barren={1})
-    came = executor(monkeypatch, ray, workers=2).run(SAME, ((i, i) for i in range(20)))
-    assert len({next(came).index for _ in range(5)}) == 5
-    ray.lose(0)
-    with pytest.raises(EngineError, match="died .* the last before it was ready"):
-        next(came)
 
 
 def test_a_bad_shard_waits_for_the_others_and_ends_the_run_soon_whatever_the_pool(

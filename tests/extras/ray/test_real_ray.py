@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, Work, make_executor
-from judgetrain.artifacts.shards import markers_of
 from judgetrain.artifacts.stage_run import ShardResult
-from judgetrain.errors import DataError, EngineError
+from judgetrain.errors import EngineError
 from judgetrain.extras.ray.worker import is_alive
 from tests.artifacts.test_shards import ROWS, SIZE, fill, kept, stage
 from tests.fuzz.effort import effort
@@ -95,28 +94,6 @@ def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: 
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.1)
     assert not is_alive(pid)
-
-
-@pytest.mark.ray
-def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
-    def process(index: int, items: Sequence[int]) -> ShardResult:
-        if index == 5:
-            os._exit(1)
-        return ShardResult([{"item": i} for i in items], len(items))
-
-    out = stage(tmp_path, workers(1))
-    with pytest.raises(EngineError, match="workers died"):
-        out.sharded("rows", ROWS, SIZE, process, spread=True)
-    assert len(markers_of(out.directory, "rows")) >= 5
-
-
-@pytest.mark.ray
-def test_what_a_worker_finds_wrong_is_said_as_it_is_here(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
-    def process(index: int, items: Sequence[int]) -> ShardResult:
-        raise DataError("row 3 is no comparison")
-
-    with pytest.raises(DataError, match="row 3 is no comparison"):
-        stage(tmp_path, workers(1)).sharded("rows", ROWS, SIZE, process, spread=True)
 
 
 @pytest.mark.ray

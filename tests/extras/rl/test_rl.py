@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,16 +43,11 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.schema import Comparison, Verdict, mirror
-from judgetrain.train.distributed import ProcessGroup
+from judgetrain.schema import Comparison, Verdict
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.builders.train import same, weights
-from tests.builders.watched import Elsewhere
-
-LABELS: tuple[Verdict, ...] = ("A", "B", "tie")
-MARGINS = (None, -4.0, -2.0, 0.0, 1.0, 4.0)
 
 
 def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, float]:
@@ -76,15 +71,6 @@ def test_rewards_of_scripted_branches(
     label: Verdict, ab: float | None, ba: float | None, both_orders: float, unreadable: float
 ) -> None:
     assert rewarded(label, ab, ba) == {"both_orders": both_orders, "unreadable": unreadable}
-
-
-def test_exchanging_the_responses_mirrors_the_rewards() -> None:
-    for label in LABELS:
-        for ab in MARGINS:
-            for ba in MARGINS:
-                # What was response A is now B: margins change sign, and what was shown in order AB is now order BA.
-                swapped = (None if m is None else -m for m in (ba, ab))
-                assert rewarded(label, ab, ba) == pytest.approx(rewarded(mirror(label), *swapped))
 
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
@@ -299,38 +285,6 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
         Pipeline(composed(tmp_path, *RL, override)).check("rl")
 
 
-def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other processes wait until they are: the leader alone knows of them, and they may be on any process's GPU."""
-    deciding: list[bool] = []
-    waited: list[bool] = []
-
-    class Group(ProcessGroup):
-        def decide(self, function: Callable[[], Any]) -> Any:
-            deciding.append(True)
-            try:
-                return function()
-            finally:
-                deciding.pop()
-
-    class Workers(Elsewhere):
-        def close(self) -> None:
-            self.carried.append(0)
-            waited.append(bool(deciding))
-
-    workers = Workers()
-    monkeypatch.setattr("judgetrain.extras.rl.run.current", Group)
-
-    def complete(*_: object) -> None:
-        assert [bool(size) for size in workers.carried] == [True, False], "labels, and the end"
-
-    monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: workers)
-    monkeypatch.setattr("judgetrain.extras.rl.run.complete", complete)
-    settings = ("rl.labels=start",)
-    plant(composed(tmp_path, *RL, *settings, "rl.keep_best=false")).run("rl")
-    assert len(workers.carried) == 3, "and at the stage's end, as of any"
-    assert waited == [True, False], "before training, and not at the end"
-
-
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
     own = [*RL, "rl.labels=start", "judge.aggregation=mean"]
     pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
@@ -366,13 +320,3 @@ def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(tmp_path:
     assert chosen_by == wanted & agreed
     everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     assert not labelled - wanted <= {*everyone[:3]}, "drawn, and not the first"
-
-
-def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:
-    def mark(*overrides: str) -> str:
-        return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
-
-    assert mark() == mark("judge.aggregation=vote")
-    own = "rl.labels=start"
-    ways = [[], [own], [own, "judge.aggregation=vote"]]
-    assert len({mark(*way) for way in ways}) == 3
