@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, BinaryIO
 
 from judgetrain.artifacts.console import Console
@@ -108,10 +107,7 @@ def full_disk_explained(place: Path) -> Iterator[None]:
 
 def refused(error: OSError) -> str | None:
     """A sentence for what the file system does not allow; None for other errors."""
-    # Systems without folders of one's own, as /proc, say ENOENT; anywhere else that is a file that should be there.
-    said_by = {frame.name for frame in extract_tb(error.__traceback__)[-1:]}
-    unmade = error.errno == errno.ENOENT and said_by & {"mkdir", "makedirs"}
-    if unmade or error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         return (
             f"{error.filename or 'output_dir'} cannot be used ({error.strerror}): output_dir must be a directory, or "
             "the name of a new one, in which this process may write"

@@ -114,26 +114,17 @@ class Match:
 
 
 class BenchmarkQueries:
-    """The queries of benchmarks, to look training dialogues up in.
+    """The queries of benchmarks by name, to look training dialogues up in; ``counts`` are of queries by benchmark.
 
-    A benchmark of several turns counts by all its user turns together.
-
-    Args:
-        queries: the benchmark's name and the query (:func:`asked`) of every comparison.
-
-    ``counts`` are of queries by benchmark.
+    A benchmark of several turns counts by all its user turns together (:func:`asked`).
     """
 
     def __init__(self, queries: Iterable[tuple[str, str]]) -> None:
         from rensa import RMinHashLSH
 
-        self._exact: dict[str, int] = {}
-        self._texts: list[tuple[str, str]] = []
-        self.counts: Counter[str] = Counter()
-        for name, query in queries:
-            self.counts[name] += 1
-            if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
-                self._texts.append((name, query))
+        every = [*queries]
+        self.counts = Counter(name for name, _ in every)
+        self._texts = [*{normalised(query): (name, query) for name, query in reversed(every)}.values()]
         self._near: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, BANDS)
         for number, (_, query) in enumerate(self._texts):
             self._near.insert(number, signature(query))
@@ -142,14 +133,12 @@ class BenchmarkQueries:
         """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
         found: dict[int, Match] = {}
         for text in looked_up(dialogue):
-            if (exact := self._exact.get(normalised(text))) is not None:
-                found[exact] = Match(*self._texts[exact], 1.0, True)
-            for number in self._near.query(signature(text)):
+            for number in self._near.query(signature(text)):  # of equal texts the signatures are equal
                 name, query = self._texts[number]
-                match = Match(name, query, round(jaccard(text, query), 4), False)
-                known = found[number].similarity if number in found else 0.0
-                if match.similarity >= NEAR_SIMILARITY and match.similarity > known:
-                    found[number] = match
+                exact, similarity = normalised(text) == normalised(query), round(jaccard(text, query), 4)
+                known = (found[number].exact, found[number].similarity) if number in found else (False, 0.0)
+                if similarity >= NEAR_SIMILARITY and (exact, similarity) > known:
+                    found[number] = Match(name, query, similarity, exact)
         return sorted(found.values(), key=lambda match: (not match.exact, -match.similarity))
 
 

@@ -223,16 +223,10 @@ def constructed(
 ) -> tuple[dict[str, Comparison], Counter[str]]:
     """Labelled pairs by dialogue, and counts: of pairs by kind, and as ``KIND:REASON`` of what could not be made.
 
-    A dialogue gets a pair of the first of the kinds, tried in a drawn order, for which one can be made; where several
-    wrote a good answer, whose it is is drawn, and so is which side stands first.
-
-    Args:
-        kinds: what is set against good answers (``responses.contrast``).
-        dialogues: those to construct pairs for.
-        texts: good answers to them.
-        cluster: the directory of stage cluster.
-        seed: what is drawn for a dialogue depends on it and on the dialogue's id alone.
-        leave: ids of dialogues that get none; what is said in them still serves other queries.
+    A dialogue gets a pair of the first of the kinds (``responses.contrast``), tried in a drawn order, for which one can
+    be made; where several wrote a good answer, whose it is is drawn, and so is which side stands first: by the seed and
+    the dialogue's id alone. ``texts`` are good answers, ``cluster`` is the directory of stage cluster. The ids to
+    ``leave`` get none; what is said in them still serves other queries.
     """
     neighbours = Neighbours(cluster, dialogues) if "nearby" in kinds else None
     found, counts = dict[str, Comparison](), Counter[str]()

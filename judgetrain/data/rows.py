@@ -192,7 +192,8 @@ class RowReader:
         """The row; where query and responses are lists with an entry a turn, also as JSON in cells, their texts."""
         fields = ("query", "response_a", "response_b")
         names = [self._source.fields.get(field) or _first(row, field) for field in fields]
-        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None and _texts(found)]
+        lists = [found for name in names if name and (found := list_in(row.get(name))) is not None]
+        lists = [each for each in lists if all(text is None or isinstance(text, str) for text in each)]
         if len(lists) < len(names) or len({len(each) for each in lists}) > 1:
             return row
         if (turns := len(lists[0])) != 1:
@@ -345,11 +346,6 @@ def _options(options: Any) -> str:
 def _first(row: Mapping[str, Any], field: str) -> str | None:
     """The column of a field that holds something."""
     return next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
-
-
-def _texts(cell: Sequence[Any]) -> bool:
-    """Whether a list holds texts alone, or nothing where somebody said nothing."""
-    return all(text is None or isinstance(text, str) for text in cell)
 
 
 def _joined(value: Any) -> Any:

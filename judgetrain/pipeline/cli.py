@@ -62,13 +62,13 @@ def main() -> int:
         _show(lambda: print(usage()))
         return 0
     from judgetrain.artifacts.console import VERBOSE
-    from judgetrain.pipeline import job
+    from judgetrain.pipeline import compose, job, key_names
 
     if "-v" in given:
         given.remove("-v")
         os.environ[VERBOSE] = "1"  # workers have it too
     if given[0] == "keys":
-        return job.guarded(lambda: _show(lambda: job.show_keys(given[1:])))
+        return job.guarded(lambda: _show(lambda: key_names.show(given[1:], compose.composed_of)))
     return job.guarded(lambda: job.hydra_jobs(given))
 
 

@@ -29,9 +29,8 @@ from judgetrain.artifacts.tracker import unless_set
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import CONF, EXIT_ERROR, EXIT_INTERRUPTED
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
-from judgetrain.pipeline.compose import composed_of, overwritten, recipe_overrides, register, typed
+from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
 from judgetrain.pipeline.config import STAGES, Config
-from judgetrain.pipeline.key_names import show
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -158,11 +157,6 @@ def _sweep_job(composed: DictConfig) -> Any:
     result = asdict(outcome) if outcome else {}
     write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
     return outcome and outcome.value
-
-
-def show_keys(given: Sequence[str]) -> None:
-    """``judgetrain keys``."""
-    show(given, composed_of)
 
 
 def hydra_jobs(given: Sequence[str]) -> None:

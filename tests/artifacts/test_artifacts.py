@@ -160,14 +160,6 @@ def test_off_a_terminal_lines_say_how_far_it_is(
     told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert told == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
 
-    def slower(index: int, items: Sequence[int]) -> ShardResult:
-        clock[0] += 60
-        return doubled(index, items)
-
-    stage(tmp_path).sharded("rows", range(40), 5, slower, "rows")  # the 20 rows found done took no time now
-    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert told[0] == "tree: rows: 25 of 40 rows, about 3.0 min left" and len(told) == 3
-
 
 def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
     out = stage(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from judgetrain.data import responses
 from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.responses import pair, wrong_number
 from judgetrain.data.world import train_dialogues, true_verdict
-from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
 from tests.builders.faulty_server import serving
+from tests.builders.scripted import Ending
 from tests.builders.watched import spread
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
@@ -92,45 +91,26 @@ def test_sampled_dialogues_without_responses_are_counted_beside_those_that_have_
     assert counts["in"] == counts["out"] + sum(counts["dropped"].values()) == len(dialogues)
 
 
-class Cut:
-    """A writer that is cut at the token limit by every third dialogue, and counts how often it is made."""
-
-    made = 0
-    name = "cut"
-
-    def __init__(self, name: str) -> None:
-        type(self).made += 1
-        self._name = name
-
-    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        return [
-            Completion(
-                text=f"{self._name} {i}",
-                prompt_tokens=1,
-                generated_tokens=1,
-                finish_reason="length" if i % 3 == 0 else "stop",
-            )
-            for i in range(len(requests))
-        ]
-
-    def close(self) -> None: ...
-
-
 def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "make_engine", lambda config, name, **options: Cut(name))
+    loaded: list[str] = []
+
+    def make(config: Any, name: str, **options: Any) -> Ending:
+        loaded.append(name)
+        return Ending(lambda request, occurrence: f"{name} answers", {"response": "length"})
+
+    monkeypatch.setattr(responses, "make_engine", make)
     config = ResponsesConfig([ResponseModelConfig(name=name, engine=WorldEngineConfig()) for name in "xy"])
     inputs = prepare(tmp_path)
-    Cut.made = 0
     out = run_responses(tmp_path / "responses", config, inputs)
     rows = list(read_rows(out.directory, "comparisons"))
     assert len(rows) == 40, "cut responses stay"
-    assert out.notes["cut_at_max_new_tokens"] == {"x": 14, "y": 14}
-    assert Cut.made == 2
+    assert out.notes["cut_at_max_new_tokens"] == {"x": 40, "y": 40}
+    assert loaded == ["x", "y"]
     (out.directory / "comparisons.jsonl").unlink()
     again = run_responses(tmp_path / "responses", config, inputs)
-    assert Cut.made == 2, "every shard is there"
+    assert loaded == ["x", "y"], "every shard is there"
     assert list(read_rows(out.directory, "comparisons")) == rows
     assert again.totals() == out.totals()
 

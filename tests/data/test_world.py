@@ -90,18 +90,6 @@ def test_the_base_knows_every_word_of_the_world() -> None:
     assert tokenizer.unk_token_id in tokenizer.encode("for my busy sister")
 
 
-def test_every_property_is_as_often_off_topic_as_it_can_stand_in_for_a_crucial_one() -> None:
-    """The design by which no word tells the better response: see write_response."""
-    rules = RAW["kinds"].values()
-    crucial = [Counter(rule[role] for rule in rules) for role in ("primary", "secondary")]
-    off_topic = Counter(name for rule in rules for name in rule["off_topic"])
-    assert crucial[0] == crucial[1] == Counter(off_topic.keys())
-    assert set(off_topic.values()) == {4}
-    for rule in rules:
-        assert len({rule["primary"], rule["secondary"], rule["decoy"], *rule["off_topic"]}) == 7
-    assert len({rule["decoy"] for rule in rules}) == len(RAW["kinds"])
-
-
 def test_a_response_says_as_much_whatever_its_quality() -> None:
     language, rng = load_language(), random.Random(0)
     lengths: dict[int, list[int]] = {}
@@ -287,13 +275,6 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
     assert {name for name in RAW["properties"] if independent_grade(text, name)} == {"cost"}
     assert independent_grade(text, "cost") == 2
     assert completed("correction", slots, skill=0.0) == "okay ."
-
-
-def test_a_criterion_that_the_world_does_not_know_is_an_error_completion() -> None:
-    slots = dict.fromkeys(("response_a", "response_b", "judgment_x", "judgment_y"), "x") | {"criterion": "depth: x"}
-    engine = WorldEngine(WorldEngineConfig())
-    (done,) = engine.generate([Request(messages=(), sampling=Sampling(), step="preference", slots=slots)], 0)
-    assert (done.finish_reason, done.error) == ("error", "the world does not know 'depth'")
 
 
 def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:

@@ -76,14 +76,3 @@ def test_without_a_teacher_the_choices_are_named_before_anything_runs(data: Path
     with pytest.raises(ConfigError, match=r"judge\.criteria_tokens=512 .* a context of 512 tokens, which leaves none"):
         Pipeline(configured(*mine, "teacher=given")).check("evaluate")
     Pipeline(configured(*mine, "teacher=given", *SHORT)).check("evaluate")
-
-
-def test_labels_that_are_not_there_are_missed_before_anything_runs(data: Path, tmp_path: Path) -> None:
-    bare = [json.loads(line) | {"label": None} for line in (data / "train.jsonl").read_text().splitlines()]
-    for row in bare:
-        del row["label"]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in bare))
-    (tmp_path / "test.jsonl").write_text((data / "test.jsonl").read_text())
-    mine = "recipe=pairs", "stage=evaluate", f"data_dir={tmp_path}", "train.base.path=world", "teacher=given"
-    with pytest.raises(ConfigError, match=r"teacher=given: no comparison of dialogues\.sources has a label"):
-        Pipeline(configured(*mine)).check("evaluate")

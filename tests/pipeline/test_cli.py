@@ -209,15 +209,6 @@ def test_a_full_disk_is_said_in_one_line_and_an_error_that_nobody_expected_is_no
             main()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nobody makes folders")
-@pytest.mark.parametrize("flags", [[], ["-m"]])
-def test_an_output_dir_where_no_folder_can_be_made_is_said_in_one_line(flags: list[str]) -> None:
-    done = judgetrain(*flags, "recipe=debug", "stage=dialogues", "output_dir=/proc/x")
-    assert done.returncode == 2
-    assert "/proc/x" in done.stderr and "output_dir must be a directory" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

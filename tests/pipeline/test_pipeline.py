@@ -13,7 +13,6 @@ import pytest
 
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import locked
-from judgetrain.artifacts.shards import SECONDS, seconds_so_far
 from judgetrain.artifacts.tracker import TrackConfig
 from judgetrain.data.config import (
     BenchmarkConfig,
@@ -43,17 +42,6 @@ def config(tmp_path: Path, **dialogues: object) -> Config:
 
 def write(tmp_path: Path, *queries: str) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"query": q}) + "\n" for q in queries))
-
-
-def test_manifest_says_what_was_made(tmp_path: Path) -> None:
-    write(tmp_path, "How are you?", "HOW  are you?", "What is new?")
-    directory = Pipeline(config(tmp_path)).run("dialogues")
-    manifest = json.loads((directory / "manifest.json").read_text())
-    assert manifest["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
-    assert (manifest["stage"], manifest["status"], manifest["seed"]) == ("dialogues", "complete", 17)
-    assert manifest["fingerprint"] == directory.name
-    assert manifest["upstream"] == {}
-    assert {"config", "versions", "tokens", "seconds"} <= set(manifest)
 
 
 def test_the_time_told_beforehand_is_that_of_the_same_recipe(
@@ -166,19 +154,6 @@ def test_a_source_must_be_files(tmp_path: Path, path: str) -> None:
     settings.dialogues.sources[0].path = path and str(tmp_path / path)
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
         Pipeline(settings).run("dialogues")
-
-
-def test_seconds_of_earlier_runs_are_in_the_manifest(tmp_path: Path) -> None:
-    write(tmp_path, "a")
-    pipeline = Pipeline(config(tmp_path))
-    directory = pipeline.plan("dialogues").directory
-    directory.mkdir(parents=True)
-    (directory / SECONDS).write_text("[7200.0, 3600.0]")
-    assert "120.0 min so far" in rows(pipeline)[0]["detail"]
-    manifest = json.loads((pipeline.run("dialogues") / "manifest.json").read_text())
-    wall, cpu = seconds_so_far(directory)
-    assert manifest["seconds"] >= 7200 and wall >= manifest["seconds"] - 0.01
-    assert 3600 < manifest["cpu_seconds"] < 3660 and cpu >= manifest["cpu_seconds"] - 0.01
 
 
 def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> None:
