@@ -118,10 +118,10 @@ def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..
 
 
 def asked_as(method: Method) -> Method:
-    """The judge that a method without training is asked as (``prompted:MODEL``, ``rubric:N``); another is itself."""
-    forms = {"prompted": "{}+sampled+one"}
-    forms |= {kind: form for extra in extras() for kind, form in extra.asked_as.items()}
-    return Method.parse(forms[method.kind].format(method.target)) if method.kind in forms else method
+    """The judge that an extra's method is asked as; another is itself."""
+    forms = (extra.asked_as[method.kind] for extra in extras() if method.kind in extra.asked_as)
+    form = next(forms, None)
+    return Method.parse(form.format(method.target)) if form else method
 
 
 def resolved(hook: Hook) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -18,8 +15,6 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison
-from tests.builders.evaluate import check, refused, run
-from tests.builders.pipeline import configured
 
 ROWS = [
     Comparison.of(f"q{i}", "a", "b", id=str(i), rubric=Rubric((Criterion(text=text),)))
@@ -64,41 +59,3 @@ def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: st
         for shown in [by_criteria(rows, criteria, "teacher")]
     }
     assert agreed["given"] == 1.0 and agreed["shuffled"] < 0.6
-
-
-def test_a_model_is_asked_by_one_sentence_and_the_mean_of_eight_judgments_decides(tmp_path: Path) -> None:
-    """Recounted from what was written; the annotator errs now and then, so that eight of its judgments differ."""
-    (text,) = {true_rubric(c.dialogue.query).criteria[0].text for c in eval_comparisons(WorldConfig(), 1)[:1]}
-    (tmp_path / "rubric.yaml").write_text(json.dumps([text]))
-    config = configured(
-        "recipe=debug",
-        "evaluate.methods=[prompted:external,first]",
-        "evaluate.external={type: world, error_rate: 0.3}",
-        f"criteria={tmp_path}/rubric.yaml",
-        "dialogues.world.eval_comparisons=12",
-        "robustness.sample=0",
-        "judge.tie=0",
-    )
-    check(config, "evaluate")
-    out = run("evaluate", config, {}, tmp_path / "out")
-    row, _ = json.loads(out.path("metrics.json").read_text())
-    trees = [json.loads(line) for line in out.path("trees-world-prompted.external-00000-of-00001.jsonl").open()]
-    right, apart = [], set()
-    for tree in trees:
-        (criterion,) = tree["criteria"]
-        assert criterion["text"] == text
-        scores = {"A": [], "B": []}
-        for judgment in criterion["guidelines"][0]["judgments"]:
-            scores[judgment["order"]].append(judgment[f"score_{judgment['order'].lower()}"])
-        assert [len(each) for each in scores.values()] == [8, 8]
-        apart |= {len(set(each)) for each in scores.values()}
-        a, b = (sum(each) / 8 for each in scores.values())
-        right.append(("tie" if a == b else "A" if a > b else "B") == tree["comparison"]["label"])
-    assert max(apart) > 1, "judgments are sampled"
-    assert row["agreement"] == pytest.approx(sum(right) / len(right), abs=1e-6)
-    assert (row["method"], row["branches"], row["judgments"], row["consistency"]) == ("prompted:external", 0, 192, 1)
-
-
-def test_a_prompted_model_is_base_teacher_or_external() -> None:
-    config = configured("recipe=debug", "evaluate.methods=[prompted:x]")
-    assert "allowed are base, teacher, external" in refused(config, "evaluate")

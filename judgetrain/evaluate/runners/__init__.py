@@ -11,7 +11,7 @@ from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import calls, extras, resolved
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
-from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner, PromptedByCriterion
+from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
 from judgetrain.evaluate.stored import stored_named
@@ -62,7 +62,6 @@ RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
     "pairwise": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
-    "prompted": PromptedByCriterion(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),
     BASELINE: BaselineRunner(),

@@ -1,9 +1,9 @@
-"""Judges on benchmarks: those that branch, those that are asked once, and models asked by one criterion."""
+"""Judges on benchmarks: those that branch, and those that are asked once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,25 +11,18 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import asked_as
 from judgetrain.evaluate.runners.base import Evaluation, Process, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.kinds.prompted import prediction_of
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set, prompt_path
 from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.judges.settings import check_criteria, check_model, too_long_hint
-from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.judges.views.tree_page import DIRECTORY, View, write_views
-from judgetrain.rubrics import Criterion, Rubric
-from judgetrain.schema import RESPONSES, Comparison
-
-Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
-
+from judgetrain.schema import Comparison
 
 VIEW = 20
 """Pages of disagreements to look at, per benchmark and judge."""
@@ -93,7 +86,7 @@ class BranchingRunner:
         Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
         """
         out, options = evaluation.out, evaluation.models.options(method)
-        trees = [_trees(row, comparison) for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
+        trees = [trees_on(row, comparison) for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
         read = {
             k: [predict(tree, k, options, method.name, other) for tree, other in trees]
             for k in method.branches(evaluation.settings.evaluate.branches)
@@ -145,7 +138,7 @@ def by_criteria(
     return found
 
 
-def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
+def trees_on(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
     """The tree of both orders and None, or that of order AB and that of order BA.
 
     Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
@@ -239,19 +232,13 @@ class AskedOnceRunner:
             yield benchmark, [(predictions, round(seconds / len(replies) / verdicts, 6))]
 
 
-def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near | None = None) -> ShardResult:
-    """The replies on comparisons as a finished shard; ``near`` finds the examples that each is asked after.
+def replied(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
+    """The replies on comparisons as a finished shard."""
+    return replies_shard(items, judge.ask(items, seed))
 
-    Where a prompt is too long for the context, it is asked after the nearer half of its examples.
-    """
-    examples = list(near(items)) if near else []
-    asked = judge.ask(items, seed, examples=examples) if near else judge.ask(items, seed)
-    while long := [i for i, each in enumerate(examples) if each and any(r.failure == "too_long" for r in asked[i])]:
-        for i in long:
-            examples[i] = examples[i][(len(examples[i]) + 1) // 2 :]
-        again = judge.ask([items[i] for i in long], seed, examples=[examples[i] for i in long])
-        for i, replies in zip(long, again, strict=True):
-            asked[i] = replies
+
+def replies_shard(items: Sequence[Comparison], asked: Sequence[Sequence[Reply]]) -> ShardResult:
+    """A finished shard of the replies on each comparison."""
     rows = [
         {"comparison_id": c.id, "replies": [reply.to_row() for reply in replies]}
         for c, replies in zip(items, asked, strict=True)
@@ -259,72 +246,3 @@ def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near | Non
     every = [reply for replies in asked for reply in replies]
     failures = Counter(f"reply:{reply.failure}" for reply in every if reply.failure)
     return ShardResult(rows, len(rows), failures, **tokens_of(every))
-
-
-DEFAULT = Rubric(
-    (
-        Criterion(
-            text="The response does what the query asks for: what it says is right, complete, to the point and clear.",
-            guideline="5: in every respect. 4: with one small flaw. 3: in part. 2: hardly. 1: not at all.",
-        ),
-    )
-)
-"""Where the configuration gives no ``criteria``: a sentence that fits any query."""
-SHAPE = Shape(count=1, criteria=1, judgments=8, orders=RESPONSES)
-"""Eight judgments of each response, as users take the mean of eight samples of a strong model."""
-
-
-class PromptedByCriterion:
-    """What one would do without training: every response judged by itself, by one criterion, eight times.
-
-    Keeps ``trees-BENCHMARK-METHOD`` shards, trees of one branch with several judgments.
-    """
-
-    forms = "base, teacher or external after prompted:"
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """The model that it names, and the criteria that are given."""
-        check_model(settings, asked_as(method), "evaluate.methods")
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """By the criteria of the configuration, or by one sentence."""
-        settings, options = evaluation.settings, evaluation.models.options(asked_as(method))
-        rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
-        options = replace(options, aggregation="mean", fitted=None, early_stop=False)
-        return self.judged(method, evaluation, rubric, options, SHAPE)
-
-    def judged(
-        self,
-        method: Method,
-        evaluation: Evaluation,
-        rubric: Rubric,
-        options: JudgeOptions,
-        shape: Shape,
-        load: Callable[[], Any] | None = None,
-    ) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Judge every benchmark by a rubric; the larger mean of scores wins. ``load``: a model that is there."""
-        models, by = evaluation.models, asked_as(method)
-
-        def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
-            shown = [replace(c, rubric=rubric) for c in items]
-            return shard_of(grow(shown, judge.engine, judge.prompts, shape, options.steps, seed))
-
-        depends = self.depends(method, evaluation, options) | {"rubric": rubric.to_row()}
-        how: dict[str, Any] = {"depends": depends, "gpus": models.gpus(by)}
-        load = load or (lambda: models.judge(by))
-        for benchmark, rows, seconds in evaluation.kept("trees", method.name, load, process, **how):
-            trees = [_trees(row, comparison)[0] for row, comparison in zip(rows, benchmark.comparisons, strict=True)]
-            found = [replace(predict(tree, 1, options, method.name), branches=0) for tree in trees]
-            yield benchmark, [(found, round(seconds / len(rows), 6))]
-
-    def depends(self, method: Method, evaluation: Evaluation, options: JudgeOptions) -> dict[str, Any]:
-        """What judgments depend on besides the rubric."""
-        models, by = evaluation.models, asked_as(method)
-        return {
-            "method": method.kind,
-            "judge": models.identity(by, evaluation.hashes),
-            "shard_size": evaluation.shard_size,
-            "asking": options.steps,
-            "engine": models.own_engine(by),
-            "prompts": evaluation.hashes.of(prompt_path(evaluation.settings.prompts or "")),
-        }

@@ -1,1 +1,1 @@
-"""What labelled pairs give without training, as methods of stage evaluate."""
+"""What one would do without training, as methods of stage evaluate."""

@@ -1,4 +1,4 @@
-"""Methods that learn from labelled pairs without training, as an extra of stage evaluate."""
+"""What one would do without training, as an extra of stage evaluate."""
 
 from judgetrain.artifacts.stages import at
 from judgetrain.evaluate.hooks import EvaluationExtra
@@ -8,6 +8,6 @@ _ROOM = __name__.rpartition(".")[0]
 EXTRA = EvaluationExtra(
     name="untrained",
     settings=at("cluster", only=("encoder",), active_if=lambda s: any(m.kind == "fewshot" for m in s.evaluated)),
-    runners={"rubric": f"{_ROOM}.runners:RUBRIC", "fewshot": f"{_ROOM}.runners:FEWSHOT"},
-    asked_as={"rubric": "{}+one", "fewshot": "pairwise:{}"},
+    runners={kind: f"{_ROOM}.runners:{kind.upper()}" for kind in ("prompted", "rubric", "fewshot")},
+    asked_as={"prompted": "{}+sampled+one", "rubric": "{}+one", "fewshot": "pairwise:{}"},
 )

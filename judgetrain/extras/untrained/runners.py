@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -25,8 +25,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import asked_as
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.runners.judges import AskedOnceRunner, PromptedByCriterion, replied
+from judgetrain.evaluate.runners.judges import AskedOnceRunner, replies_shard
 from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.extras.untrained.prompted import PromptedByCriterion
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
@@ -39,6 +40,7 @@ from judgetrain.judges.trees.schema import shard_of
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import RESPONSES, Comparison
 
+Near = Callable[[Sequence[Comparison]], Sequence[Sequence[Comparison]]]
 FEWEST = {"rubric": 6, "fewshot": 1}
 """Pairs that a method needs; of a rubric's a third is held out."""
 CRITERIA = 4
@@ -241,6 +243,22 @@ class Nearest:
         return [[self.pairs[i] for i in np.argsort(row, kind="stable")[-SHOTS:]] for row in close]
 
 
+def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near) -> ShardResult:
+    """The replies on comparisons as a finished shard, each asked after the examples that ``near`` finds.
+
+    Where a prompt is too long for the context, it is asked after the nearer half of its examples.
+    """
+    examples = list(near(items))
+    asked = judge.ask(items, seed, examples=examples)
+    while long := [i for i, each in enumerate(examples) if each and any(r.failure == "too_long" for r in asked[i])]:
+        for i in long:
+            examples[i] = examples[i][(len(examples[i]) + 1) // 2 :]
+        again = judge.ask([items[i] for i in long], seed, examples=[examples[i] for i in long])
+        for i, replies in zip(long, again, strict=True):
+            asked[i] = replies
+    return replies_shard(items, asked)
+
+
 class FewshotRunner(AskedOnceRunner):
     """The pairwise judge, asked after the labelled pairs that are most like the comparison."""
 
@@ -266,4 +284,4 @@ class FewshotRunner(AskedOnceRunner):
         return self.asked(method, asked_as(method), evaluation, partial(replied, near=Nearest(pairs, config)), depends)
 
 
-RUBRIC, FEWSHOT = RubricRunner(), FewshotRunner()
+PROMPTED, RUBRIC, FEWSHOT = PromptedByCriterion(), RubricRunner(), FewshotRunner()

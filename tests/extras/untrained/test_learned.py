@@ -17,7 +17,6 @@ from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.runners.judges import replied
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.extras.untrained import runners as learned
@@ -118,7 +117,7 @@ def test_examples_that_do_not_fit_are_left_out_the_farther_half_first() -> None:
         return "!too_long" if len(request.messages) > 4 else "[[A]]"
 
     judge = PairwiseJudge(ScriptedEngine(answer), load_prompt_set("pairwise", "pairwise"))
-    shard = replied(judge, PAIRS[:2], 1, lambda items: [LABELLED[4:8], LABELLED[5:6]])
+    shard = learned.replied(judge, PAIRS[:2], 1, lambda items: [LABELLED[4:8], LABELLED[5:6]])
     assert {reply["failure"] for row in shard.rows for reply in row["replies"]} == {None}
     shown = [[m["content"] for m in r.messages[1:-1:2]] for r in judge.engine.requests]  # type: ignore[attr-defined]
     assert [len(each) for each in shown] == [4, 4, 1, 1, 2, 2, 1, 1]
