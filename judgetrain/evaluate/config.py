@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.hooks import asked_as
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key
-
-
-@dataclass
-class StoredConfig:
-    """Verdicts read from a file, as a method called ``stored:NAME``."""
-
-    name: str = key("", "the method is called stored:NAME")
-    benchmark: str = key("", "name of the benchmark that the verdicts are about; rows are matched by its ids")
-    source: SourceConfig = key(SourceConfig, "where the verdicts are; without a path, the benchmark's own rows")
-    where: dict[str, str] = key({}, "take only rows whose columns have these values")
-    verdict_ab: str = key("verdict_ab", "column of the verdict with the responses as they are")
-    verdict_ba: str = key(
-        "", "column of the verdict with the responses exchanged; empty: verdict_ab holds one verdict for both orders"
-    )
-    ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
-    labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
 def _asked_as(kind: str) -> Callable[[EvaluateConfig], bool]:
@@ -74,4 +58,3 @@ class EvaluateConfig(LimitsConfig):
     dev_share: float = key(
         0.0, "share of each benchmark's queries set aside to choose by; metrics are of the others", low=0.0, high=0.9
     )
-    stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")

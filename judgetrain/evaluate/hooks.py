@@ -73,7 +73,7 @@ class EvaluationExtra:
     check: Hook | None = None
     """Given the section and ``evaluate``; refuses before anything runs (``ConfigError``)."""
     check_here: Hook | None = None
-    """The same, of what is on this machine; reads files."""
+    """Given the section and the stage's settings, looks at what is on this machine; reads files."""
     benchmarks: Hook | None = None
     """Given the settings, the benchmarks and the methods, a list of :class:`Further`."""
     measure: Hook | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,6 @@ from judgetrain.judges.settings import ModelSettings, check_directories
 
 if TYPE_CHECKING:
     from judgetrain.data.benchmarks.benchmark import Benchmark
-    from judgetrain.judges.base import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +52,9 @@ class EvaluateSettings(ModelSettings):
         return [load_benchmark(b, i, self.seed, self.world) for i, b in enumerate(self.evaluate.benchmarks)]
 
     @cached_property
-    def stored(self) -> Mapping[str, list[Prediction]]:
-        """The verdicts of the methods ``stored:NAME``, by NAME; read once, too."""
-        from judgetrain.evaluate.stored import stored_predictions
-
-        config, wanted = self.evaluate, {m.target for m in self.evaluated if m.kind == "stored"}
-        found = {}
-        for i, stored in enumerate(config.stored):
-            for benchmark, loaded in zip(config.benchmarks, self.benchmarks, strict=True):
-                if stored.benchmark == benchmark.name and stored.name in wanted:
-                    where = f"evaluate.stored[{i}]"
-                    found[stored.name] = stored_predictions(stored, benchmark, loaded.comparisons, where)
-        return found
+    def read(self) -> dict[str, Any]:
+        """What extras read by their check of what is here, for the stage."""
+        return {}
 
 
 def check_branches(branches: Sequence[int], criteria: int) -> None:
@@ -82,10 +72,10 @@ def check_branches(branches: Sequence[int], criteria: int) -> None:
 
 def _check_evaluate_here(found: EvaluateSettings) -> None:
     """Read every row that the stage is going to read, its label too, and look at the directories of models."""
-    _ = found.benchmarks, found.stored
+    _ = found.benchmarks
     check_directories(found.engine, found.methods, "evaluate.methods")
     for _, extra, section in calls("check_here", found):
-        extra(section, found.evaluate)
+        extra(section, found)
 
 
 def without(config: Any, lost: str, needed: Callable[[Any], Iterable[str]]) -> Any:

@@ -15,16 +15,16 @@ from tests.builders.pipeline import check_stage, configured
 
 
 def test_stored_verdicts_of_a_judges_name_need_no_judge(tmp_path: Path) -> None:
-    stored = f"evaluate.stored=[{{name: dpo, benchmark: world, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
+    stored = f"stored.verdicts=[{{name: dpo, benchmark: world, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
     config = configured("recipe=quickstart", "evaluate.methods=[stored:dpo,random]", stored)
     assert list(EVALUATE.inputs(EVALUATE.settings.of(config))) == []
     assert EvaluateSettings.of(config).engine is None
 
 
 def test_every_stored_entry_is_about_a_benchmark(tmp_path: Path) -> None:
-    stored = f"evaluate.stored=[{{name: x, benchmark: nowhere, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
+    stored = f"stored.verdicts=[{{name: x, benchmark: nowhere, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
     with pytest.raises(
-        ConfigError, match=r"evaluate\.stored\[0\]\.benchmark='nowhere': no such benchmark; there are world"
+        ConfigError, match=r"stored\.verdicts\[0\]\.benchmark='nowhere': no such benchmark; there are world"
     ):
         check_stage("evaluate", configured("recipe=quickstart", "evaluate.methods=[random]", stored))
 

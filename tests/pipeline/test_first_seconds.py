@@ -58,7 +58,7 @@ def test_every_row_and_label_of_a_benchmark(wrong: object, said: str, tmp_path: 
 
 
 def test_stored_verdicts_and_scenarios(tmp_path: Path) -> None:
-    stored = "evaluate.stored=[{name: s, benchmark: b, verdict_ab: said}]", "evaluate.methods=['stored:s']"
+    stored = "stored.verdicts=[{name: s, benchmark: b, verdict_ab: said}]", "evaluate.methods=['stored:s']"
     path = write_lines(tmp_path / "rows.jsonl", [GOOD | {"said": "A"}, GOOD | {"said": "both"}])
     assert "rows.jsonl:2: said 'both' is not one of" in refused(tmp_path, "evaluate", benchmark(path), *stored)
     scenarios = "scenarios.queries.path=" + write_lines(tmp_path / "s.jsonl", [{"query": "q", "category": "c"}])

@@ -65,8 +65,8 @@ class Tiny:
         for place, model in enumerate(config.responses.models):
             model.engine = WorldEngineConfig(skill=0.3 + 0.1 * place)
         evaluate = config.evaluate
-        gone = {f"stored:{s.name}" for s in evaluate.stored if s.source.path}  # votes, of which no world has any
-        evaluate.stored = [s for s in evaluate.stored if not s.source.path]
+        gone = {f"stored:{s.name}" for s in config.stored.verdicts if s.source.path}  # votes, of which no world has any
+        config.stored.verdicts = [s for s in config.stored.verdicts if not s.source.path]
         evaluate.methods = [method for method in evaluate.methods if method not in gone]
         self._walk(config)
         config.train.distributed = "none"

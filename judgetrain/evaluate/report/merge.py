@@ -139,7 +139,7 @@ def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
     return found
 
 
-MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
+MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "stored")
 """Settings that say what is measured and not what it is like."""
 UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 """Settings that are in no label."""

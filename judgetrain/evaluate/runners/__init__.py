@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.stages import check_benchmarks, check_names
+from judgetrain.data.stages import check_benchmarks
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import calls, extras, resolved
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner
 from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
-from judgetrain.evaluate.stored import stored_named
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
 
@@ -38,32 +35,12 @@ class BaselineRunner:
             yield benchmark, [(found, 0.0)]
 
 
-class StoredRunner:
-    """Reads verdicts on the one benchmark that they are about."""
-
-    forms = "stored:NAME"
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """That there is such an entry of ``evaluate.stored``."""
-        stored_named(method, settings.evaluate)
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """What was stored, with nothing known of its cost."""
-        stored, found = stored_named(method, evaluation.settings.evaluate), evaluation.settings.stored[method.target]
-        for benchmark in evaluation.benchmarks:
-            if benchmark.name == stored.benchmark:
-                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
-                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
-                yield benchmark, [(found, math.nan)]
-
-
 ASKED_ONCE = AskedOnceRunner()
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
     "pairwise": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
     "scorer": ScorerRunner(),
-    "stored": StoredRunner(),
     BASELINE: BaselineRunner(),
 }
 """By the kind of a method, which is its prefix where it has one."""
@@ -95,18 +72,10 @@ def check_evaluate(found: EvaluateSettings) -> None:
     """Refuse (ConfigError) methods and benchmarks that the stage cannot work with."""
     settings = found.evaluate
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
-    check_names("evaluate.stored", [s.name for s in settings.stored])
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
-    benchmarks = [b.name for b in settings.benchmarks]
-    for i, stored in enumerate(settings.stored):
-        if stored.benchmark not in benchmarks:
-            listed = ", ".join(benchmarks)
-            raise ConfigError(
-                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
-            )
     methods = found.evaluated
     if any(method.has_branches for method in methods):
         check_branches(settings.branches, found.criteria or 0)

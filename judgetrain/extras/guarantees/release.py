@@ -7,7 +7,6 @@ from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
-from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 
@@ -17,7 +16,7 @@ FILE = "predictions.parquet"
 READ = ["comparison_id", "method", "branches", "verdict_ab", "verdict_ba", "summed", "content"]
 
 
-def check_release(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
+def check_release(config: GuaranteesConfig, settings: object) -> None:
     """Look for the release that the gate sets judges against."""
     if config.required and config.release:
         _file(config.release)

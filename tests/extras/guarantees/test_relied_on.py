@@ -13,12 +13,13 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
-from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.paired import split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, html_page, markdown
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.measure import Guarantees, guarantees
+from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import benchmark, prediction, refused, run, write_rows
@@ -113,8 +114,10 @@ def test_predictions_on_partly_labelled_rows_are_what_ppi_python_takes(
     source = SourceConfig(name="mine", path=write_rows(tmp_path / "rows.jsonl", rows), format="comparison")
     stored = StoredConfig(name="judge", benchmark="mine", verdict_ba="verdict_ba", ba_mirrored=True)
     entry = BenchmarkConfig("mine", source, unlabelled=True)
-    settings = EvaluateConfig([entry], ["stored:judge", "first"], bootstrap=50, stored=[stored])
-    out = run("evaluate", Config(evaluate=settings), {}, tmp_path / "out").directory
+    settings = EvaluateConfig([entry], ["stored:judge", "first"], bootstrap=50)
+    out = run(
+        "evaluate", Config(evaluate=settings, stored=StoredVerdictsConfig([stored])), {}, tmp_path / "out"
+    ).directory
     assert [row["n"] for row in json.loads((out / "metrics.json").read_text())] == [100, 100], "of the labelled"
     assert "1000 left out: no_label" in (out / "report.md").read_text().replace("\\", "")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

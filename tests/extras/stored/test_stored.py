@@ -13,8 +13,9 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
+from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import check
 from tests.builders.evaluate import run as run_stage
@@ -42,8 +43,8 @@ def two_orders(tmp_path: Path, **changes: Any) -> Config:
     stored = StoredConfig(name="auto-j", benchmark="eval_p", verdict_ab="out", verdict_ba="swapped", labels=LABELS)
     for name, value in changes.items():
         setattr(stored, name, value)
-    evaluate = EvaluateConfig([benchmark], ["stored:auto-j", "first"], stored=[stored], bootstrap=50)
-    return Config(evaluate=evaluate)
+    evaluate = EvaluateConfig([benchmark], ["stored:auto-j", "first"], bootstrap=50)
+    return Config(evaluate=evaluate, stored=StoredVerdictsConfig([stored]))
 
 
 def test_a_file_is_read_once_by_the_check_and_the_stage(tmp_path: Path) -> None:
@@ -97,8 +98,8 @@ def votes(tmp_path: Path) -> Config:
     benchmark = BenchmarkConfig(name="mt", source=replace(source, adapter="mt_bench_human"))
     where = SourceConfig(path=write(tmp_path / "gpt4.jsonl", verdicts))
     stored = StoredConfig(name="gpt4", benchmark="mt", source=where, verdict_ab="winner", labels=GPT4)
-    evaluate = EvaluateConfig([benchmark], ["stored:gpt4"], stored=[stored], bootstrap=50)
-    return Config(evaluate=evaluate)
+    evaluate = EvaluateConfig([benchmark], ["stored:gpt4"], bootstrap=50)
+    return Config(evaluate=evaluate, stored=StoredVerdictsConfig([stored]))
 
 
 def test_one_verdict_for_both_orders_by_hand(tmp_path: Path) -> None:
@@ -127,11 +128,11 @@ def test_one_verdict_for_both_orders_by_hand(tmp_path: Path) -> None:
         (
             {"labels": {"0": "a"}},
             ConfigError,
-            r"evaluate\.stored\[0\]\.labels\.0='a': allowed are A, B, tie, unreadable",
+            r"stored\.verdicts\[0\]\.labels\.0='a': allowed are A, B, tie, unreadable",
         ),
         ({"verdict_ab": "outt"}, DataError, r"rows\.jsonl:1: expected the column 'outt' of verdicts"),
-        ({"benchmark": "evalp"}, ConfigError, r"evaluate\.stored\[0\]\.benchmark='evalp': no such benchmark"),
-        ({"name": "x"}, ConfigError, r"'stored:auto-j': evaluate\.stored has no entry of this name; it has x"),
+        ({"benchmark": "evalp"}, ConfigError, r"stored\.verdicts\[0\]\.benchmark='evalp': no such benchmark"),
+        ({"name": "x"}, ConfigError, r"'stored:auto-j': stored\.verdicts has no entry of this name; it has x"),
     ],
 )
 def test_wrong_settings_and_rows_are_named(

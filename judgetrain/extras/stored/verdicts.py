@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from judgetrain.data.benchmarks.benchmark import CaseReader, selected, source_of
+from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
 from judgetrain.data.cells import RowError, label_text
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.sources import read
+from judgetrain.data.stages import check_names
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.verdicts import mirrored
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
@@ -24,19 +29,62 @@ UNKNOWN = Cost(math.nan, math.nan, math.nan)
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
-def stored_named(method: Method, settings: EvaluateConfig) -> StoredConfig:
-    """The entry of ``evaluate.stored`` that a method names.
+class StoredRunner:
+    """Reads verdicts on the one benchmark that they are about."""
 
-    Raises:
-        ConfigError: no such entry; lists the names.
-    """
-    found = [s for s in settings.stored if s.name == method.target]
-    if not found:
-        names = ", ".join(s.name for s in settings.stored) or "none"
-        raise ConfigError(
-            f"evaluate.methods: {method.text!r}: evaluate.stored has no entry of this name; it has {names}"
-        )
-    return found[0]
+    forms = "stored:NAME"
+
+    def check(self, method: Method, settings: Any) -> None:
+        """That there is such an entry of ``stored.verdicts``."""
+        names = [stored.name for stored in settings.stored.verdicts]
+        if method.target not in names:
+            known = ", ".join(names) or "none"
+            raise ConfigError(
+                f"evaluate.methods: {method.text!r}: stored.verdicts has no entry of this name; it has {known}"
+            )
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """What was stored, with nothing known of its cost."""
+        about, found = kept(evaluation.settings)[method.target]
+        for benchmark in evaluation.benchmarks:
+            if benchmark.name == about:
+                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
+                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
+                yield benchmark, [(found, math.nan)]
+
+
+RUNNER = StoredRunner()
+
+
+def check(section: StoredVerdictsConfig, evaluate: EvaluateConfig) -> None:
+    """Refuse entries of one name, or about no benchmark."""
+    check_names("stored.verdicts", [s.name for s in section.verdicts])
+    benchmarks = [b.name for b in evaluate.benchmarks]
+    for i, stored in enumerate(section.verdicts):
+        if stored.benchmark not in benchmarks:
+            known = ", ".join(benchmarks)
+            raise ConfigError(
+                f"stored.verdicts[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {known}"
+            )
+
+
+def check_here(section: StoredVerdictsConfig, settings: EvaluateSettings) -> None:
+    """Read every row, for the stage too."""
+    kept(settings)
+
+
+def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
+    """Of the methods ``stored:NAME``, by NAME, the benchmark and the verdicts on it; read once."""
+    if "stored" not in settings.read:
+        wanted = {m.target for m in settings.evaluated if m.kind == "stored"}
+        loaded = {b.name: (b, of) for b, of in zip(settings.evaluate.benchmarks, settings.benchmarks, strict=True)}
+        found = settings.read["stored"] = {}
+        for i, stored in enumerate(settings.stored.verdicts):
+            if stored.name in wanted:
+                config, benchmark = loaded[stored.benchmark]
+                read = stored_predictions(stored, config, benchmark.comparisons, f"stored.verdicts[{i}]")
+                found[stored.name] = stored.benchmark, read
+    return settings.read["stored"]  # type: ignore[no-any-return]
 
 
 def stored_source(stored: StoredConfig, benchmark: BenchmarkConfig) -> SourceConfig:

@@ -1,0 +1,1 @@
+"""Verdicts read from files, as methods of stage evaluate."""
