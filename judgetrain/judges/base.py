@@ -71,9 +71,6 @@ class Reason:
     weight: float = 1.0
     source: Source = "judge"
 
-    SAID: ClassVar[tuple[str, ...]] = ("order", "text", "score_a", "score_b", "verdict", "failure")
-    """What it has of its judgment, under the same names."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Score:

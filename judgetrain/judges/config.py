@@ -215,7 +215,7 @@ class JudgeOptions:
         scorer: how a scorer computes its score.
 
     Raises:
-        ConfigError: more branches than criteria, or none, or no such aggregation.
+        ConfigError: more branches than criteria, or none, or no such plan.
     """
 
     branches: int = 1
@@ -233,9 +233,6 @@ class JudgeOptions:
 
     def __post_init__(self) -> None:
         check_branches(self.branches, self.steps.criteria)
-        if self.aggregation not in get_args(Aggregation):
-            allowed = ", ".join(get_args(Aggregation))
-            raise ConfigError(f"aggregation={self.aggregation!r}: allowed are {allowed}")
         if (self.aggregation == "fitted") != (self.fitted is not None):
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
         if self.plan not in PLANS:

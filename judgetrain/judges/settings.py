@@ -32,12 +32,10 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 
 
 def _names(target: str) -> Callable[[ModelSettings], bool]:
-    """Whether a method names a model."""
     return lambda settings: any(m.target == target for m in settings.methods if m.names_model)
 
 
 def _has(kind: str) -> Callable[[ModelSettings], bool]:
-    """Whether a method is of a kind."""
     return lambda settings: any(m.kind == kind for m in settings.methods)
 
 

@@ -26,13 +26,22 @@ from judgetrain.judging.config import VerdictsConfig
 from judgetrain.messages import said
 from judgetrain.schema import Candidates, Comparison, Dialogue, Message, messages_of
 
-SYSTEMS = "verdicts.systems"
+KEY, SYSTEMS = "verdicts.source", "verdicts.systems"
 RESPONSES = ("output", "response", "answer", "completion")
 MODELS = ("generator", "model_id", "model", "model_name")
 GROUPS = ("dataset", "category")
 
-Pair = tuple[Comparison, str | None]
-"""A comparison, and why it cannot be judged, or None."""
+
+@dataclass(frozen=True)
+class Item:
+    """A row: a comparison, and why it cannot be judged, or None. Of one that could not be read the texts are empty.
+
+    ``group``: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
+    """
+
+    comparison: Comparison
+    failure: str | None = None
+    group: Candidates | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +61,7 @@ class _Answers:
 
     by_prompt: dict[str, dict[str, Answer]] = field(default_factory=dict)
     systems: dict[str, None] = field(default_factory=dict)
-    unread: list[Pair] = field(default_factory=list)
+    unread: list[Item] = field(default_factory=list)
     columns: Counter[str] = field(default_factory=Counter)
     used: set[str] = field(default_factory=lambda: {"messages", "input"})
 
@@ -114,7 +123,7 @@ class _Answers:
             say(f"systems: columns that are not used (rows): {', '.join(unused)}")
 
 
-def unread(source: str, row: Mapping[str, Any]) -> Pair:
+def unread(source: str, row: Mapping[str, Any]) -> Item:
     """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
 
     Its id is the row's own, where that could be read, else the source's name and the place.
@@ -126,10 +135,10 @@ def unread(source: str, row: Mapping[str, Any]) -> Pair:
         raise DataError(f"{row['place']}: {row['message']}")
     place = Path(row["place"]).name
     name = row.get("id") or f"{source}:{place}"
-    return Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
+    return Item(Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}")
 
 
-def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[Pair]:
+def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], object]) -> list[Item]:
     """Every pair of systems on every prompt (or the baseline, as A, and each other), prompts in order of appearance.
 
     Where one of two systems has no answer, or was asked something else, the pair has the reason. ``say`` is told of
@@ -162,7 +171,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     return found
 
 
-def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, b: str) -> Pair:
+def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, b: str) -> Item:
     sides, failure = [answers.get(system) for system in (a, b)], None
     for system, answer in zip((a, b), sides, strict=True):
         if answer is None:
@@ -171,7 +180,7 @@ def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, 
             failure = failure or f"other_prompt: {system} was asked something else under this id"
     text_a, text_b = (answer.text if answer else "" for answer in sides)
     group = next((answer.group for answer in sides if answer and answer.group), None)
-    return Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure
+    return Item(Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure)
 
 
 def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
@@ -194,21 +203,6 @@ def _text(messages: Sequence[Message]) -> str:
     return repr(messages)
 
 
-KEY = "verdicts.source"
-
-
-@dataclass(frozen=True)
-class Item:
-    """A row: a comparison, and why it cannot be judged, or None. Of one that could not be read the texts are empty.
-
-    ``group``: the responses of a row that holds no pair, each to be scored by itself; ``comparison`` names the row.
-    """
-
-    comparison: Comparison
-    failure: str | None = None
-    group: Candidates | None = None
-
-
 def read_items(
     config: VerdictsConfig,
     world_config: WorldConfig | None,
@@ -225,7 +219,7 @@ def read_items(
         DataError: a file that is none, or without a column that is needed; names the file, line and column.
     """
     if config.systems:
-        found = [Item(*pair) for pair in pairs_of(config.systems, config.baseline, say)]
+        found = pairs_of(config.systems, config.baseline, say)
     elif config.source.type == "world":
         assert world_config is not None
         found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]
@@ -238,9 +232,9 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
     found: list[Item] = []
 
-    rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
+    rejects = Rejects(strict=False, keep=lambda row: found.append(unread(source.name, row)))
     if source.adapter:
-        for comparisons in _adapted(source, rejects):
+        for comparisons in adapted(source, KEY, rejects):
             found += map(Item, comparisons)
     else:
         for item in _plain(source, rejects, say):
@@ -271,20 +265,6 @@ def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object])
 
     yield from read(source, KEY, take, rejects)
     reader.tell(say)
-
-
-def _adapted(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]:
-    """What an adapter reads; a first row that lacks a column is no row of such a benchmark."""
-    keep, first = rejects.keep, True
-
-    def strict_at_first(row: Mapping[str, Any]) -> None:
-        assert keep is not None
-        keep({**row, "reason": "missing_column"} if first and row["reason"] == "missing_field" else row)
-
-    rejects.keep = strict_at_first
-    for comparisons in adapted(source, KEY, rejects):
-        first = False
-        yield comparisons
 
 
 def _told_apart(items: list[Item]) -> Iterator[Item]:

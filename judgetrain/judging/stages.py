@@ -28,17 +28,14 @@ class JudgeSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        """The judge."""
         return (self.method,)
 
     @property
     def reads_world(self) -> bool:
-        """Whether the comparisons are the world's."""
         return self.verdicts.source.type == "world" and not self.verdicts.systems
 
     @property
     def method(self) -> Method:
-        """The judge."""
         return Method.parse(self.verdicts.judge)
 
 
@@ -119,11 +116,9 @@ class VerdictsSettings(StageSettings):
 
     @property
     def judges(self) -> Sequence[str]:
-        """Stage judge, where no files are named."""
         return () if self.files else ("judge",)
 
     def items(self) -> Sequence[Item]:
-        """What stage judge is to judge."""
         return items_here(self.verdicts, self.world, self.seed)
 
 

@@ -225,19 +225,16 @@ def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("reads", "expected"),
+    "reads",
     [
-        ("x", "expected a pattern"),
-        ("{pattern: '(a)'}", "verdicts belong to a step pairwise"),
-        ("{pattern: '(a', verdicts: {a: A}}", "no regular expression"),
-        ("{pattern: 'a', verdicts: {a: A}}", "expected one group"),
-        ("{pattern: '(a)', verdicts: {a: C}}", "-> A, B or tie"),
+        *("x", "{pattern: '(a)'}", "{pattern: '(a', verdicts: {a: A}}", "{pattern: 'a', verdicts: {a: A}}"),
+        *("{pattern: '(a)', verdicts: {a: C}}", "{pattern: '(a)', verdicts: {a: A}, more: 1}"),
     ],
 )
-def test_wrong_rules_are_refused(reads: str, expected: str, tmp_path: Path) -> None:
+def test_wrong_rules_are_refused(reads: str, tmp_path: Path) -> None:
     text = (PACKAGED / "pairwise.yaml").read_text(encoding="utf-8")
     (tmp_path / "own.yaml").write_text(f"{text}\nreads: {reads}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(ConfigError, match=r"own\.yaml: reads: expected a pattern"):
         load_prompt_set(tmp_path / "own.yaml", "pairwise")
 
 

@@ -76,7 +76,7 @@ def test_a_judge_carries_its_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "dialect", "change", "message"),
     [
-        ("pointwise", "pointwise", ("scale: [1, 10]", "scale: [10, 1]"), r"first number must be below"),
+        ("pointwise", "pointwise", ("scale: [1, 10]", "scale: [10, 1]"), r"two whole numbers; found \[10, 1\]"),
         ("pointwise", "pointwise", ("scale: [1, 10]", ""), r"needs scale: \[lowest, highest\]"),
         ("pointwise", "pointwise", ("scale: [1, 10]", "scale: [0.5, 10]"), r"two whole numbers"),
         ("pointwise", "pairwise", ("", ""), r"step 'pairwise' needs a 'user'"),

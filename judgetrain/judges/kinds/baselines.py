@@ -29,7 +29,6 @@ STRENGTH = 0.1
 """Inverse strength of the L2 penalty, on features of unit variance, per 1,000 comparisons: see :func:`fitted`."""
 
 _WORDS = r"\w+|[^\w\s]"
-TOO_FEW_LABELS = "too_few_labels"
 
 
 class SurfaceJudge(Judge):
@@ -61,7 +60,7 @@ class SurfaceJudge(Judge):
                 if len(learned) > 1:
                     margins[fold] = features[fold] @ fitted(features[learned], signs[learned])
         verdicts = [verdict_of(float(margin)) for margin in margins]
-        failures = [{} if verdict else {TOO_FEW_LABELS: 1} for verdict in verdicts]
+        failures = [{} if verdict else {"too_few_labels": 1} for verdict in verdicts]
         said = zip(comparisons, verdicts, failures, strict=True)
         return [Prediction.of(c, self.name, verdict, verdict, failures=failure) for c, verdict, failure in said]
 
@@ -109,7 +108,6 @@ class Baseline(Judge):
     """A judge that looks at one comparison at a time: one verdict per order, at no cost."""
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons."""
         return [Prediction.of(c, self.name, *self.verdicts(c, seed)) for c in comparisons]
 
     @abstractmethod
@@ -123,7 +121,6 @@ class RandomJudge(Baseline):
     name = "random"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
-        """Two independent draws, the same for a seed and comparison."""
         rng = random.Random(derive_seed(seed, "random", comparison.id))
         return rng.choice(("A", "B")), rng.choice(("A", "B"))
 
@@ -134,7 +131,6 @@ class FirstJudge(Baseline):
     name = "first"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
-        """A when A is shown first, else B."""
         return "A", "B"
 
 
@@ -144,17 +140,12 @@ class LongerJudge(Baseline):
     name = "longer"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
-        """The same in both orders."""
         return comparison.longer, comparison.longer
 
 
 BASELINES: dict[str, type[Judge]] = {
     judge.name: judge for judge in (RandomJudge, FirstJudge, LongerJudge, SurfaceJudge)
 }
-
-
-PREFIX = "scorer:"
-"""What marks a scorer among the methods of stage evaluate, as in ``scorer:sentprob``."""
 
 
 class ScorerJudge(Judge):
@@ -171,7 +162,7 @@ class ScorerJudge(Judge):
 
     def __init__(self, scorer: TokenScorer, method: str = "sentprob", settings: ScorerConfig | None = None) -> None:
         check_scorers([method], OF_RESPONSES)
-        self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
+        self.scorer, self.method, self.name = scorer, method, f"scorer:{method}"
         self.settings = settings or ScorerConfig()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
@@ -181,7 +172,6 @@ class ScorerJudge(Judge):
         return predictions(comparisons, scores, self.name, self.scorer.usage - before)
 
     def close(self) -> None:
-        """Free the model."""
         self.scorer.close()
 
 

@@ -66,7 +66,6 @@ class BranchingJudge(Judge):
         return cls(engine(), prompts, options, method.name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons, with their reasons."""
         trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
         return self.predictions(trees, self.options.branches, others)
 
@@ -180,7 +179,6 @@ class BranchingJudge(Judge):
         return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
 
     def close(self) -> None:
-        """Free the model."""
         self.engine.close()
 
 
@@ -234,7 +232,6 @@ def predict(
 
 
 def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:
-    """The weights and margins of what was read in one order."""
     found = [(abs(c.criterion.weight), margin_of(c, j)) for c in criteria for j in c.judgments if j.order == order]
     return [(weight, margin) for weight, margin in found if margin is not None]
 
@@ -253,16 +250,12 @@ def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:
     shares: list[tuple[float, float]] = []
     for criterion in criteria:
         nodes = [j for j in criterion.judgments if side in j.order]
-        scores = [s for j in nodes if (s := j.score_a if side == "A" else j.score_b) is not None]
-        if (score := _mean(scores)) is not None:
-            shares.append((criterion.criterion.weight, criterion.criterion.share(score)))
+        if scores := [s for j in nodes if (s := j.score_a if side == "A" else j.score_b) is not None]:
+            share = criterion.criterion.share(sum(scores) / len(scores))
+            shares.append((criterion.criterion.weight, share))
         elif criterion.criterion.source == "given":
             return None
     return weighted(shares)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _nothing(tree: EvaluationTree) -> str:
@@ -278,10 +271,14 @@ def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
             told = criterion.criterion
             for guideline in criterion.guidelines:
                 for node in (j for j in guideline.judgments if j.order == order):
-                    said: dict[str, Any] = {name: getattr(node, name) for name in Reason.SAID}
-                    said["text"] = in_own_order(node.text, order)
-                    said |= {name: getattr(told, name) for name in ("name", "weight", "source")}
-                    yield Reason(criterion=criterion.text, guideline=guideline.text, **said)
+                    yield Reason(
+                        order=order,
+                        criterion=criterion.text,
+                        guideline=guideline.text,
+                        text=in_own_order(node.text, order),
+                        **{name: getattr(node, name) for name in ("score_a", "score_b", "verdict", "failure")},
+                        **{name: getattr(told, name) for name in ("name", "weight", "source")},
+                    )
 
 
 def _spread(judgments: Sequence[JudgmentNode]) -> float | None:

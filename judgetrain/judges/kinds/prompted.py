@@ -86,7 +86,6 @@ class PromptedJudge(Judge):
         return asker.ask(groups, cast(Step, self.dialect), self.read(), seed, numbers)
 
     def close(self) -> None:
-        """Free the model."""
         self.engine.close()
 
 
@@ -97,7 +96,6 @@ class PairwiseJudge(PromptedJudge):
     dialect = "pairwise"
 
     def read(self) -> Read:
-        """By the marks, or as the prompt set says."""
         return self.prompts.reads.verdict if self.prompts.reads else read_verdict
 
 
@@ -111,7 +109,6 @@ class PointwiseJudge(PromptedJudge):
     dialect = "pointwise"
 
     def read(self) -> Read:
-        """By the mark, or as the prompt set says, on the prompt set's scale."""
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
         reader = self.prompts.reads.rating if self.prompts.reads else read_rating

@@ -322,33 +322,30 @@ def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tupl
     if "pointwise" not in steps:
         return None
     scale = raw.get("scale")
-    if not (isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale)):
-        raise ConfigError(f"{path}: step 'pointwise' needs scale: [lowest, highest], two whole numbers as in [1, 10]")
-    low, high = scale
-    if low >= high:
-        raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
-    return low, high
+    if isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale) and scale[0] < scale[1]:
+        return scale[0], scale[1]
+    raise ConfigError(f"{path}: step 'pointwise' needs scale: [lowest, highest], two whole numbers; found {scale}")
 
 
 def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Reads | None:
     """The rule by which replies are read, where a set brings its own."""
     if "reads" not in raw:
         return None
-    given = raw["reads"]
-    if not isinstance(given, dict) or set(given) - {"pattern", "verdicts"} or not isinstance(given.get("pattern"), str):
-        raise ConfigError(f"{path}: reads: expected a pattern, and verdicts where the step is pairwise")
-    verdicts = given.get("verdicts") or {}
-    if not isinstance(verdicts, dict) or not set(verdicts.values()) <= {"A", "B", "tie"}:
-        raise ConfigError(f"{path}: reads: verdicts: expected what the pattern's group holds -> A, B or tie")
-    if bool(verdicts) != ("pairwise" in steps):
-        raise ConfigError(f"{path}: reads: verdicts belong to a step pairwise, a pattern alone to a step pointwise")
     try:
-        pattern = re.compile(given["pattern"], re.IGNORECASE | re.MULTILINE)
-    except re.error as error:
-        raise ConfigError(f"{path}: reads: pattern: no regular expression: {error}") from error
-    if pattern.groups != 1:
-        raise ConfigError(f"{path}: reads: pattern: expected one group in brackets, which holds the verdict or rating")
+        given = dict(raw["reads"])
+        pattern, verdicts = re.compile(given.pop("pattern"), re.IGNORECASE | re.MULTILINE), given.pop("verdicts", {})
+        right = not given and pattern.groups == 1 and set(verdicts.values()) <= {"A", "B", "tie"}
+    except (AttributeError, KeyError, TypeError, ValueError, re.error) as error:
+        raise ConfigError(f"{path}: {_RULE}: {error}") from error
+    if not right or bool(verdicts) != ("pairwise" in steps):
+        raise ConfigError(f"{path}: {_RULE}")
     return Reads(pattern, {str(text).casefold(): value for text, value in verdicts.items()})
+
+
+_RULE = (
+    "reads: expected a pattern, a regular expression with one group in brackets; and for a step pairwise, and no "
+    "other, verdicts: what the group holds -> A, B or tie"
+)
 
 
 def slots_of(comparison: Comparison, reference: bool = False) -> dict[str, str]:

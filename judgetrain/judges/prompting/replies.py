@@ -146,7 +146,6 @@ class Asker:
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
-    """A completion as it is read."""
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
     elif completion.finish_reason != "stop":

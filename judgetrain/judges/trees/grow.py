@@ -118,7 +118,6 @@ class PartialTree:
         ]
 
     def finished(self, seed: int) -> EvaluationTree:
-        """The evaluation tree."""
         return EvaluationTree(
             comparison=self.comparison,
             criteria_text=self.criteria_text,
