@@ -90,8 +90,8 @@ def _read(turn: Any, names: dict[Any, str]) -> tuple[str, str, bool]:
     calls = list(_calls(turn, names))
     content = "" if content is None and calls else content
     if known is None or not isinstance(content, str):
-        told = f"expected a role and a content: one of {', '.join(dict.fromkeys(ROLES.values()))}, and a text"
-        raise DataError(f"{told}; found {role!r}, {content!r:.80}")
+        roles = ", ".join(dict.fromkeys(ROLES.values()))
+        raise DataError(f"expected a role and a content: one of {roles}, and a text; found {role!r}, {content!r:.80}")
     return known, "\n\n".join([content, *calls] if content else calls), bool(calls) or role == "function_call"
 
 

@@ -229,10 +229,8 @@ class LocalExecutor(Executor):
                     raise found
                 yield found
         except TerminatedWorkerError as error:
-            raise EngineError(
-                f"executor.workers={self._workers}: a worker was killed, most often because the memory does not hold a "
-                "model for each; what is finished stays, run it again with fewer"
-            ) from error
+            told = "a worker was killed, most often for want of memory; what is finished stays: run it again with fewer"
+            raise EngineError(f"executor.workers={self._workers}: {told}") from error
 
     def close(self) -> None:
         """End the workers, and with them their models."""

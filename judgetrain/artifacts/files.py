@@ -108,19 +108,15 @@ def full_disk_explained(place: Path) -> Iterator[None]:
 def refused(error: OSError) -> str | None:
     """A sentence for what the file system does not allow; None for other errors."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        return (
-            f"{error.filename or 'output_dir'} cannot be used ({error.strerror}): output_dir must be a directory, or "
-            "the name of a new one, in which this process may write"
-        )
+        place = error.filename or "output_dir"
+        return f"{place} cannot be used ({error.strerror}): output_dir must be a directory that this process may write"
     return None
 
 
 def _explain_full_disk(error: BaseException, path: Path) -> None:
     if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or FULL.search(str(error)):
-        raise JudgetrainError(
-            f"the disk is full while writing {path}: free some space and run the same command again; "
-            "everything finished is kept"
-        ) from error
+        told = f"the disk is full while writing {path}: free some space and run again; everything finished is kept"
+        raise JudgetrainError(told) from error
 
 
 @contextmanager

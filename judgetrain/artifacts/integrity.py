@@ -98,10 +98,8 @@ def damaged(directory: Path, what: str) -> DataError:
     """The error of a damaged artifact: what is wrong, which stage is to be made again, and how."""
     if _output_dir(directory) is None:
         return DataError(f"{directory} is damaged: {what}; copy it again from where it was made")
-    return DataError(
-        f"{directory} is damaged: {what}; stage {directory.parent.name} has to be made again: "
-        f"`rm -r {shlex.quote(str(directory))}`, and the same command as now makes it"
-    )
+    again = f"`rm -r {shlex.quote(str(directory))}`, and the same command as now makes it"
+    return DataError(f"{directory} is damaged: {what}; stage {directory.parent.name} has to be made again: {again}")
 
 
 def described(path: Path, sha256: str | None = None) -> dict[str, Any]:

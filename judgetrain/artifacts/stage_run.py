@@ -108,10 +108,8 @@ class StageRun(ShardSeeds):
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = read_json(self._notes_path) if self._notes_path.exists() else {}
         if not isinstance(self._notes, dict):
-            raise DataError(
-                f"{self._notes_path} is damaged: remove {directory}, which is not finished, and run the same command "
-                f"again: stage {stage} is made from its beginning"
-            )
+            told = f"{self._notes_path} is damaged: remove {directory}, which is not finished"
+            raise DataError(f"{told}, and run the same command again")
         self._sharded: list[str] = []
         self._printed = ""
         earlier, cpu = seconds_so_far(directory)

@@ -74,8 +74,8 @@ def score_of(label: Any, scale: Mapping[str, float]) -> float:
         if value is not None and low <= value <= high:
             return worse + (better - worse) * (value - low) / (high - low)
     known = ", ".join(scale or [*WORDS, "1 to 5"])
-    told = f"label {label!r} of one response is not one of {known}"
-    raise RowError("unknown_label", f"{told}: say what labels mean, as in labels={{1: 0, 10: 1}}")
+    told = f"label {label!r} of one response is not one of {known}: say what it means, as in labels={{1: 0, 10: 1}}"
+    raise RowError("unknown_label", told)
 
 
 def _number(value: Any) -> float | None:

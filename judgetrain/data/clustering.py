@@ -142,8 +142,8 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
     try:
         return model.fit_predict(_on_device(embeddings)), model.inertia_
     except MemoryError as error:  # cupy's, too
-        told = f"{len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn, which needs none"
-        raise EngineError(f"cluster.backend=cuml: {told}") from error
+        told = f"{len(embeddings)} embeddings exceed the GPU's memory; set cluster.backend=sklearn"
+        raise EngineError(told) from error
 
 
 def _on_device(embeddings: np.ndarray) -> Any:
@@ -221,8 +221,7 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
         return SentenceTransformer(name, device=where, trust_remote_code=False, model_kwargs={"dtype": dtype})
     except (OSError, ValueError) as error:
         told = f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]})"
-        advice = "check the name and the network, or give a local directory, package:NAME or static:MODEL"
-        raise EngineError(f"{told}; {advice}") from error
+        raise EngineError(f"{told}; or give a local directory, package:NAME or static:MODEL") from error
 
 
 def device() -> str:

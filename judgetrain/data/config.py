@@ -164,8 +164,7 @@ class ClusterConfig:
     def check_here(self, key: str) -> None:
         """Check that the encoder is there, and what the backend needs."""
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
-            told = f"cuML is not installed; pip install 'judgetrain[cuml]', or set {key}.backend=sklearn"
-            raise ConfigError(f"{key}.backend=cuml: {told}")
+            raise ConfigError(f"{key}.backend=cuml: pip install 'judgetrain[cuml]', or set {key}.backend=sklearn")
         resolve_name("judgetrain.data.clustering:check_encoder")(self.encoder, f"{key}.encoder")
 
 

@@ -77,10 +77,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
     dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
     out.count(in_=total.total(), out=total["kept"], dropped=dropped)
     if dropped.get("contaminated"):
-        out.log(
-            f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
-            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
-        )
+        left = f"{dropped['contaminated']} hold a query of a benchmark and are left out"
+        out.log(f"dialogues: {left}: {out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them")
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
         raise DataError(f"no dialogue is left: {causes(dropped, HINTS, otherwise)}")
@@ -179,8 +177,8 @@ def check_labelled(
     if responses.models:
         if constructed or any(source.type == "world" for source in sources):
             return
-        told = "responses.models answer the dialogues anew, and the labels are about the responses of dialogues.sources"
-        raise ConfigError(f"{wanted}: {told}; set responses.models=[], or responses.contrast to construct pairs")
+        told = f"{wanted}: responses.models answer the dialogues anew, without labels; set responses.models=[]"
+        raise ConfigError(f"{told}, or responses.contrast to construct pairs")
     for index, source in enumerate(sources):
         there = source.type == "hub" or (constructed and source.type == "world")
         if there or _serves(source, index, found, constructed):
@@ -188,8 +186,7 @@ def check_labelled(
     column = "name its column with 'dialogues.sources[0].fields={label: COLUMN}'"
     if constructed:
         told = f"{wanted} with responses.contrast={[*responses.contrast]}: no good answer to construct a pair from"
-        advice = "name its column with 'dialogues.sources[0].fields={reference: COLUMN}', or give responses.models"
-        raise ConfigError(f"{told}; {advice}")
+        raise ConfigError(f"{told}; name its column ('dialogues.sources[0].fields={{reference: COLUMN}}')")
     written = ", ".join(repr(label) for label in islice(found, SHOWN))
     told = f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
     told = told if found else f"; {column}, or construct pairs with responses.contrast"

@@ -30,10 +30,8 @@ from judgetrain.schema import Comparison, Dialogue
 
 SHARD = 256
 HINTS = {
-    "no_responses": "the sources bring no responses: name models that answer in responses.models, or the columns of "
-    "the responses in dialogues.sources[].fields",
-    "empty_response": "responses are empty: look at the models' answers in responses-*.jsonl (prompts that do not fit "
-    "the context, responses.sampling.max_new_tokens), or at the sources' rows",
+    "no_responses": "name models in responses.models, or the columns of the responses in dialogues.sources[].fields",
+    "empty_response": "look at the models' answers in responses-*.jsonl (do prompts fit?), or at the sources' rows",
     "too_long": "pairs have more text than responses.max_chars allows: raise it",
     "identical_responses": "both responses say the same: raise responses.sampling.temperature, or name other models",
 }

@@ -75,8 +75,8 @@ class RowReader:
                 return share
         except ValueError:
             pass
-        told = f"what a label means is one of {', '.join(VERDICTS)}, or of one response a number from 0 (worst) to 1"
-        raise ConfigError(f"{self._key}.labels.{label}={meaning!r}: {told}")
+        allowed = f"{', '.join(VERDICTS)}, and of one response 0 (worst) to 1"
+        raise ConfigError(f"{self._key}.labels.{label}={meaning!r}: allowed are {allowed}")
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
@@ -122,9 +122,8 @@ class RowReader:
             if field == "query" and field not in named:
                 looked += [named["messages"]] if "messages" in named else DEFAULT_FIELDS["messages"]
             if not any(name in row or "{" in name or name.partition(".")[0] in row for name in looked):
-                told = f"looked for {', '.join(looked)}, found {', '.join(map(str, row))}"
-                told += f"; say '{self._key}.fields={{{field}: COLUMN}}'"
-                raise RowError("missing_column", f"no column for {field}: {told}")
+                told = f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}"
+                raise RowError("missing_column", f"{told}; say '{self._key}.fields={{{field}: COLUMN}}'")
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """The dialogue of a row; ``number`` stands in where it has no id."""

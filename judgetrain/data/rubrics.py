@@ -74,8 +74,7 @@ def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     except (OSError, ValueError) as error:  # or a text that can be no file's name
-        told = "there is no such file; give a YAML or JSON file with a list of criteria"
-        raise ConfigError(f"{key}={str(path)[:200]}: {told}") from error
+        raise ConfigError(f"{key}={str(path)[:200]}: there is no such file of criteria (YAML or JSON)") from error
 
 
 def _decoded(text: str) -> Any:

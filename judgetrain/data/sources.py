@@ -342,9 +342,9 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
-        told = f"cannot read this data set from the Hub ({type(error).__name__}: {str(error).splitlines()[0][:200]})"
-        advice = "check the name and the network, or give a local file with type=jsonl"
-        raise DataError(f"{key}.path={source.path}: {told}; {advice}") from error
+        why = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        told = f"{key}.path={source.path}: cannot read this data set from the Hub ({why}); or give a local file"
+        raise DataError(told) from error
 
 
 def read_comparisons(source: SourceConfig, key: str, *, labelled: bool | None = True) -> Iterator[Comparison]:

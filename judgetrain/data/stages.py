@@ -76,8 +76,7 @@ def check_adapter(source: SourceConfig, key: str) -> None:
     from judgetrain.data.benchmarks.benchmark import placed
 
     if source.adapter and load_adapter(source.adapter, key).kind == "votes":
-        told = "its rows are single votes; give one row a comparison, with the label that most votes gave"
-        raise ConfigError(f"{key}.adapter={source.adapter}: {told}")
+        raise ConfigError(f"{key}.adapter={source.adapter}: its rows are single votes; give one row a comparison")
     if source.adapter and source.type == "hub" and not placed(source).path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
@@ -96,8 +95,8 @@ def _check_dialogues(settings: DialoguesSettings) -> None:
 def _check_responses(settings: ResponsesSettings) -> None:
     for i, source in enumerate(settings.sources):
         if source.format == "questions" and source.turns != "first":
-            told = "rows of format questions have turns without answers, which only stage=selfeval fills in"
-            raise ConfigError(f"dialogues.sources[{i}].turns={source.turns}: {told}; set turns: first")
+            told = f"dialogues.sources[{i}].turns={source.turns}: only stage=selfeval answers several questions in turn"
+            raise ConfigError(f"{told}; set turns: first")
     models = settings.responses.models
     check_names("responses.models", [m.name for m in models])
     for i, model in enumerate(models):

@@ -104,8 +104,7 @@ def check_hub(config: Config) -> None:
     if config.hub is None:
         return
     if config.stage not in (*JUDGE_STAGES, "evaluate"):
-        allowed = ", ".join((*JUDGE_STAGES, "evaluate"))
-        raise ConfigError(f"hub={config.hub}: stage={config.stage} makes no judge; allowed are {allowed}")
+        raise ConfigError(f"hub: stage={config.stage} makes no judge; allowed are {', '.join(JUDGE_STAGES)}, evaluate")
     if config.hub.count("/") != 1:
         raise ConfigError(f"hub={config.hub!r}: expected OWNER/NAME")
     if config.stage == "evaluate" and not any(name in config.evaluate.methods for name in JUDGE_STAGES):
@@ -139,7 +138,5 @@ def push(directory: Path, repo_id: str) -> str:
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, commit_message="judgetrain").commit_url)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = " ".join(str(error).split())[:300]
-        raise EngineError(
-            f"hub={repo_id}: the Hub did not take the model: {why}; the model is whole in {directory}: run the "
-            "same command again"
-        ) from error
+        told = f"hub={repo_id}: the Hub did not take the model: {why}; it is whole in {directory}"
+        raise EngineError(f"{told}: run the same command again") from error

@@ -107,10 +107,8 @@ def show_cost(pipeline: Pipeline) -> None:
         return
     settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
     if not estimate:
-        raise ConfigError(
-            f"dry_run=true: stage {stage} asks the external models {', '.join(dict.fromkeys(paid))} first, and has no "
-            f"estimate; run stage={stage}, then this"
-        )
+        told = f"dry_run=true: stage {stage} asks the external models {', '.join(dict.fromkeys(paid))} first"
+        raise ConfigError(f"{told}, and has no estimate; run stage={stage}, then this")
     inputs = STAGES[stage].inputs(settings)
     for line in resolve_name(estimate)(settings, lambda: {name: pipeline.run(name) for name in inputs}):
         pipeline.console.line(line)
@@ -173,16 +171,11 @@ def merge(pipeline: Pipeline) -> None:
 
     config, console = pipeline.config, pipeline.console
     if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
-        raise ConfigError(
-            f"report.name={config.report.name!r}: must be the name of one folder, which is made in "
-            f"{config.output_dir}/reports"
-        )
+        raise ConfigError(f"report.name={config.report.name!r}: must be the name of one folder")
     made = pipeline.root / "evaluate"
     if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
-        raise ConfigError(
-            f"stage=report: {made} holds no finished evaluation; run stage=evaluate first, or name others in "
-            "report.runs"
-        )
+        told = f"stage=report: {made} holds no finished evaluation"
+        raise ConfigError(f"{told}; run stage=evaluate first, or name others in report.runs")
     directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
     runs = [Run.read(d) for d in directories]
     report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])

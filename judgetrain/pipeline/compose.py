@@ -222,10 +222,8 @@ def overwritten(overrides: Collection[str]) -> Iterator[str]:
             continue
         for key, value in _leaves(_option(group, name)):
             if key in own and key not in chosen and own[key] != value and not isinstance(value, DictConfig):
-                yield (
-                    f"{group}={name} sets {key}={value} in place of your recipe's {own[key]}; say "
-                    f"{key}={own[key]} on the command line to keep it"
-                )
+                told = f"{group}={name} sets {key}={value} in place of your recipe's {own[key]}"
+                yield f"{told}; say {key}={own[key]} on the command line to keep it"
 
 
 def _is_file(recipe: str) -> bool:
@@ -253,10 +251,8 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             _own[name] = dict(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
         elif key == "recipe" and "," not in value and value not in known:
-            raise ConfigError(
-                f"recipe={value}: no such recipe (there are {', '.join(known)}, or give a YAML file)"
-                + did_you_mean(value, known)
-            )
+            told = f"recipe={value}: no such recipe (there are {', '.join(known)}, or give a YAML file)"
+            raise ConfigError(told + did_you_mean(value, known))
         if value == "null" and key in options:  # which keeps the recipe's; Hydra takes no null there
             continue
         result.append(_taken(argument, options, keys))

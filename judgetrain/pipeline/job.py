@@ -111,10 +111,8 @@ def job(composed: DictConfig) -> Any:
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         if started_by_launcher():
-            raise ConfigError(
-                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, and set "
-                "train.distributed and train.processes, or sweep=slurm"
-            )
+            told = f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun"
+            raise ConfigError(f"{told}, and set train.distributed and train.processes, or sweep=slurm")
         return _sweep_job(composed)
     try:
         overrides = HydraConfig.get().overrides.task
@@ -198,10 +196,7 @@ def guarded(work: Callable[[], None]) -> int:
         print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
-        print(
-            "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",
-            file=sys.stderr,
-        )
+        print("judgetrain: interrupted; everything finished is kept: run again to go on.", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
         fine = summarise(Console())

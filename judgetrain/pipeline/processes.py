@@ -155,11 +155,8 @@ def _failure(error: Any, stage: str) -> Exception:
             return known[name](message)
     rank, first = failures[0]
     if first.exitcode == -signal.SIGKILL:
-        return TrainingError(
-            f"process {rank} of stage {stage} was killed (signal 9), most often by the operating system for want of "
-            "memory: lower per_device_train_batch_size of the stage, and run the same command again to go on from the "
-            "last checkpoint"
-        )
+        told = f"process {rank} of stage {stage} was killed (signal 9), most often for want of memory"
+        return TrainingError(f"{told}: lower per_device_train_batch_size, and run the same command again to go on")
     trace = "" if isinstance(first.message, str) else first.message["extraInfo"]["py_callstack"]
     return RuntimeError(f"process {rank} of stage {stage} failed: {_message(first)}\n{trace}")
 

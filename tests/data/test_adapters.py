@@ -221,7 +221,7 @@ def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_
         ("rm_bench", {"chosen": ["a", "b"]}, r"jsonl:2: expected 3 texts \(concise, .*\) in chosen, found 2"),
         ("ppe_human", {"winner": "both"}, r"ppe_human\.jsonl:2: label 'both' is not one of model_a"),
         ("rubricbench", {"rubrics": [{"points": 1}]}, r"jsonl:2: field criteria: criterion 1: no column says what"),
-        ("rewardbench2", {"rejected": []}, r"jsonl:2: expected a text or a list of texts in rejected"),
+        ("rewardbench2", {"rejected": []}, r"jsonl:2: expected a text or texts in rejected"),
     ],
 )
 def test_a_wrong_row_is_named_with_its_value(

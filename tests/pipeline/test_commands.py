@@ -261,7 +261,7 @@ def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Pat
         "first": 0.25,
     }
     page = (tmp_path / "reports" / "all" / "report.html").read_text()
-    assert "dpo (seed=1, beta=0.5)" in page and "<h3>Runs</h3>" in page
+    assert "dpo (seed=1, beta=0.5)" in page and "<summary>Runs (" in page
 
 
 def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:

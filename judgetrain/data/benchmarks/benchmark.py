@@ -157,11 +157,10 @@ class CaseReader:
             said = replied(self.adapter.value(row, name))
             texts = [said] if isinstance(said, str) else said
             if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-                told = f"a text or a list of texts in {name}, found {type(texts).__name__}"
-                raise RowError("wrong_type", f"expected {told}")
+                raise RowError("wrong_type", f"expected a text or texts in {name}, found {type(texts).__name__}")
             if styles and len(texts) != len(styles):
-                told = f"{len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
-                raise RowError("wrong_length", f"expected {told}")
+                told = f"expected {len(styles)} texts ({', '.join(styles)}) in {name}, found {len(texts)}"
+                raise RowError("wrong_length", told)
             lists.append(texts)
             values[f"model_{side}"] = self.adapter.value(row, f"{name}_model", required=False) or ""
         pairs = list(product(*map(enumerate, lists)))
