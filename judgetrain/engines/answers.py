@@ -209,11 +209,8 @@ class Budget:
         return limit is not None and others > 0 and self._tokens + held <= limit < self._tokens + others + held
 
     def send(self, request: Request) -> int:
-        """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle`.
-
-        Raises:
-            EngineError: it would go beyond a limit; nothing is counted.
-        """
+        """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle` (EngineError:
+        it would go beyond a limit; nothing is counted)."""
         held = self._hold(request)
         if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
             raise EngineError(

@@ -38,11 +38,8 @@ def check_loadable(config: ModelConfig, named: str) -> None:
 
 
 def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
-    """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be.
-
-    Raises:
-        EngineError: no such repository or revision, no access to it, or no network and nothing in the cache.
-    """
+    """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be
+    (EngineError: no such repository or revision, no access to it, or no network and nothing in the cache)."""
     from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:

@@ -184,11 +184,8 @@ class ScorerPrompts:
 
 
 def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
-    """A packaged prompt set by name, or one from a YAML file.
-
-    Raises:
-        ConfigError: no such set, not valid YAML, or a part that is missing or lacks a slot; names file and part.
-    """
+    """A packaged prompt set by name, or one from a YAML file (ConfigError: no such set, not valid YAML, or a part that
+    is missing or lacks a slot; names file and part)."""
     path = prompt_file(name_or_path)
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -6,21 +6,19 @@ A.3, the rating is of A.3.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
+from judgetrain.engines.base import UNANSWERED, Request, Sampling
 from judgetrain.engines.prompting import answer_of
 from judgetrain.scorers.encode import Result, Sample, TokenStatistics, Unscored, fill, load_scorer_prompts, with_system
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
@@ -117,8 +115,6 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
     return [next(found) if there else None for there in complete]
 
 
-log = logging.getLogger(__name__)
-
 PASSES = 10
 """Of either ensemble, as the paper says."""
 TOP_K, TEMPERATURE = 50, 1.0
@@ -180,31 +176,18 @@ class DecodingEnsemble(Ensemble):
     of_responses = False
 
     def passes(self, batch: Batch) -> Passes:
-        """SentProb of each text that the model decoded for a sample; texts without one are left out, and logged."""
+        """SentProb of each text that the model decoded for a sample; texts without one are left out."""
         samples, settings = batch.samples, batch.settings
         sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=settings.max_new_tokens, top_k=TOP_K)
         chats = [sample.prompt for sample in samples for _ in range(PASSES)]
         requests = [Request(messages=chat, sampling=sampling) for chat in chats]
         written = batch.scorer.generate(requests, derive_seed(batch.seed, self.group))
-        sentprob = FEATURES["sentprob"].read
-        flat = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
-        results: Passes = []
-        for start in range(0, len(flat), PASSES):
-            own = slice(start, start + PASSES)
-            read = [sentprob(r) for r in flat[own] if not isinstance(r, Unscored)]
-            results.append(read or Unscored(_missing(written[own], flat[own]).most_common(1)[0][0]))
-        if missing := _missing(written, flat):
-            log.warning("decoding ensemble: passes without a score, of %d: %s", len(flat), dict(missing))
-        return results
-
-
-def _missing(written: Sequence[Completion], results: Sequence[Result]) -> Counter[str]:
-    """Why passes have no score: what became of the generation, else of the pass over its text."""
-    return Counter(
-        completion.finish_reason if completion.finish_reason in UNANSWERED else result.reason
-        for completion, result in zip(written, results, strict=True)
-        if isinstance(result, Unscored)
-    )
+        found = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
+        pairs = zip(written, found, strict=True)
+        found = [Unscored(c.finish_reason) if c.finish_reason in UNANSWERED else r for c, r in pairs]
+        flat = read(found, "sentprob").values
+        each = [flat[start : start + PASSES] for start in range(0, len(flat), PASSES)]
+        return [[v for v in own if isinstance(v, float)] or cast(Unscored, own[0]) for own in each]
 
 
 RATING = re.compile(r"\[\[\s*(?:rating:?\s*)?(\d+(?:\.\d+)?)\s*(?:/\s*10\s*)?\]\]", re.IGNORECASE)

@@ -100,11 +100,7 @@ def arguments_of(
 
 @contextmanager
 def trainer_explained(config: TrainerConfig, key: str) -> Iterator[None]:
-    """Say where the arguments stand that TRL does not take.
-
-    Raises:
-        ConfigError: what TRL says of them.
-    """
+    """Say where the arguments stand that TRL does not take (ConfigError: what TRL says of them)."""
     try:
         yield
     except (ValueError, ImportError) as error:
@@ -161,11 +157,8 @@ def kept_best(figure: str, steps: int) -> dict[str, Any]:
 
 @contextmanager
 def memory_explained(key: str) -> Iterator[None]:
-    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence; ``key``: of the settings.
-
-    Raises:
-        TrainingError: memory ran out; says what to lower.
-    """
+    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence; ``key``: of the settings
+    (TrainingError: memory ran out; says what to lower)."""
     import torch
 
     try:

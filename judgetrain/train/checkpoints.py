@@ -107,11 +107,8 @@ class AtReference(TrainerCallback):  # type: ignore[misc]
         self._beta = beta
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Look at the first step's figures.
-
-        Raises:
-            TrainingError: the model and its reference differ by more than rounding, nats a token.
-        """
+        """Look at the first step's figures (TrainingError: the model and its reference differ by more than rounding,
+        nats a token)."""
         numbers = _numbers(event)
         if state.global_step != 1 or "loss" not in numbers:
             return
@@ -141,11 +138,8 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         self._out = out
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Write the mark; called by the trainer after a checkpoint.
-
-        Raises:
-            TrainingError: a weight is NaN or infinite; the checkpoint is removed.
-        """
+        """Write the mark; called by the trainer after a checkpoint (TrainingError: a weight is NaN or infinite; the
+        checkpoint is removed)."""
         written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         group = current()
         if not finite(event["model"]):  # which no process knows before all have written their parts
@@ -200,11 +194,8 @@ def _mark(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; those that are written in part, or are cut since, are removed.
-
-    Raises:
-        TrainingError: its files are of another number of processes than this run can read.
-    """
+    """The newest complete checkpoint, if any; those that are written in part, or are cut since, are removed
+    (TrainingError: its files are of another number of processes than this run can read)."""
     marked = {path: mark for _, path in complete(directory) if (mark := _mark(path))}
     for path in {*directory.glob("checkpoint-*")} - {*marked}:
         shutil.rmtree(path, ignore_errors=True)

@@ -108,11 +108,8 @@ class Renderer:
         return after
 
     def tokens(self, prompt: str, answer: str) -> tuple[array[int], array[int]]:
-        """Token ids of a prompt and of the answer that follows it, with an end token.
-
-        Raises:
-            TrainingError: the template writes no end token, and there is none to put.
-        """
+        """Token ids of a prompt and of the answer that follows it, with an end token (TrainingError: the template
+        writes no end token, and there is none to put)."""
         before = token_ids(self.tokenizer, prompt)
         after = continuation(self.tokenizer, prompt, before, answer)
         if not any(token in self.ends for token in after):
@@ -339,11 +336,8 @@ def digest(row: Row) -> str:
 
 
 def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
-    """The pairs with their reference log-probabilities in the columns that TRL's DPO trainer reads.
-
-    Raises:
-        TrainingError: the artifact holds other pairs.
-    """
+    """The pairs with their reference log-probabilities in the columns that TRL's DPO trainer reads (TrainingError: the
+    artifact holds other pairs)."""
     found = read_rows(reference, split)  # in the order of the pairs, from the same rows
     values: dict[str, list[float]] = {column: [] for column in REFERENCE_COLUMNS}
     for pair in examples.data.select_columns([PAIR]):

@@ -117,11 +117,8 @@ def deepspeed_json(settings: TrainStages) -> str | None:
 
 
 def check_distributed(settings: TrainStages) -> int:
-    """Check how the processes of the stages that train are to work together, and say how many there are.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
-    """
+    """Check how the processes of the stages that train are to work together, and say how many there are (ConfigError:
+    names the key, its value and the remedy)."""
     mode = settings.distributed
     if mode == "none":
         if settings.processes not in (None, 1):
@@ -133,11 +130,8 @@ def check_distributed(settings: TrainStages) -> int:
 
 
 def join(settings: TrainStages) -> ProcessGroup:
-    """Join the processes that a launcher started (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``).
-
-    Raises:
-        ConfigError: several processes and ``train.distributed=none``.
-    """
+    """Join the processes that a launcher started (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``)
+    (ConfigError: several processes and ``train.distributed=none``)."""
     global _current
     import torch
     import torch.distributed as dist

@@ -14,16 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, note_weights, own_context
 from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import (
-    compiled,
-    frozen_experts,
-    memory_explained,
-    peft_config,
-    trainable,
-    trainer_explained,
-    training_arguments,
-    without_dropout,
-)
+from judgetrain.train import arguments
 from judgetrain.train.checkpoints import (
     PROBES,
     AtReference,
@@ -124,11 +115,8 @@ def complete(
     out: StageRun,
     finish: Callable[[Path], None],
 ) -> None:
-    """Train what ``build`` gives for a directory of checkpoints, from the last complete one, and write ``model/``.
-
-    Raises:
-        TrainingError: as :func:`train`.
-    """
+    """Train what ``build`` gives for a directory of checkpoints, from the last complete one, and write ``model/``
+    (TrainingError: as :func:`train`)."""
     from judgetrain.train.trainers import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
@@ -137,9 +125,9 @@ def complete(
         if group.leads:
             shutil.rmtree(checkpoints, ignore_errors=True)
         return
-    with memory_explained(job.key), labelled_tokens_alone():
+    with arguments.memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
-        if job.config.lora.enabled and (stacked := frozen_experts(trainer.model)):
+        if job.config.lora.enabled and (stacked := arguments.frozen_experts(trainer.model)):
             out.log(f"{out.stage}: adapters leave {stacked / 1e6:.3g}M weights of experts as they are")
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
@@ -190,7 +178,7 @@ def _trainer(
             raise TrainingError(f"{job.key}.keep_best=true needs held-out pairs: raise label.holdout, or leave it out")
         callbacks.append(KeptPairs(len(heldout), out))
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
-    args = training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
+    args = arguments.training_arguments(config, job.key, checkpoints, out.seed, evaluate=heldout is not None)
     args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
     shared: dict[str, Any] = {
@@ -199,17 +187,17 @@ def _trainer(
         "train_dataset": rows,
         "eval_dataset": heldout,
         "processing_class": tokenizer,
-        "peft_config": peft_config(config.lora),
+        "peft_config": arguments.peft_config(config.lora),
         "callbacks": callbacks,
     }
-    with trainer_explained(config, job.key):
+    with arguments.trainer_explained(config, job.key):
         if isinstance(config, DpoConfig):
             trainer: Trainer = PreferenceTrainer(**shared)
         else:
             trainer = SupervisedTrainer(**shared)
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
-        out.log(f"{out.stage}: {compiled(trainer.model)}")
+        out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")
     steps = math.ceil(len(rows) / step)
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
@@ -218,10 +206,10 @@ def _trainer(
 
 def policy_of(job: Job) -> PreTrainedModel:
     """The model that is trained, as it starts."""
-    model = load_model(trainable(job.start, job.config.bf16, job.config.lora.enabled))
+    model = load_model(arguments.trainable(job.start, job.config.bf16, job.config.lora.enabled))
     model.train()
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
-        without_dropout(model)  # what is learned from is compared with what the same model says without any
+        arguments.without_dropout(model)  # what is learned from is compared with what the same model says without any
     return model
 
 

@@ -99,11 +99,8 @@ def goes_on(
 
 
 def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
-    """What stage ``label`` made to train on, and what it holds out.
-
-    Raises:
-        NothingToLearnError: there is nothing to train on; says what most was lost for, and what helps.
-    """
+    """What stage ``label`` made to train on, and what it holds out (NothingToLearnError: there is nothing to train on;
+    says what most was lost for, and what helps)."""
     found = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
     if len(found["train"]):
         return found

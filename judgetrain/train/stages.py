@@ -116,11 +116,7 @@ sums; num_iterations and temperature: branches are the policy's own."""
 
 
 def check_training(key: str, config: TrainerConfig) -> None:
-    """Check the training settings that stand at ``key``.
-
-    Raises:
-        ConfigError: names the key, its value and what is allowed.
-    """
+    """Check the training settings that stand at ``key`` (ConfigError: names the key, its value and what is allowed)."""
     if known := next((name for name in config.trainer if hasattr(config, name)), None):
         raise ConfigError(f"{key}.trainer.{known}: is not given here; see {key}.{known}")
     if decided := next((name for name in config.trainer if name in OWN), None):
@@ -128,11 +124,7 @@ def check_training(key: str, config: TrainerConfig) -> None:
 
 
 def check_shared(key: str, config: TrainConfig, processes: int) -> None:
-    """Check that the global batch is shared out evenly over the processes.
-
-    Raises:
-        ConfigError: it cannot be.
-    """
+    """Check that the global batch is shared out evenly over the processes (ConfigError: it cannot be)."""
     steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
     parts = processes // math.gcd(steps, processes)  # of a micro-batch
     if batch % parts:
@@ -142,11 +134,8 @@ def check_shared(key: str, config: TrainConfig, processes: int) -> None:
 
 
 def check_trainer(key: str, config: TrainerConfig, kind: str) -> None:
-    """Check that TRL's configuration ``kind`` has the arguments of ``trainer``; imports TRL where there are any.
-
-    Raises:
-        ConfigError: names the argument.
-    """
+    """Check that TRL's configuration ``kind`` has the arguments of ``trainer``; imports TRL where there are any
+    (ConfigError: names the argument)."""
     if config.trainer:
         import trl
 

@@ -196,15 +196,12 @@ def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenSco
     assert [isinstance(rating(t), Unscored) for t in ("[[0]]", "[[11]]", "[[10]]", "")] == [True, True, False, True]
 
 
-def test_passes_that_fail_are_logged_and_give_their_reason(
-    scorer: TokenScorer, monkeypatch: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_passes_that_fail_give_their_reason(scorer: TokenScorer, monkeypatch: Any) -> None:
     writes(scorer, monkeypatch, *[TOO_LONG] * 3, *map(done, ["the dog", "", "the dog"]))
     monkeypatch.setattr(glassbox, "PASSES", 3)
     found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"))
     assert found["decensem_exp"].values[0] == Unscored("too_long")
     assert found["decensem_var"].values[1] == pytest.approx(0.0)
-    assert "of 6" in caplog.text and "'too_long': 3" in caplog.text and "'empty_response': 1" in caplog.text
 
 
 def test_a_feature_that_is_no_number_is_no_score() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,26 +152,17 @@ def test_an_end_that_is_put_is_said_and_learned(tmp_path: Path, capsys: pytest.C
     assert (reply.text.strip(), reply.finish_reason) == ("gives a clear example", "stop"), "a turn begins without 'it'"
 
 
-class Made(Collection[dict[str, Any]]):
-    """Rows that are made when they are gone through."""
+class Made(list[int]):
+    """Rows that are made when they are gone through; ``words``: how long they are."""
 
-    def __init__(self, number: int, words: int) -> None:
-        self.number, self.words = number, words
+    words = 5
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for i in range(self.number):
+    def __iter__(self) -> Iterator[Any]:
+        for i in super().__iter__():
             text = "".join((f"{i} ", "the cat reads " * self.words))
-            yield {
-                "prompt": [{"role": "user", "content": text}],
-                "chosen": [{"role": "assistant", "content": "it gives"}],
-                "rejected": [{"role": "assistant", "content": text}],
-            }
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __contains__(self, row: object) -> bool:
-        return False
+            sides = ("user", text), ("assistant", "it gives"), ("assistant", text)
+            rows = [[{"role": role, "content": content}] for role, content in sides]
+            yield dict(zip(("prompt", "chosen", "rejected"), rows, strict=True))
 
 
 @pytest.mark.parametrize("rows", [sft_rows(30), pair_rows(30)], ids=["supervised", "pairs"])
@@ -191,8 +182,9 @@ def test_the_table_on_disk_is_the_one_in_memory(rows: list[dict[str, Any]], tmp_
 def test_what_is_held_of_a_row_is_its_length(tmp_path: Path) -> None:
     """600 pairs of some 850 tokens, which were 40 MB as lists of numbers."""
     tokenizer = load_tokenizer(ModelConfig(path="world"))
-    fitting(Made(5, 5), tokenizer, 4096, "pairs", place=tmp_path / "warm.arrow")
-    rows = Made(600, 140)
+    fitting(Made(range(5)), tokenizer, 4096, "pairs", place=tmp_path / "warm.arrow")
+    rows = Made(range(600))
+    rows.words = 140
     tracemalloc.start()
     examples = fitting(rows, tokenizer, 4096, "pairs", place=tmp_path / "rows.arrow")
     kept, peak = tracemalloc.get_traced_memory()

@@ -51,11 +51,7 @@ class Constraints:
         self._ends = torch.tensor(sorted(ends), dtype=torch.long)
 
     def matcher(self, pattern: str) -> Matcher:
-        """A fresh matcher of a pattern.
-
-        Raises:
-            EngineError: the pattern is not a regular expression that XGrammar knows.
-        """
+        """A fresh matcher of a pattern (EngineError: the pattern is not a regular expression that XGrammar knows)."""
         import xgrammar
 
         if pattern not in self._compiled:

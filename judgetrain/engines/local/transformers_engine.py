@@ -93,11 +93,8 @@ class TransformersEngine:
         ) from cause
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order. Does not touch torch's random state.
-
-        Raises:
-            EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
-        """
+        """One completion per request, in order. Does not touch torch's random state (EngineError: the chat template
+        refuses every prompt, or one request alone does not fit into memory)."""
         if "model" not in vars(self):
             raise EngineError(f"{self.name}: it was closed")
         fits, done = encode(requests, self.tokenizer, self.max_context)

@@ -46,11 +46,8 @@ def has_probdiff(directory: Path) -> bool:
 
 
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
-    """A finished stage selfeval with ProbDiff among its methods.
-
-    Raises:
-        DataError: the directory holds no finished selfeval, or none with ProbDiff.
-    """
+    """A finished stage selfeval with ProbDiff among its methods (DataError: the directory holds no finished selfeval,
+    or none with ProbDiff)."""
     directory = Path(directory).expanduser()
     made = finished_settings(directory)
     scores = list(read_rows(directory, "scores"))

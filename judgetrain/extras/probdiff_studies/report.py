@@ -6,17 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from judgetrain.artifacts.pages import Chart, Point
 from judgetrain.evaluate.report.table import Columns, Table, number, percent
 from judgetrain.extras.probdiff_studies.comparing import Row
-from judgetrain.scorers.probdiff import DELTA, Values, confidence
-
-CURVE = 40
-"""Points of a confidence curve."""
-MOST = 0.95
-"""Share of falls that the curve's axis holds: the few largest would flatten it."""
+from judgetrain.scorers.probdiff import DELTA
 
 
 def tables(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]]) -> list[Table]:
@@ -106,19 +99,9 @@ def _deviations(found: Mapping[str, Any]) -> Table:
     return Table.of("Spread of log-probability", [found["spread"]] if sum(answers) else (), columns)
 
 
-def charts(d: Mapping[str, Values], spread: Sequence[Sequence[float]], deviation: float | None) -> list[Chart]:
-    """The plots that have anything to show: discrepancies by model, and log-probabilities of sampled answers."""
-    falls = [max(0.0, -x) for values in d.values() for x in values if x is not None]
-    most = max(0.1, float(np.quantile(falls, MOST))) if falls else 0.1
-    curves = {}
-    for name, values in d.items():
-        shares = [(most * i / CURVE, confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
-        curves[name] = [Point(x, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
-    label = "fall of log-probability that still counts as confident, nats"
+def charts(model: str, spread: Sequence[Sequence[float]], deviation: float | None) -> list[Chart]:
+    """The plot of sampled answers' log-probabilities (figure 2), where there are any."""
     lines = {str(i): [Point(n, x) for n, x in enumerate(logprobs)] for i, logprobs in enumerate(spread)}
-    title = f"Sampled answers, a line a prompt; {next(iter(d))}: mean standard deviation {number(deviation, 3)}"
-    both = (
-        Chart(title="Confidence by threshold", x_label=label, series=curves),
-        Chart(title=title, x_label="answer; up: log-probability a token, nats", series=lines, plain=True),
-    )
-    return [chart for chart in both if any(chart.series.values())]
+    title = f"Sampled answers, a line a prompt; {model}: mean standard deviation {number(deviation, 3)}"
+    chart = Chart(title=title, x_label="answer; up: log-probability a token, nats", series=lines, plain=True)
+    return [chart] if any(lines.values()) else []

@@ -72,9 +72,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     }
     found |= compared(models, verdicts, official)
     out.write_json("studies", found)
-    plots = charts(
-        {name: list(model.d.values()) for name, model in models.items()}, spread, found["spread"]["deviation"]
-    )
+    plots = charts(next(iter(models)), spread, found["spread"]["deviation"])
     write_report(out, f"ProbDiff studies: {next(iter(models))}", tables(found, official), "studies.json", plots)
 
 

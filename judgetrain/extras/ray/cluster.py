@@ -49,11 +49,8 @@ def described() -> str:
 
 
 def connect() -> None:
-    """Join the Ray cluster of ``RAY_ADDRESS``, or start one on this machine; once in a process.
-
-    Raises:
-        EngineError: Ray is not installed, or the cluster cannot be reached.
-    """
+    """Join the Ray cluster of ``RAY_ADDRESS``, or start one on this machine; once in a process (EngineError: Ray is not
+    installed, or the cluster cannot be reached)."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

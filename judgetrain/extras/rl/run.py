@@ -32,7 +32,7 @@ from judgetrain.train.stage import goes_on
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
 
-    from judgetrain.extras.rl.trainer import HeldOut, Labelled, Rollouts
+    from judgetrain.extras.rl.trainer import Labelled, Rollouts
     from judgetrain.judges.config import StepsConfig
 
 DEFAULTS = {"lr_scheduler_type": "constant_with_warmup", "loss_type": "dr_grpo"}
@@ -52,7 +52,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
     """
-    from judgetrain.extras.rl.trainer import HeldOut, Rollouts, policy
+    from judgetrain.extras.rl.trainer import Rollouts, policy
 
     config, start = settings.train, inputs[settings.train.start] / "model"
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
@@ -76,7 +76,7 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     )
     tokenizer = load_tokenizer(job.start)
     current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
-    watch = HeldOut(held_out, rollouts) if config.keep_best else None
+    watch = held_out if config.keep_best else []
     finish = goes_on(start, settings, inputs, out)
     texts = (f"{c.dialogue.query}\n{c.response_a}" for c in (each.comparison for each in train[:PROBES]))
     job = replace(job, probes=[token_ids(tokenizer, text) for text in texts])
@@ -189,7 +189,7 @@ def _trainer(
     tokenizer: PreTrainedTokenizerBase,
     train: Sequence[Labelled],
     rollouts: Rollouts,
-    watch: HeldOut | None,
+    held_out: Sequence[Labelled],
     checkpoints: Path,
     out: StageRun,
 ) -> Trainer:
@@ -202,15 +202,14 @@ def _trainer(
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
     rows = [_row(each) for each in chosen for _ in range(PARTS)]
-    held_out = watch.labelled if watch else ()
     callbacks = [*watchers(out), AtReference(config.beta)]
-    if watch:
+    if held_out:
         callbacks.append(KeptLabels(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
         if current().leads:
             out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
     own = branch_arguments(config, rollouts.asking)
-    args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, watch is not None, own, **DEFAULTS)
+    args = arguments_of(GRPOConfig, config, job.key, checkpoints, out.seed, bool(held_out), own, **DEFAULTS)
     args.report_to, args.run_name = out.track.report_to, f"{out.stage}-{out.directory.name}"
     model = policy_of(job)
     model.config.name_or_path = job.start.path  # which TRL loads the reference from, where beta is above 0
@@ -222,12 +221,12 @@ def _trainer(
             reward_funcs=reward_functions(),
             args=args,
             train_dataset=Dataset.from_list(rows),
-            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watch else None,
+            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if held_out else None,
             processing_class=tokenizer,
             peft_config=peft_config(config.lora),
             callbacks=callbacks,
             rollout_func=rollouts,
-            held_out=watch,
+            held_out=held_out,
         )
     trainer.remove_callback(PrinterCallback)
     steps = len(chosen) // config.comparisons_per_step

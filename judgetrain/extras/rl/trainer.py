@@ -59,7 +59,7 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
     control: TrainerControl
     _buffered_inputs: Any
 
-    def __init__(self, *args: Any, held_out: HeldOut | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, held_out: Sequence[Labelled] = (), **kwargs: Any) -> None:
         self._held_out = held_out
         super().__init__(*args, **kwargs)
 
@@ -74,13 +74,12 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The held-out figures of the judge as it is now."""
-        if self._held_out is None:
+        if not self._held_out:
             return {}
-        training = self.model.training
+        training, rollouts = self.model.training, self.rollout_func
         with policy(self) as model:
-            metrics = self._held_out.figures(
-                RecordingEngine(model, self.processing_class, self._held_out.rollouts.config.max_length)
-            )
+            engine = RecordingEngine(model, self.processing_class, rollouts.config.max_length)
+            metrics = held_out_figures(engine, self._held_out, rollouts)
         self.model.eval()  # TRL sorts what it logs by the model's mode
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -111,29 +110,18 @@ def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return cut
 
 
-class HeldOut:
-    """Held-out comparisons, asked greedily with one branch, as is trained.
-
-    Args:
-        labelled: comparisons and their labels, which are those that training is rewarded by, not the truth.
-        rollouts: how branches are sampled.
-    """
-
-    def __init__(self, labelled: Sequence[Labelled], rollouts: Rollouts) -> None:
-        self.labelled, self.rollouts = labelled, rollouts
-
-    def figures(self, engine: Engine) -> dict[str, float]:
-        """``eval_agreement`` (both orders give the label), ``eval_consistency``, ``eval_unreadable``: shares."""
-        rollouts = self.rollouts
-        options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0))
-        judge = BranchingJudge(engine, rollouts.prompts, options)
-        said = judge.compare_all([each.comparison for each in self.labelled], rollouts.seed)
-        verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
-        return {
-            AGREEMENT: fmean({*pair} == {each.verdict} for pair, each in zip(verdicts, self.labelled, strict=True)),
-            "eval_consistency": fmean(a is not None and a == b for a, b in verdicts),
-            "eval_unreadable": fmean(verdict is None for pair in verdicts for verdict in pair),
-        }
+def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rollouts) -> dict[str, float]:
+    """Shares of held-out comparisons, asked greedily with one branch, as is trained: ``eval_agreement`` (both orders
+    give the label that training is rewarded by), ``eval_consistency``, ``eval_unreadable``."""
+    options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0))
+    judge = BranchingJudge(engine, rollouts.prompts, options)
+    said = judge.compare_all([each.comparison for each in labelled], rollouts.seed)
+    verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
+    return {
+        AGREEMENT: fmean({*pair} == {each.verdict} for pair, each in zip(verdicts, labelled, strict=True)),
+        "eval_consistency": fmean(a is not None and a == b for a, b in verdicts),
+        "eval_unreadable": fmean(verdict is None for pair in verdicts for verdict in pair),
+    }
 
 
 class KeptLabels(KeptBest):

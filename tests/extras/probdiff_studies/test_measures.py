@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
-from judgetrain.extras.probdiff_studies import comparing, measures
+from judgetrain.extras.probdiff_studies import measures
 from judgetrain.scorers.encode import Sample, load_scorer_prompts
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.scorers import tiny_scorer
@@ -79,17 +79,3 @@ def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) ->
         assert logprobs == pytest.approx(expected, abs=1e-5)
         deviation = math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2))
         assert told["deviations"][i] == pytest.approx(deviation, abs=1e-6)
-
-
-def test_ranking_by_confidence_and_by_mean() -> None:
-    models = {
-        "weak": [-0.2, -0.3],
-        "lucky": [0.0, -2.0],
-        "strong": [0.0, 0.1, None],
-        "same": [-0.5, 0.0],
-        "none": [None],
-    }
-    by_confidence = comparing.ranking(models)
-    assert [(r["model"], r["place"]) for r in by_confidence] == [("strong", 1), ("lucky", 2), ("same", 2), ("weak", 4)]
-    best = {"model": "strong", "place": 1, "confidence": 1.0, "mean": pytest.approx(0.05), "n": 2}
-    assert by_confidence[0] == best

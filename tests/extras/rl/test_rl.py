@@ -27,11 +27,11 @@ from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.extras.rl.trainer import (
     AGREEMENT,
     REWARDS,
-    HeldOut,
     Labelled,
     Outcome,
     RecordingEngine,
     Rollouts,
+    held_out_figures,
     outcome_of,
     reward_functions,
 )
@@ -189,7 +189,7 @@ def test_held_out_comparisons_are_asked_in_both_orders(wrong: bool, agreement: f
 
     held_out = [Labelled(comparison(i, "good", "poor"), "A") for i in range(4)]
     rollouts = Rollouts({}, load_prompt_set("compact"), StepsConfig(criteria=3), RlConfig(), 11, lambda trainer: None)
-    found = HeldOut(held_out, rollouts).figures(ScriptedEngine(says))
+    found = held_out_figures(ScriptedEngine(says), held_out, rollouts)
     assert found == {AGREEMENT: agreement, "eval_consistency": 1.0, "eval_unreadable": 0.0}
 
 

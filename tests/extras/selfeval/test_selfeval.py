@@ -20,7 +20,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.selfeval import stage
 from judgetrain.extras.selfeval.config import SelfEvalConfig
-from judgetrain.extras.selfeval.stages import SelfEvalSettings, finished_settings, model_of
+from judgetrain.extras.selfeval.stages import SelfEvalSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import glassbox, probdiff
@@ -29,7 +29,6 @@ from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.methods import score
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.pipeline import check_stage
-from tests.builders.pipeline import configured as composed
 from tests.builders.watched import interrupted
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
@@ -155,23 +154,6 @@ def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) 
     config.train.base = ModelConfig(path="world")
     with pytest.raises(ConfigError, match=expected):
         check_stage("selfeval", config)
-
-
-def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
-    from judgetrain.pipeline.run import Pipeline
-
-    rows = [{"query": d.query, "category": "math"} for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)][
-        :3
-    ]
-    write_rows_atomic(tmp_path / "prompts.jsonl", rows)
-    settings = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "scorer.model.path=world", "track.tracker=none"]
-    limits = ["scorer.max_new_tokens=6", "selfeval.sampling.max_new_tokens=6"]
-    config = composed("recipe=selfeval", "stage=selfeval", *settings, *limits)
-    assert config.selfeval.temperatures["math"] == 0.0
-    directory = Pipeline(config).run("selfeval")
-    assert len(list(read_rows(directory, "scores"))) == 3
-    assert "3 prompts" in (directory / "printed.txt").read_text()
-    assert model_of(finished_settings(directory)) == "world"
 
 
 def test_questions_in_turn_are_answered_after_the_models_own_answers(
