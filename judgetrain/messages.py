@@ -96,7 +96,6 @@ def _read(turn: Any, names: dict[Any, str]) -> tuple[str, str, bool]:
 
 
 def _calls(turn: Mapping[str, Any], names: dict[Any, str]) -> Iterator[str]:
-    """A line for each call of a tool."""
     single = turn.get("function_call")
     for call in turn.get("tool_calls") or ([single] if single else []):
         asked = (call.get("function") or call) if isinstance(call, Mapping) else {}

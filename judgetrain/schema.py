@@ -216,7 +216,6 @@ class Comparison:
 
 
 def _rubric_row(row: dict[str, Any], rubric: Rubric | None) -> dict[str, Any]:
-    """The row with its rubric as rows have it, without the field where there is none."""
     del row["rubric"]
     return row if rubric is None else row | {"rubric": rubric.to_row()}
 
@@ -257,5 +256,4 @@ class Candidates:
 
 
 def _id_of(content: object) -> str:
-    """An identifier that is made of what it stands for."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -302,7 +302,6 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
 
 
 def _join(paths: Sequence[Path], joined: Path) -> None:
-    """One memory-mapped file out of the shards."""
     shards = [np.load(p, mmap_mode="r", allow_pickle=False) for p in paths]
     shape = (sum(len(s) for s in shards), shards[0].shape[1])
     temporary = joined.with_name(".embeddings.npy.tmp")

@@ -161,7 +161,6 @@ def pair(
 
 
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> Iterator[Comparison]:
-    """The comparisons that the sources brought, for the sampled dialogues."""
     unanswered = set(sampled)
     for comparison in map(Comparison.from_row, read_rows(directory, "comparisons")):
         if comparison.dialogue.id not in sampled:
@@ -293,7 +292,6 @@ def wrong_number(digits: str, rng: random.Random) -> str:
 
 
 def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:
-    """The text with the words of one sentence in another order."""
     for sentence in rng.sample(found := sentences(text), len(found)):
         words = sentence.split()
         other = rng.sample(words, len(words))

@@ -292,7 +292,6 @@ class RowReader:
 
 @contextmanager
 def _refused(reason: str, where: str = "") -> Iterator[None]:
-    """Makes a RowError of what a cell's reader refuses."""
     try:
         yield
     except DataError as error:
@@ -300,7 +299,6 @@ def _refused(reason: str, where: str = "") -> Iterator[None]:
 
 
 def _counts(found: Sequence[tuple[str, int]]) -> str:
-    """The first of them with their numbers, and that there are more."""
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"{', '.join(f'{name} ({n})' for name, n in found[:SHOWN])}{more}"
 
@@ -326,7 +324,6 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
 
 
 def _by_turns(turns: Sequence[Any], roles: Sequence[str]) -> list[tuple[str, str]]:
-    """Texts of speakers who take turns; one who is silent says nothing."""
     spoken = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
     if not spoken or not all(isinstance(text, str) for text in turns):
         raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
@@ -343,12 +340,10 @@ def _options(options: Any) -> str:
 
 
 def _first(row: Mapping[str, Any], field: str) -> str | None:
-    """The column of a field that holds something."""
     return next((name for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
 
 
 def _joined(value: Any) -> Any:
-    """A list of texts as lines, anything else as it is."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(part.strip() for part in value)
     return value

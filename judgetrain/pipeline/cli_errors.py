@@ -78,7 +78,6 @@ def _place(error: BaseException) -> str:
 
 
 def _unread(override: str) -> str:
-    """Of what cannot be read as key=value."""
     key, equals, _ = override.partition("=")
     if not equals:
         meant = {f"stage={name}" for name in (*rooms.stages(), *rooms.commands())} | {
@@ -92,7 +91,6 @@ def _unread(override: str) -> str:
 
 
 def _missing(path: str, place: str) -> str:
-    """Of an option that a group does not have."""
     group, _, name = path.rpartition("/")
     if group.startswith("recipe"):
         group, name = "recipe", path.removeprefix("recipe/")
@@ -104,7 +102,6 @@ def _missing(path: str, place: str) -> str:
 
 
 def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -> str:
-    """Of a key that there is not, or of a value that does not fit it."""
     key, first = error.full_key or "", _lines(error)[0]
     if isinstance(error, (ConfigAttributeError, ConfigKeyError)):
         if "is not in struct" in first:

@@ -37,7 +37,6 @@ def rows(pipeline: Pipeline, lacking: list[str] | None = None) -> list[dict[str,
 
 
 def _wanted(pipeline: Pipeline, target: str) -> set[str]:
-    """The stages that a run of the target would make or reuse."""
     try:
         missing = {*pipeline.missing(target)}
     except ConfigError:  # a run would stop before its first stage

@@ -179,7 +179,6 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _option(group: str, name: str) -> DictConfig:
-    """What an option of a group sets, by whole keys."""
     path = CONF / group / f"{name}.yaml"
     package = re.search(r"^# @package (\S+)", path.read_text(encoding="utf-8"))
     content, root = OmegaConf.load(path), OmegaConf.create()

@@ -219,7 +219,6 @@ def _has_records(value: Any) -> bool:
 
 
 def _lines(key: Key, value: str | None, width: int) -> Iterator[str]:
-    """A key with its value, type and range, and below what it means."""
     facts = "; ".join(filter(None, (f"{key.type} {key.unit}".strip(), key.allowed)))
     if value is not None and value != key.default:
         facts += f"; default {key.default}"

@@ -97,8 +97,6 @@ def in_parts(directory: Path) -> None:
     ("damage", "said"),
     [
         (without("config.json"), "cannot load a model"),
-        (garbage("config.json"), "cannot load a model"),
-        (without("model.safetensors"), "holds no weights"),
         (in_parts, "model-00002-of-00002.safetensors, which"),
         (garbage("tokenizer.json"), "cannot load a model"),
         (as_bert, "no causal language model"),

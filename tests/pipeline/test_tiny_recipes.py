@@ -7,7 +7,6 @@ shipped base, trained for a step; judges that generate are scripted, and endpoin
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -297,21 +296,6 @@ def test_the_in_distribution_setting_grows_trees_over_the_comparisons_that_the_t
         for stage, name in (("teacher", "examples"), ("label", "labels"))
     }
     assert len(seen["label"]) > 10 and seen["teacher"] <= seen["label"]
-
-
-def test_correction_pairs_are_among_what_the_sft_judge_learns(tiny: Tiny) -> None:
-    """Table 3: what stage correct wrote, as recipe=paper_ood's label.corrections."""
-    written = Pipeline(shrunk("tables/table3", tiny)).run("correct")
-    corrected = sum(row["corrected"] is not None for row in read_rows(written, "corrections"))
-    plain, config = (shrunk("paper_ood", tiny) for _ in range(2))
-    config.label.corrections = SourceConfig(path=f"{written}/corrections-*.jsonl")
-    without, taught = (
-        json.loads((Pipeline(each).run("sft") / "manifest.json").read_text())["counts"] for each in (plain, config)
-    )
-    labelled = Pipeline(config).run("label")
-    held = sum(row["level"] == "correction" for row in read_rows(labelled, "sft-heldout"))
-    assert corrected > held
-    assert taught["in"] - without["in"] == corrected - held
 
 
 def test_models_side_by_side_and_judged_against_each_other(tiny: Tiny) -> None:

@@ -121,7 +121,6 @@ def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
 
 
 def _wrong(raw: Any) -> str | None:
-    """What is wrong about an adapter's file."""
     if not isinstance(raw, dict):
         return "expected keys and values, as in kind: pair"
     known = set(Adapter.__dataclass_fields__) - {"name"}

@@ -109,7 +109,6 @@ class Annotator:
 
 
 def _grade_of(score: int) -> int:
-    """The grade whose words fit a score."""
     return min(2, (score - 1) // 2 + (score == 2))
 
 

@@ -204,5 +204,4 @@ def _small_talk(language: Language, words: int, rng: random.Random) -> list[str]
 
 @functools.cache
 def _adds_up(words: int, lengths: frozenset[int]) -> bool:
-    """Whether some of the lengths, each as often as one likes, add up to so many words."""
     return words == 0 or (words > 0 and any(_adds_up(words - length, lengths) for length in lengths))
