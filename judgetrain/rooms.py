@@ -70,6 +70,7 @@ class Room:
         card: ``module:NAME`` of what it says in a judge's card: by a section's title, a function that gives its text
             from the directory of a finished artifact and the judge's name.
         executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
+        trackers: by the value of ``track.tracker``, ``module:function`` of what makes a stage's run.
         stability: ``stable``, or ``experimental``: it may change or go without notice.
     """
 
@@ -80,6 +81,7 @@ class Room:
     evaluation: str = ""
     card: str = ""
     executors: Mapping[str, str] = field(default_factory=dict)
+    trackers: Mapping[str, str] = field(default_factory=dict)
     stability: str = "stable"
 
 
@@ -102,6 +104,7 @@ def _read(name: str, path: Path) -> Room:
         evaluation=content.get("evaluation", ""),
         card=content.get("card", ""),
         executors=content.get("executors", {}),
+        trackers=content.get("trackers", {}),
         stability=content.get("stability", "stable"),
     )
 

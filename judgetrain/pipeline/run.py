@@ -21,7 +21,7 @@ from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manif
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
-from judgetrain.artifacts.tracker import tracked
+from judgetrain.artifacts.tracker import StageFacts, tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -290,8 +290,7 @@ class Pipeline:
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
-        tracking = tracked(
-            self.config.track,
+        facts = StageFacts(
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
@@ -300,7 +299,7 @@ class Pipeline:
             console=self.console,
             asked=name == self.config.stage,
         )
-        with out.timed(), tracking as track:
+        with out.timed(), tracked(self.config.track, facts) as track:
             out.track = track
             for i, directory in task.inputs.items():
                 track.uses(directory, plan.inputs[i].manifest or {})

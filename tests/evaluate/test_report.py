@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import TrackConfig, tracked
+from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -216,7 +216,7 @@ def test_numbers_and_tables_of_an_evaluation_are_in_the_run(tmp_path: Path) -> N
     rows = [metric_row(whole, answers(name, k, whole, right), 0.1, 50, 0) for name, k, right in judged]
     report, told = Report(recipe="mine", seed=1, rows=rows), {"stage": "evaluate", "fingerprint": "0" * 16}
     how: dict[str, Any] = {**told, "recipe": "mine", "settings": {}, "directory": tmp_path, "console": Console()}
-    with tracked(TrackConfig("wandb"), **how) as run:
+    with tracked(TrackConfig("wandb"), StageFacts(**how)) as run:
         track_report(report, run)
     [found] = read_runs(tmp_path)
     assert found.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)

@@ -14,9 +14,10 @@ import pytest
 import wandb
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import Run, TrackConfig, mode_of
+from judgetrain.artifacts.tracker import Run, Runs, StageFacts, TrackConfig, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.errors import ConfigError
+from judgetrain.extras.trackers.wandb_run import WandbRun, mode
 from judgetrain.keys import validate
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
@@ -36,21 +37,18 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_run_is_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    wandb = TrackConfig("wandb")
-    assert mode_of(wandb) == "offline"
-    for content, mode in {
+    assert mode() == "offline"
+    for content, expected in {
         "machine example.org login user password x\n": "offline",
         "machine api.wandb.ai login user password x\n": "online",
         "not a netrc file": "offline",
     }.items():
         (tmp_path / "netrc").write_text(content)
-        assert mode_of(wandb) == mode
+        assert mode() == expected
     monkeypatch.setenv("WANDB_API_KEY", "x")
-    assert mode_of(wandb) == "online"
+    assert mode() == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert mode_of(wandb) == "disabled"
-    monkeypatch.setenv("WANDB_MODE", "online")
-    assert mode_of(TrackConfig("none")) == "disabled"
+    assert mode() == "disabled"
 
 
 def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
@@ -217,7 +215,7 @@ def test_what_wandb_does_not_take_is_said_once_and_stops_nothing(
             logged.append((metrics, step))
             raise ConnectionError("gone away")
 
-    run = Run(Broken(), Console())
+    run = Runs([WandbRun(Broken()), Run()], Console())
     run.log({"loss": 0.5, "text": "left out", "flag": True}, step=3)
     run.log({"a": 2})
     assert logged == [({"loss": 0.5}, 3), ({"a": 2}, None)]
@@ -236,14 +234,21 @@ def of_mlflow(home: Path, run: str) -> list[float]:
     from mlflow import MlflowClient
 
     client = MlflowClient()
-    [found] = client.search_runs(["0"], f"attributes.run_name = '{run}'")
-    return [point.value for point in client.get_metric_history(found.info.run_id, "loss")]
+    experiment = client.get_experiment_by_name("judgetrain")
+    assert experiment is not None
+    [found] = client.search_runs([experiment.experiment_id], f"attributes.run_name = '{run}'")
+    assert (found.info.status, found.data.tags["group"]) == ("FINISHED", "debug")
+    assert found.data.params["train.sft.learning_rate"] and found.data.metrics["summary/out"] > 0
+    assert "manifest.json" in {file.path for file in client.list_artifacts(found.info.run_id)}
+    return [point.value for point in client.get_metric_history(found.info.run_id, "sft/loss")]
 
 
 def of_trackio(home: Path, run: str) -> list[float]:
     from trackio import SQLiteStorage
 
-    return [row["train/loss"] for row in SQLiteStorage.get_logs("huggingface", run) if "train/loss" in row]
+    logs = SQLiteStorage.get_logs("judgetrain", run)
+    assert any(row.get("summary/out", 0) > 0 for row in logs)
+    return [row["sft/loss"] for row in logs if "sft/loss" in row]
 
 
 READERS: Mapping[str, Callable[[Path, str], list[float]]] = {
@@ -253,14 +258,19 @@ READERS: Mapping[str, Callable[[Path, str], list[float]]] = {
 }
 
 
-@pytest.mark.parametrize("tracker", READERS)
-def test_the_curves_of_training_are_read_back(tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec(tracker) is None:
-        pytest.skip(f"{tracker} is not installed")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where MLflow puts files
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+
+
+@pytest.mark.usefixtures("stores")
+@pytest.mark.parametrize("tracker", READERS)
+def test_a_training_is_read_back(tracker: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(tracker) is None:
+        pytest.skip(f"{tracker} is not installed")
     config = composed(tmp_path / "out", "stage=sft")
     config.track.tracker = [tracker]
     pipeline = plant(config)
@@ -272,10 +282,51 @@ def test_the_curves_of_training_are_read_back(tracker: str, tmp_path: Path, monk
     assert len(losses) > 3 and found == pytest.approx(losses, rel=1e-5)
 
 
+@pytest.mark.usefixtures("stores")
+@pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
+def test_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_failed_run(
+    tracker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec(tracker) is None:
+        pytest.skip(f"{tracker} is not installed")
+    settings = dialogues(tmp_path, ROWS)
+    settings.track.tracker = tracker
+    pipeline = Pipeline(settings)
+    pipeline.run("cluster")
+    made = pipeline.plan("dialogues")
+    console = Console()
+    facts = StageFacts(
+        stage="evaluate", fingerprint="f" * 16, recipe="r", settings={}, directory=tmp_path / "out", console=console
+    )
+    manifest = json.loads((made.directory / "manifest.json").read_text())
+    with pytest.raises(RuntimeError, match="on purpose"), tracked(settings.track, facts) as run:  # noqa: PT012
+        run.table("bench/headline", ["method", "agreement"], [["dpo", 94.7], ["sft", None]])
+        run.alert("gate", "did not pass")
+        run.uses(made.directory, manifest)
+        raise RuntimeError("on purpose")
+    assert "did not take" not in capsys.readouterr().out
+    if tracker == "mlflow":
+        from mlflow import MlflowClient, load_table
+
+        client = MlflowClient()
+        runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
+        assert {r.info.run_name.partition("-")[0]: r.info.status for r in runs} == {
+            "dialogues": "FINISHED", "cluster": "FINISHED", "evaluate": "FAILED",
+        }  # fmt: skip
+        [failed] = (r for r in runs if r.info.status == "FAILED")
+        assert all(r.data.tags.get("uses.dialogues") == made.fingerprint for r in runs if r.info.run_name[0] in "ce")
+        assert load_table("bench/headline.json", [failed.info.run_id])["method"].tolist() == ["dpo", "sft"]
+    else:
+        from trackio import SQLiteStorage
+
+        [row] = [r for r in SQLiteStorage.get_logs("judgetrain", facts.id) if "bench/headline" in r]
+        assert [each["method"] for each in row["bench/headline"]["_value"]] == ["dpo", "sft"]
+
+
 def test_a_tracker_that_is_not_known_or_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured("track.tracker=[wandb,none,mlflow]").track.names == ["wandb", "mlflow"]
     assert configured("track.tracker=none").track.names == []
-    with pytest.raises(ConfigError, match=r"tracker\[1\]='wandbb': allowed are wandb, none, trackio, mlflow"):
+    with pytest.raises(ConfigError, match=r"tracker\[1\]='wandbb': allowed are wandb, trackio, mlflow, none"):
         validate(TrackConfig(["none", "wandbb"]))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "comet_ml" else object())
     with pytest.raises(ConfigError, match="track.tracker=comet_ml: the package comet-ml is not installed"):

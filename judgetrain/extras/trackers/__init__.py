@@ -1,0 +1,1 @@
+"""Trackers of experiments that are told everything: W&B, trackio, MLflow."""
