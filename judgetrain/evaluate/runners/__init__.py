@@ -10,7 +10,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import calls, extras, resolved
 from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
 from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner
-from judgetrain.evaluate.runners.scorers import ScorerRunner
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
@@ -40,7 +39,6 @@ RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
     "pairwise": ASKED_ONCE,
     "pointwise": ASKED_ONCE,
-    "scorer": ScorerRunner(),
     BASELINE: BaselineRunner(),
 }
 """By the kind of a method, which is its prefix where it has one."""

@@ -8,6 +8,7 @@ _ROOM = __name__.rpartition(".")[0]
 EXTRA = EvaluationExtra(
     name="untrained",
     settings=at("cluster", only=("encoder",), active_if=lambda s: any(m.kind == "fewshot" for m in s.evaluated)),
-    runners={kind: f"{_ROOM}.runners:{kind.upper()}" for kind in ("prompted", "rubric", "fewshot")},
+    runners={kind: f"{_ROOM}.runners:{kind.upper()}" for kind in ("prompted", "rubric", "fewshot")}
+    | {"scorer": f"{_ROOM}.scorers:RUNNER"},
     asked_as={"prompted": "{}+sampled+one", "rubric": "{}+one", "fewshot": "pairwise:{}"},
 )

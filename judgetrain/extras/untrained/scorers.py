@@ -79,3 +79,6 @@ class ScorerRunner:
         scores = replace(assemble(found, method.target), method=method.name)
         done = predictions(benchmark.comparisons, scores, method.name, usage)
         return done, round(seconds / len(done), 6)
+
+
+RUNNER = ScorerRunner()
