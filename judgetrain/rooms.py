@@ -69,6 +69,7 @@ class Room:
         evaluation: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
         card: ``module:NAME`` of what it says in a judge's card: by a section's title, a function that gives its text
             from the directory of a finished artifact and the judge's name.
+        learns: kinds of methods that learn from labelled pairs, written ``KIND:PAIRS`` or ``KIND:PAIRS:MODEL``.
         executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
         trackers: by the value of ``track.tracker``, ``module:function`` of what makes a stage's run.
         stability: ``stable``, or ``experimental``: it may change or go without notice.
@@ -80,6 +81,7 @@ class Room:
     sections: tuple[Section, ...] = ()
     evaluation: str = ""
     card: str = ""
+    learns: tuple[str, ...] = ()
     executors: Mapping[str, str] = field(default_factory=dict)
     trackers: Mapping[str, str] = field(default_factory=dict)
     stability: str = "stable"
@@ -103,6 +105,7 @@ def _read(name: str, path: Path) -> Room:
         sections=tuple(Section(name=n, core=name in CORE, **entry) for n, entry in content.get("sections", {}).items()),
         evaluation=content.get("evaluation", ""),
         card=content.get("card", ""),
+        learns=tuple(content.get("learns", ())),
         executors=content.get("executors", {}),
         trackers=content.get("trackers", {}),
         stability=content.get("stability", "stable"),

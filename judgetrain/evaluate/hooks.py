@@ -87,12 +87,11 @@ class EvaluationExtra:
     finished: Hook | None = None
     """Given the artifact, once it is there; may fail the command."""
     runners: Mapping[str, Hook] = field(default_factory=dict)
-    """Kinds of methods, written ``KIND:TARGET`` or ``KIND:LABELS:TARGET``: by the kind a
-    :class:`~judgetrain.evaluate.runners.base.Runner`."""
+    """Kinds of methods, written ``KIND:TARGET``: by the kind a :class:`~judgetrain.evaluate.runners.base.Runner`."""
     asked_as: Mapping[str, str] = field(default_factory=dict)
     """By the kind, the judge that such a method has its target asked as: ``pairwise:{}``."""
     settings: Any = None
-    """Its field of the stage's settings; None: its section."""
+    """Its field of the stage's settings; None: its section, where it has one."""
 
 
 @cache
@@ -104,15 +103,16 @@ def extras() -> tuple[EvaluationExtra, ...]:
 def with_sections(settings: C) -> C:
     """A class decorator: the section of each extra as a field of the stage's settings."""
     for extra in extras():
-        settings.__annotations__[extra.name] = "object"
-        setattr(settings, extra.name, extra.settings or at(extra.name))
+        if extra.settings or extra.name in rooms.sections():
+            settings.__annotations__[extra.name] = "object"
+            setattr(settings, extra.name, extra.settings or at(extra.name))
     return settings
 
 
 def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..., Any], Any]]:
     """The extras that have a hook and are active: each with its function and its section of ``config``, or settings."""
     for extra in extras():
-        section, found = getattr(config, extra.name), getattr(extra, hook)
+        section, found = getattr(config, extra.name, None), getattr(extra, hook)
         if found and extra.active(section):
             yield extra, resolved(found), section
 

@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 ASKED_ONCE = ("pairwise", "pointwise")
 """The kinds of methods that ask a model once, by a prompt of their own."""
-_LEARNED = re.compile(r"([a-z_]+):(\d+)(?::(.+))?")
+_LEARNED = re.compile(rf"({'|'.join(kind for room in rooms.rooms() for kind in room.learns)}):(\d+)(?::(.+))?")
 """A method that learns from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
 _PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
@@ -91,7 +91,7 @@ class Method:
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
-        if (found := _LEARNED.fullmatch(text)) and found[1] not in _PREFIXES:
+        if found := _LEARNED.fullmatch(text):
             return cls(found[1], found[3] or "base", (), text, labels=int(found[2]))
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _PREFIXES or not _is_path(text)):
             return cls(found[1], found[2], (), text)

@@ -1,12 +1,11 @@
-"""Commands: what a run would do or cost (status, dry run), removing what nothing uses, a report of evaluations."""
+"""Commands: what a run would do or cost (status, dry run), and removing what nothing uses."""
 
 from __future__ import annotations
 
-import glob
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -15,14 +14,14 @@ from rich.text import Text
 
 from judgetrain import rooms
 from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.files import cleaning, in_use, write_json_atomic, write_text_atomic
+from judgetrain.artifacts.files import cleaning, in_use
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
-from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
+from judgetrain.pipeline.sweeps import JOB
 
 TARGETS = ("dpo", "evaluate")
 
@@ -160,47 +159,3 @@ def _used(pipeline: Pipeline) -> Iterator[Path]:
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))
     return lineage(*roots)
-
-
-def merge(pipeline: Pipeline) -> None:
-    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
-    from judgetrain.evaluate.report.merge import Run, merged
-    from judgetrain.evaluate.report.report import console_tables, html_page, markdown
-    from judgetrain.judges.method import Method
-
-    config, console = pipeline.config, pipeline.console
-    if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
-        raise ConfigError(f"report.name={config.report.name!r}: must be the name of one folder")
-    made = pipeline.root / "evaluate"
-    if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
-        told = f"stage=report: {made} holds no finished evaluation"
-        raise ConfigError(f"{told}; run stage=evaluate first, or name others in report.runs")
-    directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
-    runs = [Run.read(d) for d in directories]
-    report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
-    target = Path(config.output_dir) / "reports" / config.report.name
-    write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
-    write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])
-    write_json_atomic(target / "summary.json", report.summary())
-    write_text_atomic(target / "report.md", markdown(report))
-    write_text_atomic(target / "report.html", html_page(report))
-    console.plain(console_tables(report))
-    console.line(f"report: {len(runs)} evaluations: {target / 'report.html'}")
-
-
-def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
-    seen: set[Path] = set()
-    for entry in runs:
-        paths = [Path(p) for p in sorted(glob.glob(str(Path(entry).expanduser())))]
-        if not paths:
-            raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
-        for path in paths:
-            found = [path]
-            if any(path.glob(f"*/{JOB}")) and not (found := evaluations(read_jobs(path))):
-                raise ConfigError(
-                    f"report.runs: {str(path)!r}: no job of this sweep made an evaluation (stage=evaluate)"
-                )
-            for directory in found:
-                if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
-                    seen.add(directory.resolve())
-                    yield directory

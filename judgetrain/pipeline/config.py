@@ -21,18 +21,6 @@ C = TypeVar("C")
 
 
 @dataclass
-class ReportConfig:
-    """stage=report: one report of several evaluations."""
-
-    runs: list[str] = key(
-        [],
-        "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir",
-        in_fingerprint=False,
-    )
-    name: str = key("all", "the report is written to output_dir/reports/NAME", in_fingerprint=False)
-
-
-@dataclass
 class RunConfig:
     """What every run reads, whatever its stage."""
 
@@ -65,7 +53,6 @@ class RunConfig:
     )
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
-    report: ReportConfig = key(ReportConfig, "stage=report")
     yes: bool = key(False, "stage=clean: remove what is listed; without it nothing is removed", in_fingerprint=False)
     hub: str | None = key(
         None,

@@ -68,19 +68,19 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         return Sections(front=[Table.of("Halves", shown, columns, " ".join(records))])
 
     class Own:
-        """Says A of every comparison, having learned from so many pairs."""
+        """Says A of every comparison."""
 
-        forms = "own:N"
+        forms = "own:MODEL"
 
         def check(self, method: Method, settings: Any) -> None:
-            checked.append(f"{method.kind} of {method.labels} by {method.target}")
+            checked.append(f"{method.kind} by {method.target}")
 
         def run(self, method: Method, evaluation: Any) -> Any:
             for b in evaluation.benchmarks:
                 yield b, [([Prediction.of(c, method.name, "A", "A") for c in b.comparisons], 0.0)]
 
     checked: list[str] = []
-    config.evaluate.methods.append("own:7:base")
+    config.evaluate.methods.append("own:base")
     extra = EvaluationExtra(
         name="robustness",  # a section that is there
         check=lambda section, evaluate: checked.append(type(evaluate).__name__),
@@ -98,10 +98,10 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
     monkeypatch.setattr("judgetrain.evaluate.report.report.extras", lambda: (extra,))
     monkeypatch.setattr("judgetrain.evaluate.runners.extras", lambda: (extra,))
     assert stages.EVALUATE.name == "evaluate" and not refused(config, "evaluate")
-    assert checked == ["EvaluateConfig", "own of 7 by base"]
+    assert checked == ["EvaluateConfig", "own by base"]
     out = run("evaluate", config, {}, tmp_path / "out").directory
     longer, first, own = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
-    assert (own.method, own.agreement) == ("own:7:base", 0.0), "the label is B"
+    assert (own.method, own.agreement) == ("own:base", 0.0), "the label is B"
     assert (longer.extras, first.extras) == ({"robustness": Counted(5, 10)}, {})
     assert json.loads((out / "halves.json").read_text()) == ["b: 1"]
     text = (out / "report.md").read_text()

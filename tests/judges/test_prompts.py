@@ -211,7 +211,7 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("scorer:sentprob", "scorer", "sentprob", (), "scorer:sentprob"),
         ("stored:a/b", "stored", "a/b", (), "stored:a/b"),
         ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
-        ("words:many", "words", "many", (), "words:many"),
+        ("words:20", "words", "20", (), "words:20"),
         ("random", BASELINE, "random", (), "random"),
         ("dpo+hot", BASELINE, "dpo+hot", (), "dpo+hot"),
     ],

@@ -1,10 +1,8 @@
-"""Commands: status, dry runs, cleaning up, and one report of several evaluations."""
+"""Commands: status, dry runs, and cleaning up."""
 
 from __future__ import annotations
 
-import json
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import using
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import (
     BenchmarkConfig,
     DialogueSourceConfig,
@@ -28,15 +25,13 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.merge import run_labels
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import commands, job, recipes
-from judgetrain.pipeline.commands import clean, leftovers, merge, show_cost
-from judgetrain.pipeline.config import Config, ReportConfig
+from judgetrain.pipeline.commands import clean, leftovers, show_cost
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
-from tests.builders.evaluate import answers, benchmark, manifest
+from tests.builders.evaluate import manifest
 from tests.builders.pipeline import configured, judgetrain
 
 
@@ -219,105 +214,3 @@ def test_links_to_elsewhere_are_not_followed(pipeline: Pipeline, tmp_path: Path)
     assert (mine / "manifest.json").is_file()
     assert (pipeline.root / "dpo" / "used" / "manifest.json").is_file()
     assert (pipeline.root / "dpo" / "link").is_symlink()
-
-
-def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
-    """A finished evaluation of a judge that is right on ``right`` comparisons, with the stage that it was made from."""
-    dpo = manifest(root, "dpo", f"d{mark}", {})
-    directory = manifest(root, "evaluate", mark, {"dpo": f"d{mark}"})
-    for path, config in ((dpo, {"train.dpo": {"beta": beta}}), (directory, {"evaluate": {"methods": [mark]}})):
-        found = json.loads((path / "manifest.json").read_text()) | {
-            "seed": seed,
-            "config": config,
-            "versions": {"x": "1"},
-        }
-        (path / "manifest.json").write_text(json.dumps(found))
-    rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
-    rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
-    (directory / "metrics.json").write_text(json.dumps([row.to_row() for row in rows]))
-    return directory
-
-
-def reporting(tmp_path: Path, **report: Any) -> Pipeline:
-    return Pipeline(Config(output_dir=str(tmp_path), report=ReportConfig(**report)))
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    whole = benchmark(12)
-    root = tmp_path / "artifacts"
-    settings = [("a", 0.1, 1, 4), ("b", 0.1, 2, 8), ("c", 0.5, 1, 5), ("d", 0.5, 2, 6)]
-    return [evaluation(root, mark, beta, seed, right, whole) for mark, beta, seed, right in settings]
-
-
-def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Path, runs: list[Path]) -> None:
-    merge(reporting(tmp_path))
-    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
-    assert {r["method"]: r["agreement"] for r in rows} == {
-        "dpo (seed=1, beta=0.1)": pytest.approx(4 / 12, abs=1e-6),
-        "dpo (seed=2, beta=0.1)": pytest.approx(8 / 12, abs=1e-6),
-        "dpo (seed=1, beta=0.5)": pytest.approx(5 / 12, abs=1e-6),
-        "dpo (seed=2, beta=0.5)": pytest.approx(6 / 12, abs=1e-6),
-        "first": 0.25,
-    }
-    page = (tmp_path / "reports" / "all" / "report.html").read_text()
-    assert "dpo (seed=1, beta=0.5)" in page and "<summary>Runs (" in page
-
-
-def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
-    merge(reporting(tmp_path, name="seeds"))
-    found = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
-    of = {r["method"]: r for r in found}
-    for label, agreements in (("beta=0.1", [4 / 12, 8 / 12]), ("beta=0.5", [5 / 12, 6 / 12])):
-        row = of[f"dpo ({label})"]
-        assert row["seeds"] == 2
-        assert row["agreement"] == pytest.approx(statistics.mean(agreements), abs=1e-6)
-        assert row["agreement_std"] == pytest.approx(statistics.stdev(agreements), abs=1e-6)
-    text = (tmp_path / "reports" / "seeds" / "report.md").read_text()
-    assert "| dpo (beta=0.1) | 1 | 2 | 50.0 ± 23.6 |" in text
-
-
-def test_a_sweep_is_the_evaluations_of_its_jobs(tmp_path: Path, runs: list[Path]) -> None:
-    sweep = tmp_path / "sweeps" / "day" / "time"
-    for number, run in enumerate(runs[1:3]):
-        write_job(sweep / str(number), [], {"state": "done", "directory": str(run)})
-    write_job(sweep / "2", [], {"state": "failed", "error": "x"})
-    merge(reporting(tmp_path, runs=[str(sweep), str(runs[1])]))
-    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
-    assert [r["method"] for r in rows] == ["dpo (seed=2, beta=0.1)", "dpo (seed=1, beta=0.5)", "first"]
-
-
-def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs: list[Path]) -> None:
-    with pytest.raises(ConfigError, match=r"report\.runs: .*nowhere': no such directory"):
-        merge(reporting(tmp_path, runs=[str(tmp_path / "nowhere")]))
-    (runs[0] / "manifest.json").unlink()
-    with pytest.raises(ConfigError, match=r"artifacts/evaluate/a' is no finished evaluation"):
-        merge(reporting(tmp_path, runs=[str(runs[0])]))
-    sweep = tmp_path / "sweep"
-    write_job(sweep / "0", [], {"state": "done", "directory": "artifacts/dpo/d1"})
-    with pytest.raises(ConfigError, match="no job of this sweep made an evaluation"):
-        merge(reporting(tmp_path, runs=[str(sweep)]))
-
-
-def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
-    found = run_labels([{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}])
-    assert found == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
-    assert run_labels([{"a": "1"}]) == [""]
-    assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
-    assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]
-    assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
-
-
-def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:
-    whole, root = benchmark(12), tmp_path / "artifacts"
-    for mark, beta in (("z", 0.05), ("m", 0.5), ("a", 10.0)):
-        evaluation(root, mark, beta, 1, 4 + len(mark) + (beta > 1), whole)
-    settings = reporting(tmp_path)
-    settings.config.evaluate.methods = ["first", "dpo"]
-    merge(settings)
-    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
-    assert [r["method"] for r in rows] == ["first", "dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)"]
-    settings.config.evaluate.methods = ["dpo"]
-    merge(settings)
-    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
-    assert [r["method"] for r in rows] == ["dpo (beta=0.05)", "dpo (beta=0.5)", "dpo (beta=10.0)", "first"]

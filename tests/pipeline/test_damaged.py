@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.pipeline.commands import merge
+from judgetrain.extras.reports.merged import merge
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.checkpoints import complete

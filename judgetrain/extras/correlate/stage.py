@@ -19,7 +19,7 @@ from judgetrain.engines.answers import spending
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import with_intervals
-from judgetrain.evaluate.report.merge import told_apart
+from judgetrain.evaluate.report.naming import told_apart
 from judgetrain.evaluate.report.report import write_report
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.extras.correlate.report import KINDS, TITLE, Row, tables

@@ -11,7 +11,7 @@ from typing import Any
 from judgetrain.artifacts.integrity import checked
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
-from judgetrain.evaluate.report.merge import told_apart
+from judgetrain.evaluate.report.naming import told_apart
 from judgetrain.extras.selfeval.stages import finished_settings, model_of
 
 ALL = "all"

@@ -1,22 +1,25 @@
-"""Several evaluations in one report, and what runs and their methods are called in it."""
+"""Several evaluations in one report."""
 
 from __future__ import annotations
 
+import glob
 import json
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, read_record
-from judgetrain.evaluate.report.report import Report, lineage
+from judgetrain.evaluate.report.naming import MEASURED, SEED, flat, natural, run_labels, swept_keys
+from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown
 from judgetrain.evaluate.report.table import SeedMeans
-
-SEED = "seed"
+from judgetrain.judges.method import Method
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,64 +142,41 @@ def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
     return found
 
 
-MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "stored")
-"""Settings that say what is measured and not what it is like."""
-UNLABELLED = (*MEASURED, "evaluate.benchmarks")
-"""Settings that are in no label."""
-
-Settings = Mapping[str, str]
-"""A run's settings by their full names, as text."""
-
-
-def run_labels(settings: Sequence[Settings]) -> list[str]:
-    """What tells each run from the others: the settings that differ, by the shortest name that is not ambiguous.
-
-    A setting that a run does not have is no difference. Runs that no setting tells apart are numbered.
-    """
-    labels = _labels(settings, differing(settings))
-    twice = Counter(labels)
-    numbers = [[f"run {i}"] if twice[label] > 1 else [] for i, label in enumerate(labels, 1)]
-    return [", ".join([*([label] if label else []), *number]) for label, number in zip(labels, numbers, strict=True)]
-
-
-def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of runs; those that have one name carry the settings that differ between them, too."""
-    labels = dict[int, str]()
-    for name in {name for name in names if names.count(name) > 1}:
-        places = [i for i, each in enumerate(names) if each == name]
-        labels |= dict(zip(places, run_labels([flat(settings[i]) for i in places]), strict=True))
-    return [f"{name} ({labels[i]})" if i in labels else name for i, name in enumerate(names)]
+def merge(pipeline: Pipeline) -> None:
+    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``."""
+    config, console = pipeline.config, pipeline.console
+    if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
+        raise ConfigError(f"report.name={config.report.name!r}: must be the name of one folder")
+    made = pipeline.root / "evaluate"
+    if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
+        told = f"stage=report: {made} holds no finished evaluation"
+        raise ConfigError(f"{told}; run stage=evaluate first, or name others in report.runs")
+    directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
+    runs = [Run.read(d) for d in directories]
+    report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
+    target = Path(config.output_dir) / "reports" / config.report.name
+    write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
+    write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])
+    write_json_atomic(target / "summary.json", report.summary())
+    write_text_atomic(target / "report.md", markdown(report))
+    write_text_atomic(target / "report.html", html_page(report))
+    console.plain(console_tables(report))
+    console.line(f"report: {len(runs)} evaluations: {target / 'report.html'}")
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Settings by their full names, as text."""
-    if not isinstance(value, Mapping):
-        return {prefix: str(value)}
-    parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
-    return {key: found for part in parts for key, found in part.items()}
-
-
-def differing(settings: Sequence[Settings]) -> list[str]:
-    """The settings that have several values, of those that may stand in a label."""
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
-    return [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
-
-
-def swept_keys(settings: Sequence[Settings]) -> list[str]:
-    """The settings, but the seed, that all runs have and that differ between them."""
-    return [key for key in differing(settings) if key != "seed" and all(key in each for each in settings)]
-
-
-def natural(value: str) -> tuple[bool, float, str]:
-    """What values of settings are ordered by: numbers by their size, before all others."""
-    try:
-        return False, float(value), value
-    except ValueError:
-        return True, 0.0, value
-
-
-def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Each run's values of these settings, as one text."""
-    last = Counter(key.rpartition(".")[2] for key in keys)
-    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in keys}
-    return [", ".join(f"{names[k]}={each[k]}" for k in keys if k in each) for each in settings]
+def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
+    seen: set[Path] = set()
+    for entry in runs:
+        paths = [Path(p) for p in sorted(glob.glob(str(Path(entry).expanduser())))]
+        if not paths:
+            raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
+        for path in paths:
+            found = [path]
+            if any(path.glob(f"*/{JOB}")) and not (found := evaluations(read_jobs(path))):
+                raise ConfigError(
+                    f"report.runs: {str(path)!r}: no job of this sweep made an evaluation (stage=evaluate)"
+                )
+            for directory in found:
+                if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
+                    seen.add(directory.resolve())
+                    yield directory
