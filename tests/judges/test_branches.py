@@ -23,9 +23,8 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, TreeConfig
 from judgetrain.judges.kinds import aggregation
-from judgetrain.judges.kinds.aggregation import Fitted, Rule, calibration_error, fit, most, needed, steps, verdict
+from judgetrain.judges.kinds.aggregation import Fitted, Rule, calibration_error, fit, needed, steps, verdict
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judging.stage import PARTS
 from judgetrain.schema import Order, Verdict, mirror
 from tests.builders.judges import failing
@@ -183,45 +182,6 @@ def test_the_same_verdicts_from_fewer_tokens(name: str, rule: How, branches: int
     saved = 1 - sum(p.cost.calls for p in early) / sum(p.cost.calls for p in whole)
     if (name, rule[0]) != ("failing", "mean"):  # sums of few readable scores are settled late
         assert (saved > 0) == (branches > 1)
-
-
-def branches_of(tree: EvaluationTree) -> dict[str, object]:
-    return {j.id: j for _, _, j in tree.judgments()}
-
-
-# Not the mean with failures: a guideline that fails counts for the order that has stopped, too, at another's place.
-@pytest.mark.parametrize(("name", "aggregation"), [("failing", "vote"), ("world", "vote"), ("world", "mean")])
-def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
-    name: str, aggregation: Aggregation
-) -> None:
-    engine, comparisons = engines()[name]
-    whole = asked(engine, False, (aggregation, 0.0)).sample(comparisons, 5)
-    early = asked(engine, True, (aggregation, 0.0)).sample(comparisons, 5)
-    stopped_somewhere = 0
-    for full, part in zip(whole, early, strict=True):
-        assert part.criteria_text == full.criteria_text
-        assert branches_of(part).items() <= branches_of(full).items()
-        for order in ("AB", "BA"):
-            everything, judged = (steps_of(t, order, aggregation) for t in (full, part))
-            assert judged == everything[: len(judged)]
-            # Settled after these, and not before the last of them.
-            assert sign(judged) == sign(everything)
-            weights = [most(criterion, Rule(aggregation == "mean", 0.0)) for criterion in full.criteria]
-            assert needed(judged, weights[len(judged) :]) == 0
-            if name == "world":  # where a guideline fails, it fails for the order that has stopped, too
-                assert needed(judged[:-1], weights[len(judged) - 1 :]) > 0
-            stopped_somewhere += len(judged) < len(everything)
-    assert stopped_somewhere > 0
-
-
-def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list[float]:
-    found: list[float] = []
-    for place, guideline in enumerate(g for c in tree.criteria for g in c.guidelines):
-        if guideline.failure:
-            found.append(0)
-        margins = [j.margin or 0 for j in guideline.judgments if j.order == order]
-        found += [m / 3**place for m in margins] if aggregation == "mean" else [sign([m]) for m in margins]
-    return found
 
 
 @pytest.mark.parametrize("name", ["content", "world"])

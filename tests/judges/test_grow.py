@@ -80,16 +80,12 @@ def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: l
 
 
 @pytest.mark.parametrize("reason", ["too_long", "error"])
-def test_completions_that_never_came_are_counted_by_reason(reason: str) -> None:
-    def failing(request: Request, occurrence: int) -> str:
-        return f"!{reason}" if request.step == "judgment" else noisy(request, occurrence)
-
-    tree = grow([comparison(0)], ScriptedEngine(failing), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
-    assert tree.failures == {f"judgment:{reason}": 4}
-    no_guideline = ScriptedEngine(lambda r, i: f"!{reason}" if r.step == "guideline" else noisy(r, i))
-    tree = grow([comparison(0)], no_guideline, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
-    assert tree.failures == {f"guideline:{reason}": 2}
-    assert not list(tree.judgments())
+@pytest.mark.parametrize(("step", "lost"), [("judgment", 4), ("guideline", 2), ("criteria", 1)])
+def test_completions_that_never_came_are_counted_by_reason(step: str, lost: int, reason: str) -> None:
+    engine = ScriptedEngine(lambda r, i: f"!{reason}" if r.step == step else noisy(r, i))
+    [tree] = grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)
+    assert tree.failures == {f"{step}:{reason}": lost}
+    assert step == "judgment" or not list(tree.judgments())
 
 
 def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:

@@ -215,12 +215,12 @@ def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written:
 
 
 def test_unreadable_orders_have_no_verdict() -> None:
-    silent = judge(lambda r, i: "?" if r.step == "judgment" else noisy(r, i), 2).compare(COMPARISONS[0])
-    assert (silent.verdict_ab, silent.verdict_ba, silent.margin) == (None, None, None)
-    assert silent.failures == {"no_scores": 4}
-    nothing = judge(lambda r, i: "no", 2).compare(COMPARISONS[0])
-    assert nothing.failures == {"criteria:none": 1}
-    assert nothing.verdict_ab is None
+    for answer, failures in (
+        (lambda r, i: "?" if r.step == "judgment" else noisy(r, i), {"no_scores": 4}),
+        (lambda r, i: "no", {"criteria:none": 1}),
+    ):
+        found = judge(answer, 2).compare(COMPARISONS[0])
+        assert (found.verdict_ab, found.verdict_ba, found.margin, found.failures) == (None, None, None, failures)
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
@@ -260,19 +260,11 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     assert plain.options.steps == JudgeConfig().asking(10)
 
 
-@pytest.mark.parametrize(
-    ("settings", "shown"),
-    [
-        (JudgeConfig(), "greedy"),
-        (JudgeConfig(temperature=1.0), "T=1"),
-        (JudgeConfig(temperature=0.7), "T=0.7"),
-        (JudgeConfig(score="expected", constrained=True), "greedy, expected, constrained"),
-    ],
-)
-def test_how_a_judge_is_asked_in_a_word(settings: JudgeConfig, shown: str) -> None:
-    assert settings.asking(3).shown == shown
+def test_how_a_judge_is_asked_in_a_word() -> None:
     mixed = StepsConfig(judgment_sampling=SamplingConfig(0.0))
-    assert mixed.shown == "T=1 / T=1 / greedy"
+    enforced = JudgeConfig(score="expected", constrained=True, temperature=0.7).asking(3)
+    told = ["greedy", "T=1 / T=1 / greedy", "T=0.7, expected, constrained"]
+    assert [each.shown for each in (JudgeConfig().asking(3), mixed, enforced)] == told
 
 
 def test_baselines() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import judgetrain.judges
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.fingerprint import ContentHashes, by_key
+from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -279,15 +279,6 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     for kind in ("pairwise", "pointwise", "scorer"):
         assert (getattr(settings, kind) is None) == (kind not in kinds)
     assert settings.world is None and settings.judge in (None, JUDGE)
-
-
-def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
-    config, other = config_of("dpo"), config_of("dpo")
-    other.train.base, other.teacher.engine = ModelConfig(path="another"), WorldEngineConfig()
-    other.evaluate.external, other.prompts = None, "multi_step"
-    assert by_key(Settings.of(config)) == by_key(Settings.of(other))
-    other.engine = TransformersEngineConfig(model=ModelConfig(dtype="bfloat16"))
-    assert by_key(Settings.of(config)) != by_key(Settings.of(other))
 
 
 def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria(made: Made, tmp_path: Path) -> None:

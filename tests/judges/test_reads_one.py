@@ -73,16 +73,12 @@ def test_a_given_rubric_is_all_that_is_judged_by_and_what_it_says_is_not_asked_f
 
 
 def test_the_mean_weighs_and_a_vote_counts_heads() -> None:
-    rubric = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g") for c in RUBRIC.criteria))
-    assert judge("two", aggregation="vote")("q", "good", "bad", criteria=rubric).verdict == "B", "tone and slang"
-    # By equal weights: 5 + 3 + 2 against 2 + 5 + 5.
-    assert judge("two", aggregation="mean")("q", "good", "bad", criteria=rubric).verdict == "B"
-    heavy = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g", weight=9.0 if c.name == "Facts" else 1.0)
-                         for c in RUBRIC.criteria))  # fmt: skip
-    assert judge("two", aggregation="mean")("q", "good", "bad", criteria=heavy).verdict == "A"
-    assert judge("two", aggregation="vote")("q", "good", "bad", criteria=heavy).verdict == "A", (
-        "as a rubric says, always"
-    )
+    for facts, verdict in ((1.0, "B"), (9.0, "A")):  # by equal weights 5 + 3 + 2 against 2 + 5 + 5
+        weights = {"Facts": facts, "Tone": 1.0, "Slang": 1.0}
+        rubric = Rubric(tuple(Criterion(name=c.name, text=c.text, guideline="g", weight=weights[c.name])
+                              for c in RUBRIC.criteria))  # fmt: skip
+        for aggregation in ("vote", "mean"):  # the weights of a rubric count, always
+            assert judge("two", aggregation=aggregation)("q", "good", "bad", criteria=rubric).verdict == verdict
 
 
 def test_a_rubric_may_head_the_judges_own_list_and_a_guideline_may_be_left_out() -> None:
@@ -180,15 +176,10 @@ def test_the_frame_of_one_score_is_strict(text: str, score: float | None, failur
 
 
 def test_the_expected_score_is_the_mean_under_the_models_own_probabilities() -> None:
-    text = "Score: 4\nAnalysis: fine."
-    chances = (0.1, 0.0, 0.2, 0.3, 0.4, 0.0, 0.0)
-    done = Completion(
-        text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=(Choice(7, chances),)
-    )
-    asking = JudgeConfig(reads="one").asking(1)
-    assert asking.score == "expected", "by default, where one response is read"
-    found = read_judgment(done, asking.score, (), SCORE_FRAME, 1)
-    assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None)
+    choices = (Choice(7, (0.1, 0.0, 0.2, 0.3, 0.4, 0.0, 0.0)),)
+    done = Completion(text="Score: 4\nAnalysis: fine.", finish_reason="stop", choices=choices)
+    found = read_judgment(done, JudgeConfig(reads="one").asking(1).score, (), SCORE_FRAME, 1)
+    assert (found.first, found.second) == (pytest.approx(0.1 + 0.6 + 1.2 + 2.0), None), "by default"
     assert JudgeConfig(reads="two").asking(1).score == "parsed"
 
 

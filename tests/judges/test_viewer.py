@@ -16,7 +16,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
@@ -71,45 +71,35 @@ def own_number(tree: EvaluationTree) -> dict[str, str]:
 
 
 def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Path) -> None:
-    shown = 0
+    told = {
+        "kept": "kept",
+        "self_inconsistent": "pruned: judgments of the same prompt differ",
+        "position_inconsistent": "pruned: the verdict changes with the order",
+    }
+    seen = Counter[str]()
     for view in views_of(label):
-        tree, page = view.tree, parse(tree_page(view))
-        numbers = own_number(tree)
-        for criterion in tree.criteria:
+        page, numbers, branches = parse(tree_page(view)), own_number(view.tree), prune(view.tree)
+        for criterion, guideline in view.tree.guidelines():
             assert criterion.text in page.by_id(f"n{numbers[criterion.id]}").all("summary")[0].text()
-            for guideline in criterion.guidelines:
-                part = page.by_id(f"n{numbers[guideline.id]}")
-                assert part.all(kind="text")[0].text() == guideline.text
-                by_order = {o: [j.verdict for j in guideline.judgments if j.order == o] for o in ("AB", "BA")}
-                both = [Counter(filter(None, v)).most_common() for v in by_order.values()]
-                majority = [None if not c or (len(c) > 1 and c[0][1] == c[1][1]) else c[0][0] for c in both]
-                kept = 0
-                for node in guideline.judgments:
-                    card = page.by_id(f"n{numbers[node.id]}")
-                    tags = [t.text() for t in card.all(kind="tag")]
-                    assert card.all(kind="text")[0].text() == node.text
-                    if node.score_a is None:
-                        assert f"pruned: unreadable: {node.failure}" in tags
-                        assert "not read" in card.all("h3")[0].text()
-                    elif len(set(by_order[node.order])) > 1:
-                        assert "pruned: judgments of the same prompt differ" in tags
-                    elif majority[0] is None or majority[0] != majority[1]:
-                        assert "pruned: the verdict changes with the order" in tags
-                    else:
-                        assert "kept" in tags
-                        kept += 1
-                    if node.score_a is not None:
-                        assert card.all("h3")[0].text().startswith(f"A {node.score_a:g} : B {node.score_b:g} ")
-                    against = (node.verdict, view.label["verdict"]) in AGAINST
-                    assert ("against the label" in tags) == against
-                    column = next(c for c in part.all(kind="column") if card in c.children)
-                    assert column.all("small")[0].text().startswith(f"{node.order[0]} shown first")
-                    shown += 1
-                assert f"{kept} of 4 judgments kept" in part.all("summary")[0].text()
-                readable = [j.verdict for j in guideline.judgments if j.verdict]
-                rate = f"{readable.count(view.label['verdict'])} of {len(readable)} readable judgments give the label"
-                assert _own_tag(part, rate) == bool(readable and view.label["verdict"])
-    assert shown == 12 * 32
+            part = page.by_id(f"n{numbers[guideline.id]}")
+            assert part.all(kind="text")[0].text() == guideline.text
+            for node in guideline.judgments:
+                card, reason = page.by_id(f"n{numbers[node.id]}"), branches[node.id].reason
+                tags, heading = [t.text() for t in card.all(kind="tag")], card.all("h3")[0].text()
+                assert card.all(kind="text")[0].text() == node.text
+                assert told.get(reason, f"pruned: unreadable: {node.failure}") in tags
+                wanted = "not read" if node.score_a is None else f"A {node.score_a:g} : B {node.score_b:g} "
+                assert heading.startswith(wanted)
+                assert ("against the label" in tags) == ((node.verdict, view.label["verdict"]) in AGAINST)
+                column = next(c for c in part.all(kind="column") if card in c.children)
+                assert column.all("small")[0].text().startswith(f"{node.order[0]} shown first")
+                seen[reason] += 1
+            kept = sum(branches[node.id].kept for node in guideline.judgments)
+            assert f"{kept} of 4 judgments kept" in part.all("summary")[0].text()
+            readable = [j.verdict for j in guideline.judgments if j.verdict]
+            rate = f"{readable.count(view.label['verdict'])} of {len(readable)} readable judgments give the label"
+            assert _own_tag(part, rate) == bool(readable and view.label["verdict"])
+    assert seen.total() == 12 * 32 and len(seen) == 4
 
 
 def test_label_votes_and_responses_are_told(label: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts import fingerprint
 from judgetrain.artifacts.console import Console
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
@@ -311,23 +310,6 @@ def test_what_labels_mean_is_a_verdict(tmp_path: Path) -> None:
     refused(tmp_path / "out", r"verdicts\.source\.labels\.A='C': allowed are A, B, tie", *source, kind=ConfigError)
 
 
-def test_a_directory_of_very_many_files_is_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = lines(tmp_path / "x.jsonl", [ROW])
-    monkeypatch.setattr(fingerprint, "MOST", 5)
-    home = tmp_path / "home"
-    for number in range(6):
-        lines(home / f"{number}.txt", [ROW])
-    real = fingerprint.sha256_of
-
-    def read(path: Path) -> str:
-        assert home not in path.parents, f"{path} was read"
-        return real(path)
-
-    monkeypatch.setattr(fingerprint, "sha256_of", read)
-    source = f"verdicts.source.path={file}"
-    refused(tmp_path / "out", "it holds no prompts.yaml, so that", source, judge=str(home), kind=ConfigError)
-
-
 def test_judges_that_there_are_not_have_a_suggestion(tmp_path: Path) -> None:
     source = f"verdicts.source.path={lines(tmp_path / 'x.jsonl', [ROW])}"
     for wrong, message in {
@@ -358,12 +340,6 @@ def test_a_leaderboard_looks_for_its_systems_before_it_judges(tmp_path: Path) ->
         with pytest.raises(DataError, match=message):
             ranked(tmp_path / "out", *overrides)
         assert not list((tmp_path / "out").glob("artifacts/judge/*"))
-
-
-def test_a_missing_file_of_a_recipe_names_data_dir(tmp_path: Path) -> None:
-    pipeline = Pipeline(configured("recipe=pairs", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'out'}"))
-    with pytest.raises(ConfigError, match=rf"train\.jsonl': no such file.*or set data_dir \(now {tmp_path}\)"):
-        pipeline.plan("dialogues")
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,12 @@ def test_grpo_runs_two_steps(tmp_path: Path) -> None:
     assert any(not value.equal(before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("readable", [True, False])
-def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot_be_read(
-    tmp_path: Path, readable: bool
-) -> None:
+def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot_be_read(tmp_path: Path) -> None:
     from trl import RLOOConfig, RLOOTrainer
 
     model, tokenizer = writer()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    judge = Recording(readable)
+    judge = Recording(readable=False)
     trainer = RLOOTrainer(
         model,
         reward_funcs=JudgeReward(judge, "anchor", reference="reference"),
@@ -103,8 +100,5 @@ def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot
     )
     trainer.train()
     assert [c.response_b for c in judge.asked[0]] == ["yes ."] * len(judge.asked[0])
-    assert logged(trainer, "judge/unreadable") == [not readable]
-    if readable:
-        assert logged(trainer, "rewards/judge_anchor/mean") == [1.0], "twelve words are longer than one"
-    else:
-        assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert logged(trainer, "judge/unreadable") == [1]
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
