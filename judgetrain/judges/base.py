@@ -36,6 +36,11 @@ class Cost:
     def __mul__(self, times: float) -> Cost:
         return Cost(times * self.prompt_tokens, times * self.generated_tokens, times * self.calls)
 
+    @property
+    def tokens(self) -> dict[str, Any]:
+        """As the arguments of a finished shard."""
+        return {"prompt_tokens": round(self.prompt_tokens), "generated_tokens": round(self.generated_tokens)}
+
 
 Plan = Literal["shared", "independent"]
 """Whether both orders are judged by one list of criteria and its guidelines, or each order by a plan of its own."""

@@ -76,11 +76,7 @@ class _Answers:
             if not isinstance(row, Mapping):
                 raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
             self.columns.update(map(str, row))
-            try:
-                answer = self._answer(row, file)
-            except RowError as error:
-                late = error.reason == "missing_column" and number > 1
-                raise RowError("missing_field", str(error)) if late else error from None
+            answer = self._answer(row, file)
             self.systems[answer.system] = None
             known = self.by_prompt.setdefault(answer.prompt, {})
             if answer.system in known:
@@ -104,7 +100,7 @@ class _Answers:
                 found.append(self._first(row, columns))
                 if not any(column in row for column in columns):
                     told = f"looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
-                    raise RowError("missing_column", f"no column of {name}: {told}")
+                    raise RowError("missing_field", f"no column of {name}: {told}")
             query, text = found
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")
@@ -155,8 +151,9 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     answers.tell_unused(say)
     names = list(answers.systems)
     if len(names) < 2:
+        told = f"; {answers.unread[0].failure}" if answers.unread else ""
         raise ConfigError(
-            f"{SYSTEMS}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(files)}"
+            f"{SYSTEMS}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(files)}{told}"
         )
     if baseline is not None and baseline not in names:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")

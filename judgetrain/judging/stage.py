@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
@@ -98,33 +97,24 @@ def shard_of(
         found = iter(judge().compare_all(pairs, settings.seed) if pairs else ())
         by_group = iter(judge().score_all(groups, settings.seed) if groups else ())
         rows: list[Row] = []
-        cost: Counter[str] = Counter()
+        costs: list[Cost] = []
         for item in items:
             comparison, failure = item.comparison, item.failure
             if scored:
                 scores = [] if failure else next(by_group)
                 group = item.group or Candidates(comparison.id, comparison.dialogue, ("",))
                 rows += score_rows(group, scores, method.name, failure)
-                costs = [score.cost for score in scores]
+                costs += [score.cost for score in scores]
             else:
                 prediction = None
                 if failure is None:
                     asked = comparison.forfeit is None
                     prediction = next(found) if asked else Prediction.of(comparison, method.name)
                 rows.append(row_of(comparison, prediction, method.name, failure))
-                costs = [prediction.whole_cost] if prediction else []
-            for each in costs:
-                cost.update(asdict(each))
-        spent = {name: round(number) for name, number in cost.items()}
-        return ShardResult(
-            rows,
-            len(items),
-            Counter(reason for row in rows if (reason := dropped(row))),
-            prompt_tokens=spent.get("prompt_tokens", 0),
-            generated_tokens=spent.get("generated_tokens", 0),
-            counts_out=sum(dropped(row) is None for row in rows),
-            facts={"calls": spent.get("calls", 0)},
-        )
+                costs += [prediction.whole_cost] if prediction else []
+        spent, lost = sum(costs, Cost()), Counter(reason for row in rows if (reason := dropped(row)))
+        out, facts = len(rows) - lost.total(), {"calls": round(spent.calls)}
+        return ShardResult(rows, len(items), lost, **spent.tokens, counts_out=out, facts=facts)
 
     return process
 
@@ -214,9 +204,7 @@ def run_calibrate(settings: CalibrateSettings, inputs: Mapping[str, Path], out: 
                 }
                 for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True)
             ]
-            spent = sum(map(cost_of, (*trees, *others)), Cost())
-            tokens = int(spent.prompt_tokens), int(spent.generated_tokens)
-            return ShardResult(rows, len(rows), prompt_tokens=tokens[0], generated_tokens=tokens[1])
+            return ShardResult(rows, len(rows), **sum(map(cost_of, (*trees, *others)), Cost()).tokens)
 
         out.sharded("margins", labelled, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
     rows = list(read_rows(out.directory, "margins"))
@@ -229,11 +217,18 @@ def run_calibrate(settings: CalibrateSettings, inputs: Mapping[str, Path], out: 
 
 def told(found: Fitted, judge: str) -> Iterator[Any]:
     """The table and the lines at the stage's end."""
-    rows = ((name, f"{weight:.2f}") for name, weight in sorted(found.weights.items(), key=lambda item: -item[1]))
-    yield table(f"Criteria of {judge}, n = {found.n}", ("criterion", "weight"), rows)
-    parts = (("mean", found.before), ("fitted, held out", found.after))
-    for name, each in parts:
-        yield f"{name}: agreement {100 * each['agreement']:.1f}%, calibration error {each['ece']:.3f}"
+    yield table(f"Criteria of {judge}, n = {found.n}", ("criterion", "weight"), _weights(found))
+    for name, each in (("mean", found.before), ("fitted, held out", found.after)):
+        yield f"{name}: {_measured(each)}"
+
+
+def _weights(found: Fitted) -> list[tuple[str, str]]:
+    """The criteria with their weights, the heaviest first."""
+    return [(name, f"{weight:.2f}") for name, weight in sorted(found.weights.items(), key=lambda item: -item[1])]
+
+
+def _measured(found: Mapping[str, float]) -> str:
+    return f"agreement {100 * found['agreement']:.1f}%, calibration error {found['ece']:.3f}"
 
 
 def _card(directory: Path, judge: str) -> str:
@@ -241,14 +236,10 @@ def _card(directory: Path, judge: str) -> str:
     if not (directory / FILE).is_file():
         return ""
     found = Fitted.load(directory, "fitted weights")
-    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in sorted(found.weights.items(), key=lambda w: -w[1]))
-    before, after = (
-        f"agreement {each['agreement']:.3f}, calibration error {each['ece']:.3f}"
-        for each in (found.before, found.after)
-    )
     return (
-        f"Rule `judge.aggregation=fitted`, on {found.n} labelled comparisons. Plain mean: {before}; fitted weights, on "
-        f"prompts that they were not fitted on: {after}. Weights: {weights}."
+        f"Rule `judge.aggregation=fitted`, on {found.n} labelled comparisons. Plain mean: {_measured(found.before)}; "
+        f"fitted weights, on prompts that they were not fitted on: {_measured(found.after)}. "
+        f"Weights: {', '.join(map(' '.join, _weights(found)))}."
     )
 
 

@@ -224,7 +224,7 @@ def grow(
         grown = [tree.finished(seed) for tree in trees]
         waves = [steer(tree) for tree in grown]
         due = [
-            _Due(tree, index, _position(number, index, shape.criteria), wave[criterion.rank])
+            _Due(tree, index, criterion, _position(number, index, shape.criteria), wave[criterion.rank])
             for number, tree, wave in zip(numbers, trees, waves, strict=True)
             for index, criterion in enumerate(tree.criteria)
             if criterion.rank in wave
@@ -256,12 +256,9 @@ class _Due:
 
     tree: PartialTree
     index: int
+    criterion: CriterionNode
     position: int
     orders: Sequence[Order]
-
-    @property
-    def criterion(self) -> CriterionNode:
-        return self.tree.criteria[self.index]
 
 
 @dataclass(frozen=True)
@@ -291,7 +288,7 @@ class _Grower:
         for attempt in range(2 if shape.top_up else 1):
             requests: list[Request] = []
             for number, tree in waiting:
-                slots = self._slots(tree.comparison) | {"count": str(shape.count)}
+                slots = slots_of(tree.comparison, self.asking.reference) | {"count": str(shape.count)}
                 requests += self._requests("criteria", slots, limits, number, 1)
             requests = [replace(request, attempt=2 * shape.attempt + attempt) for request in requests]
             sampled = self._sample(requests, "criteria", attempt)
@@ -312,7 +309,7 @@ class _Grower:
         requests: list[Request] = []
         for each in due:
             if self._stated(each) is None:
-                slots = self._slots(each.tree.comparison) | {"criterion": each.criterion.text}
+                slots = slots_of(each.tree.comparison, self.asking.reference) | {"criterion": each.criterion.text}
                 requests += self._requests("guideline", slots, limits, each.position, number)
         sampled = iter(self._sample(requests, "guideline"))
         return [
@@ -328,9 +325,6 @@ class _Grower:
         if given is None:
             return None
         return given.stated_guideline or (None if self.asking.write_guidelines else WITHOUT)
-
-    def _slots(self, comparison: Comparison) -> dict[str, str]:
-        return slots_of(comparison, self.asking.reference)
 
     def _guideline(self, due: _Due, number: int, sampled: Sampled) -> GuidelineNode:
         answer = answer_of(sampled.completion.text, material_of(due.tree.comparison))

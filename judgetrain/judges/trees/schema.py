@@ -239,9 +239,8 @@ def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
     """Trees as a finished shard, with their failures counted as dropped by reason."""
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     failures += Counter({"asked_again": sum(len(t.earlier) for t in trees)})  # adding leaves out what is 0
-    spent, rows = sum(map(cost_of, trees), Cost()), [t.to_row() for t in trees]
-    tokens = int(spent.prompt_tokens), int(spent.generated_tokens)
-    return ShardResult(rows, len(rows), failures, prompt_tokens=tokens[0], generated_tokens=tokens[1])
+    spent = sum(map(cost_of, trees), Cost())
+    return ShardResult([tree.to_row() for tree in trees], len(trees), failures, **spent.tokens)
 
 
 def _verdicts(guideline: GuidelineNode, order: Order) -> list[Verdict | None]:
