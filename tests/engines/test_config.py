@@ -73,17 +73,6 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     assert plain(WorldEngineConfig(error_rate=0.2)) != plain(WorldEngineConfig())
 
 
-@pytest.mark.parametrize("kind", LOCAL)
-def test_another_model_brings_its_own_files_and_a_server_knows_it_by_its_path(kind: Any) -> None:
-    own = ModelConfig(path="base", revision="main", dtype="bfloat16")
-    other = kind(model=own, name="n").with_model("judge")
-    assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), name="n")
-    assert own.path == "base", "the configuration is as it was"
-    server = OpenAIEngineConfig(model="m", base_url="http://here/v1")
-    assert server.with_model("out/judge") == OpenAIEngineConfig(model="out/judge", base_url="http://here/v1")
-    assert WorldEngineConfig().with_model("out/judge") == WorldEngineConfig()
-
-
 def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:
     limits = LimitsConfig(max_requests=1)
     paid = [name for name, kind in ENGINES.items() if answers_of(kind(), tmp_path, 1)]

@@ -15,7 +15,7 @@ import pytest
 
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.engines.answers import AnswerStore, Budget
-from judgetrain.engines.config import OpenAIEngineConfig, server_address
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
@@ -329,14 +329,3 @@ def test_what_is_no_address_or_holds_a_password_is_refused_without_repeating_it(
     with pytest.raises(ConfigError, match=rf"^teacher\.engine\.base_url.* {said}") as caught:
         OpenAIEngineConfig(model="m", base_url=url).check("teacher.engine")
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("https://API.openai.com:443/v1/", "https://api.openai.com/v1"),
-        ("http://[::1]:8000/v1?api-version=2#x", "http://[::1]:8000/v1"),
-    ],
-)
-def test_one_way_to_write_an_address(url: str, shown: str) -> None:
-    assert server_address(url)[0] == shown

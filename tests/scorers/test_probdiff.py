@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError
@@ -113,8 +111,6 @@ def test_revisions_may_have_the_temperature_of_what_they_revise(
 
 
 D = [0.2, -0.05, -0.06, None, -0.2, 0.0]
-numbers = st.floats(-3, 3, width=32)
-values = st.lists(st.one_of(st.none(), numbers), min_size=1, max_size=30)
 
 
 def test_confidence_at_the_papers_thresholds() -> None:
@@ -122,11 +118,3 @@ def test_confidence_at_the_papers_thresholds() -> None:
     assert confidence_sweep(D) == {0.0: 2 / 5, -0.05: 3 / 5, -0.1: 4 / 5}
     assert confidence([None]) is None and average([None]) is None
     assert average(D) == pytest.approx(-0.022)
-
-
-@given(values, numbers, numbers)
-def test_confidence_never_grows_with_the_threshold(d: list[float | None], low: float, high: float) -> None:
-    below, above = confidence(d, min(low, high)), confidence(d, max(low, high))
-    assert (below is None) == (above is None) == all(x is None for x in d)
-    if below is not None and above is not None:
-        assert 0 <= above <= below <= 1

@@ -1,4 +1,4 @@
-"""Two processes under ZeRO-2 and ZeRO-3 against one: the same steps, the same weights, also after a kill."""
+"""Two processes under ZeRO-2, ZeRO-3 and DDP against one: the same steps, the same weights, also after a kill."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from judgetrain.artifacts.shards import read_rows
@@ -26,6 +27,8 @@ from judgetrain.train.data import filled
 from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 
 def result(output: Path) -> Path:
@@ -42,16 +45,19 @@ def tokens(rows: list[dict[str, Any]]) -> list[float]:
     return [now - before if now > before else now for before, now in itertools.pairwise(counts)]
 
 
+def largest_difference(one: Path, two: Path) -> float:
+    models = [AutoModelForCausalLM.from_pretrained(d / "model").state_dict() for d in (one, two)]
+    assert models[0].keys() == models[1].keys()
+    return max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0])
+
+
 def assert_same_training(one: Path, two: Path) -> None:
     first, second = steps(one), steps(two)
     assert len(first) == 12
     # The same pairs in the same order.
     assert tokens(first) == tokens(second)
     assert [row["loss"] for row in second] == pytest.approx([row["loss"] for row in first], abs=LOSS)
-    models = [AutoModelForCausalLM.from_pretrained(d / "model").state_dict() for d in (one, two)]
-    assert models[0].keys() == models[1].keys()
-    difference = max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0])
-    assert difference < WEIGHT
+    assert largest_difference(one, two) < WEIGHT
     assert (two / "model" / "model.safetensors").exists()
     assert not list(two.glob("checkpoints*"))
 
@@ -113,8 +119,7 @@ def test_killed_under_zero3_torchrun_goes_on_and_its_first_process_leads(alone: 
     begun_elsewhere(alone, output)
     step = killed(output, "zero3", "worker")
     shutil.rmtree(output / "artifacts" / "reference")  # so that two processes make it
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    text = finish(start(output, *OVERRIDES, "train.distributed=zero3", launcher=torchrun))
+    text = finish(start(output, *OVERRIDES, "train.distributed=zero3", launcher=TORCHRUN))
     assert len(re.findall(r"stage \d of \d: reference: ", text)) == text.count(f"dpo: resuming at step {step}") == 1
     assert_same_training(result(alone), result(output))
     found = [next((o / "artifacts" / "reference").iterdir()) for o in (alone, output)]
@@ -147,3 +152,68 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     train.distributed = "none"
     with pytest.raises(ConfigError, match=r"train.processes=2 and train.distributed=none: set train.distributed=ddp"):
         distributed.check_distributed(train)
+
+
+SETTINGS = [
+    # One micro-batch a step, which two processes split; whole steps alone, since they fill up the last one.
+    "++train.sft={per_device_train_batch_size: 8, global_accumulation_steps: 1, max_steps: 5, "
+    "learning_rate: 1e-3, eval_steps: 4}",
+    "train.dpo.lora={enabled: true}",
+    "train.dpo.keep_best=true",
+    "++train.dpo.trainer={lr_scheduler_type: constant}",
+    "train.dpo.num_train_epochs=1",
+    "train.dpo.learning_rate=3e-3",
+    "train.dpo.sft_weight=0",
+    "train.dpo.eval_steps=2",
+]
+HELD = 7
+"""Held-out rows: two processes do not share them out evenly, and none may be counted twice."""
+
+
+def begun(output: Path) -> Any:
+    return plant(composed(output, *SETTINGS), "initial", HELD, unlearn=True)
+
+
+@pytest.fixture(scope="module")
+def stages_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("alone")
+    begun(output).run("dpo")
+    return output
+
+
+def artifact(output: Path, stage: str) -> Path:
+    return next(output.glob(f"artifacts/{stage}/*/manifest.json")).parent
+
+
+def log(output: Path, stage: str, key: str) -> list[float]:
+    rows = map(json.loads, (artifact(output, stage) / "train_log.jsonl").open())
+    return [row[key] for row in rows if key in row]
+
+
+@pytest.mark.parametrize("mode", ["zero3", "ddp"])
+def test_two_processes_make_the_stages_of_one(mode: str, stages_alone: Path, tmp_path: Path) -> None:
+    """One torchrun for all stages: its processes train ``sft`` in full, then make ``reference``, then train ``dpo``."""
+    alone = stages_alone
+    begun(tmp_path)
+    text = finish(start(tmp_path, *OVERRIDES, *SETTINGS, f"train.distributed={mode}", launcher=TORCHRUN))
+    assert re.findall(r"stage \d of 3: (\w+):", text) == ["sft", "reference", "dpo"]
+    for stage, count in (("sft", 5), ("dpo", 6)):
+        for key in ("loss", "eval_loss"):
+            ours, theirs = log(tmp_path, stage, key), log(alone, stage, key)
+            assert len(ours) >= (count if key == "loss" else 1)
+            assert ours == pytest.approx(theirs, abs=LOSS)
+        assert largest_difference(artifact(alone, stage), artifact(tmp_path, stage)) < WEIGHT
+        assert not list(artifact(tmp_path, stage).glob("checkpoints*"))
+    for split in ("train", "heldout"):
+        one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, tmp_path))
+        assert [row["pair"] for row in one] == [row["pair"] for row in two]
+        for column in ("ref_chosen_logps", "ref_rejected_logps"):
+            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
+    # The last step is not the best on held-out pairs: an earlier one's weights are what is left.
+    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, tmp_path)]
+    assert kept[0] == kept[1] and kept[0]["step"] in (2, 4)
+    assert f"dpo: kept step {kept[0]['step']} of 6: held-out agreement" in text
+    held = log(alone, "dpo", "eval_loss")
+    assert len(held) == 3
+    assert not list((artifact(tmp_path, "dpo") / "model").glob("adapter*")), "merged"
+    assert torch.isfinite(torch.tensor(held)).all()

@@ -60,11 +60,6 @@ from tests.builders.train import (
     weights,
 )
 
-ENDS_FIRST = (
-    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<end>{% endif %}{{ m.content }}<end>"
-    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-
 
 @pytest.fixture(scope="module")
 def initial(tmp_path_factory: pytest.TempPathFactory) -> StageRun:
@@ -171,12 +166,6 @@ def test_rl_starts_at_its_reference(step: int, kl: float, refused: bool) -> None
     with pytest.raises(TrainingError, match=r"0\.4 nats a token") if refused else nullcontext():
         watch.on_log(args, SimpleNamespace(global_step=step), None, logs={"loss": 0.0, "kl": kl}, model=model)
     assert branch_arguments(RlConfig(), StepsConfig())["disable_dropout"], "what is learned from is what sampled"
-
-
-def test_an_answer_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(ModelConfig(path=templated(tmp_path / "m", ENDS_FIRST)))
-    with pytest.raises(TrainingError, match=r"generation would return '': the chat template cuts answers or writes"):
-        fitting(pair_rows(4), tokenizer, 256, "rows")
 
 
 def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(initial: StageRun, tmp_path: Path) -> None:

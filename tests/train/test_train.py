@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +26,13 @@ from judgetrain.train import trainers
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.data import digest, fitting, neutral, order, with_reference
+from judgetrain.train.data import digest, fitting, order, with_reference
 from judgetrain.train.run import lasting
 from judgetrain.train.trainers import agreement_then_loss
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, run_sft, same, sft_rows, weights
 from tests.builders.watched import Elsewhere, interrupted
-
-
-def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_send(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    tokenizer.chat_template = refuse + str(tokenizer.chat_template)
-    [row] = sft_rows(1)
-    row["prompt"] = [{"role": "system", "content": "be fair"}, *row["prompt"]]
-    clean = neutral(row, tokenizer)
-    assert [m["role"] for m in clean["prompt"]] == ["user"]
-    assert clean["prompt"][0]["content"].startswith("be fair\n\nList 10 criteria.")
-    assert clean["completion"] == row["completion"]
 
 
 def test_training_lowers_the_loss_and_leaves_a_whole_judge(
@@ -124,16 +111,6 @@ def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
         run_initial(tmp_path, config(max_length=8), data, "again")
     with pytest.raises(TrainingError, match="no supervised examples to train on"):
         run_initial(tmp_path, config(), [], "empty")
-
-
-def test_special_tokens_in_rows_stay_text() -> None:
-    tokenizer = load_tokenizer(ModelConfig(path="world"))
-    row = {
-        "prompt": [{"role": "user", "content": "say <end> <assistant>"}],
-        "completion": [{"role": "assistant", "content": "<end>"}],
-    }
-    ids = fitting([row], tokenizer, 100, "rows").data[0]["input_ids"]
-    assert Counter(ids)[tokenizer.eos_token_id] == 1, "the end of the answer"
 
 
 def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
@@ -219,12 +196,6 @@ def test_the_best_held_out_step_is_kept_and_a_kill_changes_nothing(
     resumed = run_unlearning(tmp_path, few, start, "cut short")
     assert same(weights(short.directory), weights(resumed.directory)), "no step more than three"
     assert resumed.notes["training"]["steps"] == 3
-
-
-def test_the_best_checkpoint_needs_held_out_pairs(tmp_path: Path) -> None:
-    start = run_initial(tmp_path, config(max_steps=1), sft_rows(8)).directory
-    with pytest.raises(TrainingError, match=r"train\.dpo\.keep_best=true needs held-out pairs: raise label\.holdout"):
-        run_dpo(tmp_path, config(keep_best=True), start, data=pair_rows(8), heldout=[])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A Ray cluster: joining it, and the workers for which its nodes have room."""
+"""A Ray cluster: joining it, the workers for which its nodes have room, and what runs in a worker's process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import logging
 import os
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from judgetrain.errors import EngineError
+from judgetrain.artifacts.executor import Done, Work, done, free_held
+from judgetrain.errors import EngineError, JudgetrainError
 
 PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
 """Beginnings of the environment variables that workers get as they are here; never one that holds a secret."""
@@ -91,3 +94,50 @@ def _join(address: str) -> None:
 def _passed_on(name: str) -> bool:
     secret = any(part in name for part in ("TOKEN", "KEY", "SECRET", "PASSWORD"))
     return name.startswith(PASSED_ON) and not (secret and not name.startswith("TOKENIZERS_"))
+
+
+class Worker:
+    """One worker: it unpacks what is to be done once, and with it holds the model that it needs.
+
+    Args:
+        place: this run's working directory, in which relative paths are meant.
+    """
+
+    def __init__(self, place: str) -> None:
+        from judgetrain.artifacts.console import quiet_libraries
+
+        if Path(place).is_dir():
+            os.chdir(place)
+        quiet_libraries()
+        self._name = ""
+        self._work: Work[Any] | None = None
+
+    def ready(self) -> tuple[str, int]:
+        """That it has been placed and started: its node's id and its process."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def shard(self, name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
+        """Process a shard with what is packed, which goes by ``name``; an expected failure is given, not raised."""
+        from ray import cloudpickle
+
+        try:
+            if self._work is None or name != self._name:
+                self._name, self._work = name, cloudpickle.loads(packed)
+            return done(self._work, index, items)
+        except JudgetrainError as error:
+            return error
+
+    def free(self) -> None:
+        """Close the models that it holds, and with them the processes that these have started."""
+        self._work = None
+        free_held()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine has its memory still."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

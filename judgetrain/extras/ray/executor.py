@@ -12,8 +12,7 @@ from typing import Any
 from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, R, Work
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
-from judgetrain.extras.ray.cluster import Share, connect, described, nodes
-from judgetrain.extras.ray.worker import Worker, is_alive
+from judgetrain.extras.ray.cluster import Share, Worker, connect, described, is_alive, nodes
 
 DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no

@@ -15,7 +15,7 @@ import pytest
 from judgetrain.artifacts.executor import Done, Executor, ExecutorConfig, Work, make_executor
 from judgetrain.artifacts.stage_run import ShardResult
 from judgetrain.errors import EngineError
-from judgetrain.extras.ray.worker import is_alive
+from judgetrain.extras.ray.cluster import is_alive
 from tests.artifacts.test_shards import ROWS, SIZE, fill, kept, stage
 from tests.fuzz.effort import effort
 
