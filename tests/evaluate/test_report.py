@@ -138,21 +138,6 @@ def test_a_sentence_and_five_judges_stand_in_front_and_all_else_folds() -> None:
     assert "<details><summary>Results (17 rows)</summary>" in page
 
 
-def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:
-    text = (evaluated / "report.md").read_text()
-    table = text[text.index("### At a glance") :].split("\n### ")[0].split("\n| ")[1:]
-    columns, _, *lines = ([cell.strip() for cell in line.split("\n")[0].strip("| ").split(" | ")] for line in table)
-    shown = [dict(zip(columns, line, strict=True)) for line in lines]
-    rows = json.loads((evaluated / "metrics.json").read_text())
-    best = max((r for r in rows if r["method"] == "sft"), key=lambda r: (r["chosen"], r["branches"]))
-    assert [row["method"] for row in shown] == [f"sft@{best['branches']}", "first"], "each once, with the chosen number"
-    assert float(shown[0]["agreement %"]) == pytest.approx(100 * best["agreement"], abs=0.051)
-    assert float(shown[0]["parsed %"]) == pytest.approx(
-        100 * (1 - best["parse_failures"] / best["judgments"]), abs=0.051
-    )
-    assert best["spread"] is None or float(shown[0]["variance %"]) == pytest.approx(100 * best["spread"], abs=0.051)
-
-
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
     whole, apart = benchmark(30, 3), benchmark(30)
     together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))

@@ -102,7 +102,7 @@ class Sample:
         self.resamples, self.seed = resamples, seed
 
 
-Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "seconds"]
+Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "thousandths", "seconds"]
 """How a value is shown: a share in percent, a difference of shares in points, a number to so many decimals."""
 
 
@@ -280,7 +280,7 @@ class MetricRow:
     judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
     parse_failures: int | None = metric(_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
-    spread: float | None = metric(_mean_of("spread"), "labelled")
+    spread: float | None = metric(_mean_of("spread"), "labelled", Column(BIASES, "variance %"))
     unreadable_verdicts: int | None = metric(_unreadable_verdicts, "ab ba")
     prompt_tokens: float | None = metric(
         _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")

@@ -88,7 +88,6 @@ class Report:
         titles = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
             *self.first(benchmark),
-            shown.glance(verdicts),
             *(table for each in found for table in each.front),
             shown.results(verdicts),
             shown.ratings(rows),
@@ -166,7 +165,7 @@ def console_tables(report: Report) -> list[Any]:
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
         columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
-        columns |= {f"{name} %": shown.share(name) for name in ("agreement", "consistency")}
+        columns |= {f"{name} %": shown.value(name) for name in ("agreement", "consistency")}
         columns |= shown.SPENT if everything else {"tokens": shown.SPENT["tokens"]}
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

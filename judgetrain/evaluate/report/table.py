@@ -54,24 +54,15 @@ class Table:
         return cls(title, tuple(columns), cells, told, names, folded)
 
 
-def share(name: str, digits: int = 1, scale: int = 100) -> Callable[[Any], str]:
-    """A cell: an attribute (``a.b``) in percent, with its interval where the record has one (``..._ci``)."""
+def value(name: str, unit: Unit = "percent", ends: bool = True) -> Callable[[Any], str]:
+    """A cell: an attribute (``a.b``) in its unit, with the ``ends`` of its interval where there is one (``..._ci``)."""
     path, _, last = name.rpartition(".")
 
     def cell(row: Any) -> str:
         owner = attrgetter(path)(row) if path else row
-        return bounded(getattr(owner, last), getattr(owner, f"{last}_ci", None), digits, scale)
-
-    return cell
-
-
-def value(name: str, unit: Unit, ends: bool = False) -> Callable[[Any], str]:
-    """A cell: an attribute in its unit, with the ``ends`` of its interval where the record has one (``..._ci``)."""
-
-    def cell(row: Any) -> str:
-        found = getattr(row, f"{name}_ci", None) if ends else None
+        found = getattr(owner, f"{last}_ci", None) if ends else None
         brackets = within(*(formatted(end, unit) for end in found)) if found else ""
-        return formatted(getattr(row, name), unit) + brackets
+        return formatted(getattr(owner, last), unit) + brackets
 
     return cell
 
@@ -97,7 +88,7 @@ def formatted(value: float | None, unit: Unit) -> str:
         return percent(value) if unit == "percent" else signed(value)
     if unit == "seconds":
         return "–" if value is None else f"{value:.3g}"
-    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2}[unit])
+    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2, "thousandths": 3}[unit])
 
 
 def bounded(value: float | None, ends: Interval | None, digits: int, scale: int = 1) -> str:
@@ -127,8 +118,8 @@ NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
 ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
-    "unreadable %": value("unreadable", "percent"),
-    "no verdict %": value("no_verdict", "percent"),
+    "unreadable %": value("unreadable"),
+    "no verdict %": value("no_verdict"),
 }
 """Columns by their headers."""
 
@@ -151,28 +142,9 @@ def one_each(rows: Rows) -> list[MetricRow]:
 def front(rows: Rows) -> Table:
     """The few judges that are read first."""
     columns: Columns = NAME | {"n": attrgetter("n")}
-    columns |= {f"{name} %": share(name) for name in ("agreement", "consistency")}
+    columns |= {f"{name} %": value(name) for name in ("agreement", "consistency")}
     columns |= {"tokens": SPENT["tokens"], "seconds": value("seconds", "seconds")}
     return Table.of("Judges", rows, columns)
-
-
-def glance(rows: Rows) -> Table:
-    """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
-    columns: Columns = {
-        "method": attrgetter("key"),
-        **asked(rows),
-        "agreement %": value("agreement", "percent"),
-        "consistency %": value("consistency", "percent"),
-        "tokens": SPENT["tokens"],
-        "seconds": value("seconds", "seconds"),
-        "variance %": share("spread"),
-        "prefers longer %": share("longer_preference"),
-        "length-balanced %": share("length_balanced"),
-        "prefers first %": share("position_bias"),
-        "parsed %": share("parsed"),
-    }
-    shown = one_each(rows)
-    return Table.of("At a glance", shown if len(shown) > 1 else (), columns)
 
 
 def results(rows: Rows) -> Table:
@@ -183,8 +155,8 @@ def results(rows: Rows) -> Table:
         over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
     starred = CHOSEN if any(r.chosen for r in rows) else ""
     columns: Columns = NAME | asked(rows)
-    columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
-    columns["length-balanced %"] = share("length_balanced")
+    columns |= {"agreement %": value("agreement"), "consistency %": value("consistency")} | SPENT
+    columns["length-balanced %"] = value("length_balanced")
     return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred} {BALANCED}")
 
 
@@ -196,7 +168,7 @@ def declared(title: str, rows: Rows) -> Table:
         if column.table == title
         if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
-    columns: Columns = {c.header: value(name, c.unit, ends=True) for name, c in shown.items()}
+    columns: Columns = {c.header: value(name, c.unit) for name, c in shown.items()}
     return Table.of(title, rows, NAME | columns, folded=True)
 
 
@@ -204,9 +176,9 @@ def votes(rows: Rows) -> Table:
     """Agreement with single votes."""
     columns = NAME | {
         "votes": attrgetter("votes.n"),
-        "agreement %": share("votes.agreement"),
-        "conflict as tie %": share("votes.conflict_as_tie"),
-        "both decide %": share("votes.agreement_decided"),
+        "agreement %": value("votes.agreement"),
+        "conflict as tie %": value("votes.conflict_as_tie"),
+        "both decide %": value("votes.agreement_decided"),
         "n both decide": attrgetter("votes.n_decided"),
         "between people %": lambda r: f"{percent(r.votes.between_people)} / {percent(r.votes.between_people_decided)}",
     }
@@ -224,7 +196,7 @@ def chosen(choices: Sequence[Choice]) -> Table:
 def ratings(rows: Rows) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
     columns: Columns = {"method": attrgetter("method"), "n": attrgetter("n")}
-    columns |= {n.capitalize(): share(f"correlations.{n}", 3, 1) for n in ("pearson", "kendall", "spearman")}
+    columns |= {n.capitalize(): value(f"correlations.{n}", "thousandths") for n in ("pearson", "kendall", "spearman")}
     return Table.of("Correlations", [r for r in rows if r.correlations], columns)
 
 
@@ -245,7 +217,7 @@ def by_domain(rows: Rows) -> Table:
         f"{domain} ({group.n})": partial(lambda name, row: _agreement(row.domains, name), domain)
         for domain, group in domains.items()
     }
-    return Table.of("Agreement by domain", shown, NAME | columns | {"all": value("agreement", "percent")})
+    return Table.of("Agreement by domain", shown, NAME | columns | {"all": value("agreement", ends=False)})
 
 
 def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:

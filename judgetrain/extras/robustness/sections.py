@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.table import Columns, Sections, Table, one_each, percent, share
+from judgetrain.evaluate.report.table import Columns, Sections, Table, one_each, percent, value
 from judgetrain.extras.robustness.measure import Attacked, Attacks
 
 LABELS = {
@@ -53,16 +53,16 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         "method": attrgetter("method"),
         "attack": _name,
         "n": attrgetter("n"),
-        "robustness %": share("robustness"),
-        "gained %": share("gained"),
+        "robustness %": value("robustness"),
+        "gained %": value("gained"),
         "unreadable before": lambda found: "–" if found.unreadable is None else found.unreadable,
     }
     empty: Columns = {
         "method": attrgetter("method"),
         "answer": _name,
         "n": attrgetter("n"),
-        "loses in both orders %": share("loses"),
-        "wins an order %": share("wins"),
+        "loses in both orders %": value("loses"),
+        "wins an order %": value("wins"),
     }
     return [
         Table.of(title, (found for found in shown if found.kind in kinds), of, names=2, folded=True)
@@ -84,7 +84,7 @@ def _whole(kind: str, name: str) -> Callable[[MetricRow], str]:
     def cell(row: MetricRow) -> str:
         found = [each for each in _attacks(row) if each.kind == kind]
         whole = next((each for each in found if not each.attack), found[0] if found else None)
-        return share(name)(whole) if whole else "–"
+        return value(name)(whole) if whole else "–"
 
     return cell
 
