@@ -18,7 +18,7 @@ MANY = 10
 """Choices in whose list what was meant is looked for in vain."""
 PACKAGE = "package:"
 """Stands before the name of an installed PyPI package where a path may name one."""
-PathOf = Callable[[Any, Any], "str | None"]
+PathOf = Callable[[Any, Any], "str | list[Any] | None"]
 """Given a value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names, or None."""
 
 
@@ -40,8 +40,8 @@ def in_place(path_of: PathOf, keep: bool = False) -> Callable[[Any, Any], Any]:
         if isinstance(value, list):
             return [content(entry, owner) for entry in value]
         path = path_of(value, owner)
-        if not path:
-            return value
+        if not path or isinstance(path, list):  # what stands for a place on the Hub
+            return [value, path] if path else value
         return [value, File(path)] if keep or path.startswith(PACKAGE) else File(path)
 
     return content

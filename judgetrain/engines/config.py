@@ -34,6 +34,12 @@ def looks_local(path: str) -> bool:
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
 
 
+def hub_id(path: str) -> tuple[str, str | None]:
+    """A repository's id on the Hub and the revision that may stand behind it, as in ``OWNER/NAME:v1``."""
+    name, _, revision = path.partition(":")
+    return name, revision or None
+
+
 def model_files(path: str, owner: object = None) -> str | None:
     """What of a model's path is on this machine: its directory, file or package; None for a Hub id."""
     if path == "world":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.engines.config import ModelConfig, hub_id, looks_local
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
@@ -64,13 +66,31 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     return [sibling.rfilename for sibling in found.siblings or ()]
 
 
+@cache
+def commit_of(path: str) -> str | None:
+    """The commit that a Hub id (``OWNER/NAME``, ``OWNER/NAME:REVISION``) stands for during this process.
+
+    It is the Hub's word, else the cache's; None where neither knows the id.
+    """
+    from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
+
+    name, revision = hub_id(path)
+    with suppress(*_no_network(errors.HFValidationError)):
+        if not constants.is_offline_mode():
+            return HfApi(endpoint=constants.ENDPOINT).model_info(name, revision=revision, timeout=SECONDS).sha
+    with suppress(errors.HFValidationError):
+        if isinstance(cached := try_to_load_from_cache(name, "config.json", revision=revision), str):
+            return Path(cached).parent.name
+    return None
+
+
 def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache.
 
     Args:
-        path: a directory or Hub id.
+        path: a directory or Hub id, which may have a revision behind it.
         file: that the repository has to hold, as ``config.json``.
-        revision: of the Hub's repository.
+        revision: of the Hub's repository; None: the commit that fingerprints have (:func:`commit_of`).
 
     Raises:
         EngineError: there is none, or it cannot be had; says why.
@@ -82,12 +102,16 @@ def snapshot(path: str, file: str, revision: str | None = None) -> Path:
         return directory
     if looks_local(path):
         raise EngineError(f"{path}: there is no such directory; give a model's, or its id on the Hub (OWNER/NAME)")
+    commit, (path, tag) = revision or commit_of(path), hub_id(path)
+    revision = revision or tag
     try:
         names = check_on_hub(path, revision, file)
         if names is not None and file not in names:
             raise EngineError(f"the repository on the Hugging Face Hub holds no {file}")
         offline = names is None or constants.is_offline_mode()
-        return Path(snapshot_download(path, revision=revision, local_files_only=offline))
+        found = Path(snapshot_download(path, revision=revision, local_files_only=offline))
+        moved = commit and len(commit) == 40 and found.name != commit  # since fingerprints were made
+        return Path(snapshot_download(path, revision=commit, local_files_only=offline)) if moved else found
     except EngineError as error:
         raise EngineError(f"{path}: there is no such directory, and of the Hub: {error}") from error
     except _no_network() as error:

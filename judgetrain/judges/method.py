@@ -116,7 +116,8 @@ class Method:
 
     @property
     def on_hub(self) -> bool:
-        """Whether the target is an id on the Hub (``OWNER/NAME``): there is no such directory, and it may be one."""
+        """Whether the target is an id on the Hub (``OWNER/NAME``, ``OWNER/NAME:REVISION``): there is no such directory,
+        and it may be one."""
         return self.is_directory and not looks_local(self.target) and not Path(self.target).exists()
 
     @property
@@ -175,10 +176,14 @@ class Method:
         return {name: value for name, value in self.changes.items() if name != "plan"}
 
 
-def method_directory(text: str, owner: object = None) -> str | None:
-    """The directory of the model that a method names, if it names one that is not on the Hub."""
+def method_directory(text: str, owner: object = None) -> str | list[str | None] | None:
+    """The directory of the model that a method names, or its commit on the Hub; None where it names no such place."""
     method = Method.parse(text)
-    return method.target if method.is_directory and not method.on_hub else None
+    if method.on_hub:
+        from judgetrain.engines.model_check import commit_of
+
+        return ["commit", commit_of(method.target)]
+    return method.target if method.is_directory else None
 
 
 def _is_path(text: str) -> bool:

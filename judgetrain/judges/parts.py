@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from judgetrain.data.rubrics import given_rubric
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig, hub_id
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given
 from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
@@ -47,10 +47,13 @@ def parts_of(
 
     def load() -> Engine:
         from judgetrain.engines.lazy_model import make_engine
+        from judgetrain.engines.model_check import snapshot
 
         if method.target in TARGETS:
             return make_engine(_served(method, engine), name=method.name)
         path = str(directory or method.target)
+        if directory is None and method.on_hub and hub_id(path)[1]:
+            path = str(snapshot(path, "config.json"))
         config = engine or TransformersEngineConfig(model=ModelConfig(path=path))
         return make_engine(config, model_path=path, name=method.name)
 

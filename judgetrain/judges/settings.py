@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from judgetrain.engines.config import (
     LocalEngineConfig,
     ModelConfig,
     TransformersEngineConfig,
+    hub_id,
     model_files,
 )
 from judgetrain.errors import ConfigError, EngineError
@@ -190,13 +191,14 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
     for method in methods:
         if method.on_hub and method.kind == BRANCHING:
             try:
-                names = check_on_hub(method.target, None, PROMPTS)
+                names = check_on_hub(*hub_id(method.target), PROMPTS)
             except EngineError as error:
                 raise ConfigError(f"{key}={method.text!r}: {error}") from error
             if names is not None and PROMPTS not in names:
                 raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
         if method.is_directory and isinstance(engine, LocalEngineConfig):
-            model = engine.model.at(Path(method.target).expanduser())
+            path, revision = hub_id(method.target) if method.on_hub else (Path(method.target).expanduser(), None)
+            model = replace(engine.model.at(path), revision=revision)
             check_loadable(model, f"{key}={method.text!r}")
 
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from judgetrain import rooms
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, lineage, read_manifest
+from judgetrain.data.benchmarks.adapter import load_adapter
+from judgetrain.data.config import catalogue
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import Config
@@ -43,7 +47,7 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.
         newest: an artifact that counts as the last of its stage, whatever its date.
     """
-    from judgetrain.train.card import add_results, own_rows
+    from judgetrain.train.card import add_results
 
     name, found = judge.parent.name, _measuring(judge, newest)
     parts: dict[str, Callable[[Path, str], str]] = {}
@@ -53,15 +57,23 @@ def fill(judge: Path, newest: Path | None = None) -> None:
     for title, tell in parts.items():
         if said := next(((d, text) for d in found if (text := tell(d, name))), None):
             sections[title] = f"By {_source(said[0])}:\n\n{said[1]}"
-    rows, evaluation = next(
-        ((rows, d) for d in found if own_rows(rows := read_json(d / "metrics.json") or [], name)), ([], None)
-    )
+    rows, evaluation = _evaluated(judge, found)
     source = ""
     if evaluation:
         source = _source(evaluation)
         if (seed := _manifest(evaluation).get("seed")) is not None:
             source += f", seed {seed}"
-    add_results(judge / "model", name, rows, source, sections=sections, made=list(_made(judge)))
+    data_sets = [place["path"] for s in _sources(judge) if (place := _place(s))]
+    more: dict[str, Any] = {"sections": sections, "made": [*_made(judge)], "data_sets": [*dict.fromkeys(data_sets)]}
+    add_results(judge / "model", name, rows, source, **more)
+
+
+def _evaluated(judge: Path, found: Sequence[Path]) -> tuple[list[Mapping[str, Any]], Path | None]:
+    """The rows of the first artifact that measured a judge, and where it is."""
+    from judgetrain.train.card import own_rows
+
+    read = ((read_json(d / "metrics.json") or [], d) for d in found)
+    return next(((rows, d) for rows, d in read if own_rows(rows, judge.parent.name)), ([], None))
 
 
 def _measuring(judge: Path, newest: Path | None) -> list[Path]:
@@ -73,10 +85,13 @@ def _measuring(judge: Path, newest: Path | None) -> list[Path]:
 
 def _source(directory: Path) -> str:
     """An artifact's stage and fingerprint, and the day on which it was finished."""
-    manifest = directory / MANIFEST
-    day = f", {date.fromtimestamp(manifest.stat().st_mtime)}" if manifest.is_file() else ""
+    day = f", {_day(directory)}" if (directory / MANIFEST).is_file() else ""
     stage = "evaluation" if directory.parent.name == "evaluate" else f"stage {directory.parent.name},"
     return f"{stage} `{directory.name}`{day}"
+
+
+def _day(directory: Path) -> date:
+    return date.fromtimestamp((directory / MANIFEST).stat().st_mtime)
 
 
 def _manifest(directory: Path) -> Mapping[str, Any]:
@@ -97,6 +112,46 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
                 steps = own.get("notes", {}).get("training", {}).get("steps")
                 told += f"; recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")
             yield stage, told
+
+
+def _sources(judge: Path) -> Iterator[Mapping[str, Any]]:
+    """The sources of dialogues that a judge was made of, as manifests have them."""
+    for directory in lineage(judge):
+        yield from ((_manifest(directory).get("config") or {}).get("dialogues") or {}).get("sources", ())
+
+
+def _place(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where on the Hub a source's rows are: ``path``, and where it is said ``name`` and ``revision``; else empty."""
+    known: Mapping[str, Any] = {"path": source["path"]} if source["path"] and source["type"] == "hub" else {}
+    if not source["path"] and source.get("dataset"):
+        known = catalogue()[source["dataset"]].get("hub", {})
+    elif not source["path"] and source["type"] == "hub" and source["adapter"]:
+        known = load_adapter(source["adapter"]).hub
+    return {**known, **source["hub"]} if "/" in known.get("path", "") else {}
+
+
+def eval_results(judge: Path) -> list[Any]:
+    """A judge's agreement by the benchmarks that are on the Hub, for ``.eval_results/`` beside its card.
+
+    Of each benchmark it is the row with the chosen number of branches, else with the most, of the last evaluation.
+    """
+    from huggingface_hub import EvalResultEntry
+
+    from judgetrain.train.card import own_rows
+
+    rows, evaluation = _evaluated(judge, _measuring(judge, None))
+    if evaluation is None:
+        return []
+    found = []
+    for benchmark in _manifest(evaluation).get("config", {}).get("evaluate", {}).get("benchmarks", ()):
+        own = [row for row in own_rows(rows, judge.parent.name) if row["benchmark"] == benchmark["name"]]
+        if own and (place := _place(benchmark["source"])):
+            row = max(own, key=lambda row: (row.get("chosen", False), row["branches"]))
+            told = f"share of {row['n']} comparisons with the right verdict in both orders, {row['branches']} branches"
+            entry = {"dataset_id": place["path"], "task_id": place.get("name", "default")}
+            entry |= {"dataset_revision": place.get("revision"), "date": str(_day(evaluation)), "notes": told}
+            found.append(EvalResultEntry(value=round(row["agreement"], 4), **entry))
+    return found
 
 
 def check_hub(config: Config) -> None:
@@ -126,16 +181,20 @@ def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
 
 def push(directory: Path, repo_id: str) -> str:
     """Upload a model directory to the Hub, to a new private repository if there is none; returns the commit's URL."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi, constants, eval_result_entries_to_yaml
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     from judgetrain.train.card import name_on_hub
 
     name_on_hub(directory, repo_id)
-    api = HfApi()
+    api, files = HfApi(), [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    adds = [CommitOperationAdd(path.relative_to(directory).as_posix(), path) for path in files]
+    if results := eval_results(directory.parent):
+        text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False)
+        adds.append(CommitOperationAdd(f"{constants.EVAL_RESULTS_FOLDER}/judgetrain.yaml", text.encode()))
     try:
         api.create_repo(repo_id, private=True, exist_ok=True)
-        return str(api.upload_folder(repo_id=repo_id, folder_path=directory, commit_message="judgetrain").commit_url)
+        return str(api.create_commit(repo_id, adds, commit_message="judgetrain").commit_url)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = " ".join(str(error).split())[:300]
         told = f"hub={repo_id}: the Hub did not take the model: {why}; it is whole in {directory}"

@@ -126,6 +126,7 @@ def add_results(
     *,
     sections: Mapping[str, str] = MappingProxyType({}),
     made: Sequence[tuple[str, str]] = (),
+    data_sets: Sequence[str] = (),
 ) -> None:
     """Put what is known of a judge into its card, in place of what was there.
 
@@ -136,11 +137,12 @@ def add_results(
         evaluation: what they are from, its fingerprint first.
         sections: further sections by their titles.
         made: what it was trained on, in a sentence a stage.
+        data_sets: those of the Hub that its dialogues are from.
 
     Raises:
         DataError: the card is damaged.
     """
-    from huggingface_hub import EvalResult, ModelCard
+    from huggingface_hub import ModelCard
     from yaml import YAMLError
 
     own = own_rows(rows, method)
@@ -153,18 +155,7 @@ def add_results(
         raise DataError(
             f"{why}: what was made is finished, and not written into it; mend or remove the file"
         ) from error
-    card.data.eval_results = [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=row["benchmark"],
-            dataset_name=row["benchmark"],
-            dataset_split=row["split"],
-            metric_type="agreement",
-            metric_name=f"agreement with the labels, {row['branches']} branches",
-            metric_value=round(row["agreement"], 4),
-        )
-        for row in own
-    ] or None
+    card.data.datasets = [*data_sets] or None
     floors = [row for name in FLOORS for row in own_rows(rows, name)]
     trained = {"Trained on": "\n".join(f"- `{stage}`: {text}" for stage, text in made)} if made else {}
     told = (f"### {title}\n\n{text}" for title, text in ({**sections} | trained).items())

@@ -1,8 +1,9 @@
-"""A Hub that takes repositories and commits, as far as an upload of small files asks for it."""
+"""A Hub that takes repositories and commits of small files, and gives them out again at every commit."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,9 @@ TOKEN = "hf_write_token"
 class FakeHub(ThreadingHTTPServer):
     """``files`` holds what was committed, by repository and path; ``created`` the bodies of repositories' creation.
 
+    ``commits`` holds the files of every commit by its hash, ``heads`` the last one of a repository, also by
+    ``OWNER/NAME:TAG`` where a test sets that.
+
     ``known``: the models that there are, None: all that are asked for; ``looked_up`` those that were asked for.
     """
 
@@ -23,10 +27,18 @@ class FakeHub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, dict[str, bytes]] = {}
         self.created: list[dict[str, Any]] = []
+        self.commits: dict[str, dict[str, bytes]] = {}
+        self.heads: dict[str, str] = {}
         self.refuse = False
         self.known: set[str] | None = None
         self.looked_up: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def commit_of(self, repository: str, revision: str) -> str | None:
+        """The hash of a commit that a branch, a tag or a hash names."""
+        if revision in self.commits:
+            return revision
+        return self.heads.get(repository if revision == "main" else f"{repository}:{revision}")
 
     @property
     def url(self) -> str:
@@ -51,11 +63,37 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        model = self.path.partition("?")[0].removeprefix("/api/models/")
+        parts = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
+        model, (kind, revision) = "/".join(parts[:2]), parts[2:4] or ("revision", "main")
         self.server.looked_up.append(model)
         if self.server.known is not None and model not in self.server.known:
             return self._answer({"error": "Repository not found"}, 404, "RepoNotFound")
-        return self._answer({"id": "me/judge", "sha": "0" * 40, "siblings": [], "private": True})
+        commit = self.server.commit_of(model, revision)
+        if commit is None and (self.server.known is not None or revision != "main"):
+            return self._answer({"error": "Revision not found"}, 404, "RevisionNotFound")
+        files = self.server.commits.get(commit or "", {})
+        if kind == "resolve":
+            return self._file(commit or "", files.get("/".join(parts[4:])))
+        if kind == "tree":
+            below = "/".join([*parts[4:], ""])
+            found = [_entry(path, content) for path, content in files.items() if path.startswith(below)]
+            return self._answer(found) if found else self._answer({"error": "Entry not found"}, 404, "EntryNotFound")
+        siblings = [{"rfilename": path} for path in files]
+        return self._answer({"id": model, "sha": commit or "0" * 40, "siblings": siblings, "private": True})
+
+    do_HEAD = do_GET
+
+    def _file(self, commit: str, content: bytes | None) -> None:
+        if content is None:
+            self._answer({"error": "Entry not found"}, 404, "EntryNotFound")
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", commit)
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -74,5 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
                 if entry["key"] == "file":
                     value = entry["value"]
                     self.server.files.setdefault(repository, {})[value["path"]] = base64.b64decode(value["content"])
-            return self._answer({"commitUrl": f"{self.server.url}/{repository}/commit/abc", "commitOid": "abc"})
+            oid = hashlib.sha1(repr(sorted(self.server.files[repository].items())).encode()).hexdigest()
+            self.server.commits[oid], self.server.heads[repository] = dict(self.server.files[repository]), oid
+            return self._answer({"commitUrl": f"{self.server.url}/{repository}/commit/{oid}", "commitOid": oid})
         return self._answer({})
+
+
+def _entry(path: str, content: bytes) -> dict[str, Any]:
+    oid = hashlib.sha1(content).hexdigest()
+    return {"type": "file", "path": path, "size": len(content), "oid": oid}

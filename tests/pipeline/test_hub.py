@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
@@ -12,14 +13,24 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub import ModelCard, constants
+import yaml
+from huggingface_hub import ModelCard, constants, parse_eval_result_entries
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.fingerprint import ContentHashes
-from judgetrain.engines.config import ModelConfig
+from judgetrain.artifacts.fingerprint import ContentHashes, plain
+from judgetrain.data import world
+from judgetrain.data.config import SourceConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.model_check import commit_of
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges import load_judge
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.method import Method
+from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import check_directories
+from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
 from judgetrain.pipeline.config import Config
 from judgetrain.train.card import add_results, licence_of, shows_references, write_card
@@ -30,6 +41,8 @@ from tests.builders.fake_hub import TOKEN, FakeHub
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     server = FakeHub()
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    address = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     yield server
@@ -82,16 +95,12 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     card = ModelCard.load(directory / "README.md")
     assert card.data.license == "apache-2.0" and card.data.library_name == "transformers"
     assert "- `sft`: `aaaa`" in card.text and "- `label`: `bbbb`" in card.text and "Not yet:" in card.text
-    assert card.data.eval_results is None
     hashes = ContentHashes(tmp_path / "hashes.json")
     before = hashes.of(str(directory))
     for _ in range(2):  # a second evaluation takes the place of the first
         fill_cards(pipeline(tmp_path, Config(stage="evaluate")))
     card = ModelCard.load(directory / "README.md")
-    assert [(r.metric_type, r.metric_value) for r in card.data.eval_results or []] == [
-        ("agreement", 0.7123),
-        ("agreement", 0.75),
-    ]
+    assert "model-index" not in (directory / "README.md").read_text(), "the Hub's legacy"
     line = "| world (heldout) | 1 | 300 | 0.712 (0.600–0.800) | 0.900 (0.850–0.950) |"
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
@@ -160,7 +169,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
         text.split()
     )
-    assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
+    assert text.startswith(bare.partition("---\n\n")[0][:40]) and text.count("<!-- measured -->") == 1
     fill(judge)
     assert (directory / "README.md").read_text() == text
     check = {"benchmark": "world", "rule": "dpo beats floors", "first": "dpo@5", "passed": False, "told": "no better"}
@@ -228,14 +237,93 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
     made = pipeline(tmp_path, config)
     push_last(made, fill_cards(made))
     files = hub.files["me/judge"]
-    assert {path: content for path, content in files.items() if path != ".gitattributes"} == {
-        p.name: p.read_bytes() for p in directory.iterdir()
-    }
+    assert files == {p.name: p.read_bytes() for p in directory.iterdir()}, "no benchmark of it is on the Hub"
     assert "0.712 (0.600–0.800)".encode() in files["README.md"]
     assert b'load_judge("me/judge", branches=1)' in files["README.md"], "the example is of where it lies now"
     assert hub.created == [{"name": "judge", "organization": "me", "visibility": "private"}]
     assert "hub: pushed the dpo judge: http://127.0.0.1" in capsys.readouterr().out
     assert not any(TOKEN.encode() in content for content in files.values())
+
+
+def test_results_on_the_hub_s_benchmarks_stand_beside_the_card_which_names_the_data_sets(
+    tmp_path: Path, hub: FakeHub
+) -> None:
+    directory = model_directory(tmp_path, base="owner/base")
+    source = {"type": "hub", "path": "", "hub": {}, "adapter": None, "dataset": None}
+    mine = {**source, "path": "me/dialogues"}
+    sources = [mine, mine, {**source, "dataset": "alpaca", "type": "jsonl"}, {**source, "type": "world"}]
+    sources += [{**source, "dataset": "alpaca", "path": "alpaca.json", "type": "jsonl"}]
+    finished(tmp_path, "dialogues", "dd", config={"dialogues": {"sources": sources}})
+    judge = finished(tmp_path, "dpo", "f00d", upstream={"dialogues": "dd"})
+    benchmarks = [
+        {"name": "world", "source": {**source, "type": "world"}},
+        {"name": "judgebench", "source": {**source, "adapter": "judgebench"}},
+        {"name": "own", "source": {**source, "path": "me/labels", "hub": {"name": "hard", "revision": "v2"}}},
+    ]
+    evaluation = finished(
+        tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, config={"evaluate": {"benchmarks": benchmarks}}
+    )
+    rows = [
+        *ROWS,
+        row("dpo", 1, 0.5) | {"benchmark": "judgebench"},
+        row("dpo", 5, 0.62514) | {"benchmark": "judgebench"},
+    ]
+    rows += [row("sft", 9, 0.9) | {"benchmark": "judgebench"}]
+    rows += [row("dpo", k, 0.1 * k) | {"benchmark": "own", "chosen": k == 3} for k in (1, 3, 5)]
+    write_json_atomic(evaluation / "metrics.json", rows)
+    fill(judge)
+    push(directory, "me/judge")
+    files = hub.files["me/judge"]
+    card = ModelCard(files["README.md"].decode()).data
+    assert card.datasets == ["me/dialogues", "tatsu-lab/alpaca"] and card.base_model == "owner/base"
+    assert card.library_name == "transformers"
+    found = parse_eval_result_entries(yaml.safe_load(files[".eval_results/judgetrain.yaml"]))
+    day = str(date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime))
+    assert [(e.dataset_id, e.task_id, e.value, e.dataset_revision, e.date) for e in found] == [
+        ("ScalerLab/JudgeBench", "default", 0.6251, None, day),
+        ("me/labels", "hard", 0.3, "v2", day),
+    ]
+    assert "300 comparisons" in str(found[0].notes) and "5 branches" in str(found[0].notes)
+    assert not (directory / ".eval_results").exists(), "the artifact is as it was"
+
+
+def test_a_judge_of_the_hub_is_loaded_at_the_commit_that_fingerprints_have(
+    tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    directory = model_directory(tmp_path)
+    shutil.copytree(Path(world.__file__).parent / "base", directory, dirs_exist_ok=True)
+    load_prompt_set("compact").save(directory)
+    JudgeConfig().save(directory, 10)
+
+    def content(judge: str) -> Any:
+        """What a fingerprint has of a judge's name."""
+        commit_of.cache_clear()  # as another process
+        return plain(VerdictsConfig(judge=judge, source=SourceConfig()), lambda key, path: path)["judge"]
+
+    push(directory, "me/judge")
+    hub.heads["me/judge:v1"] = first = hub.heads["me/judge"]
+    assert content("me/judge+sampled@2") == ["me/judge+sampled@2", ["commit", first]]
+    (directory / "training_args.json").write_text('{"other": 1}')
+    push(directory, "me/judge")
+    second = hub.heads["me/judge"]
+    assert content("me/judge") == ["me/judge", ["commit", second]] and second != first
+    for pinned in ("me/judge:v1", f"me/judge:{first}", "pairwise:me/judge:v1"):
+        assert content(pinned) == [pinned, ["commit", first]]
+    check_directories(TransformersEngineConfig(), [Method.parse("me/judge:v1")], "verdicts.judge")
+    with pytest.raises(ConfigError, match=r"verdicts\.judge='me/judge:v9': .*check name and revision"):
+        check_directories(TransformersEngineConfig(), [Method.parse("me/judge:v9")], "verdicts.judge")
+    for name, commit in (("me/judge:v1", first), ("me/judge", second)):
+        place = judge_directory(name)
+        assert place.name == commit
+        assert (place / "training_args.json").read_bytes() == hub.commits[commit]["training_args.json"]
+    judge = load_judge("me/judge:v1", criteria_tokens=8, guideline_tokens=4, judgment_tokens=8)
+    assert judge.name == "judge:v1" and judge("q", "a", "b").judgments > 0
+    hub.heads["me/judge"] = first  # moved since the fingerprint was made
+    assert judge_directory("me/judge").name == second
+    hub.shutdown()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert content("me/judge:v1")[1] == ["commit", first] and judge_directory("me/judge:v1").name == first
 
 
 def test_a_hub_that_refuses_is_a_sentence_and_the_model_is_kept(tmp_path: Path, hub: FakeHub) -> None:

@@ -13,6 +13,7 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.engines.config import hub_id
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
@@ -187,7 +188,8 @@ def _holds_judge(method: Method) -> bool:
         from huggingface_hub.errors import HFValidationError
 
         try:
-            return isinstance(try_to_load_from_cache(method.target, SETTINGS), str)
+            name, revision = hub_id(method.target)
+            return isinstance(try_to_load_from_cache(name, SETTINGS, revision=revision), str)
         except HFValidationError:  # no id: refused where the model is looked at
             return False
     directory = Path(method.target).expanduser().resolve()
