@@ -204,7 +204,7 @@ def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> No
         return str(refusal.value)
 
     hub.known = set()
-    assert "train.base.path=nobody/no-model: there is no such model on the Hugging Face Hub" in said()
+    assert "train.base.path=nobody/no-model: the Hugging Face Hub does not give it" in said()
     hub.known = {"nobody/no-model"}
     assert "holds no weights" in said(), "the fake one has no files"
     assert hub.looked_up.count("nobody/no-model") == 2, "one request each"
