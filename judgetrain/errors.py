@@ -26,12 +26,7 @@ class EngineLostError(EngineError):
 
 
 class UnansweredError(EngineError):
-    """A server answered all requests of a call but some, which were given up; asking again asks for those alone.
-
-    Args:
-        number: how many.
-        reason: why the last of them was given up.
-    """
+    """A server answered all requests of a call but so many, which were given up, the last for this reason."""
 
     def __init__(self, number: int, reason: str) -> None:
         self.number, self.reason = number, reason
@@ -56,10 +51,8 @@ class NothingToLearnError(DataError, TrainingError):
 def causes(reasons: Mapping[str, int], hints: Mapping[str, str], otherwise: str) -> str:
     """How much was lost for each reason, most first, and the hint for the first of them that has one.
 
-    Args:
-        reasons: how many by reason, as manifests count what is dropped.
-        hints: what to change, by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too.
-        otherwise: what to look at where no reason has a hint.
+    ``hints`` are by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too. ``otherwise``: what to look
+    at where no reason has one.
     """
     counted = sorted(((reason, n) for reason, n in reasons.items() if n), key=lambda item: -item[1])
     helping = (hint for reason, _ in counted for end, hint in hints.items() if reason.endswith(end))

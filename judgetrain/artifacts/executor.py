@@ -51,14 +51,10 @@ _CHOSEN = "OMP_NUM_THREADS" in os.environ
 
 @dataclass(frozen=True, kw_only=True)
 class Work(Generic[R]):
-    """What is to be done with every shard of a name.
+    """What is to be done with every shard of a name: ``process`` gives its result from its number and its items.
 
-    Args:
-        process: gives a shard's result from its number and its items.
-        load: called before a shard is timed, to load what ``process`` needs; None: nothing.
-        clock: gives seconds from any beginning.
-        gpus: that a copy of its model takes, where there are any; None: what the largest of the stage does; 0: there is
-            no model, and no GPU is taken.
+    ``load`` is called before a shard is timed, to load what ``process`` needs. ``gpus``: that a copy of its model
+    takes, where there are any; None: what the largest of the stage does; 0: there is no model, and no GPU is taken.
     """
 
     process: Callable[[int, Any], R]
@@ -184,9 +180,8 @@ _WORK: dict[str, Work[Any]] = {}
 class LocalExecutor(Executor):
     """Processes shards here; with ``executor.workers``, what needs a model is done by that many processes.
 
-    On a CPU a small model does not fill the cores by threads, several of it do. Workers share the cores between them,
-    end with the stage, and end when this process is killed. Where there is a GPU, which one process fills, there are
-    none.
+    On a CPU a small model does not fill the cores by threads, several of it do. Workers share the cores, and end with
+    the stage or with this process. Where there is a GPU, which one process fills, there are none.
     """
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Any = print) -> None:

@@ -184,10 +184,8 @@ T = TypeVar("T")
 class DiskList(Sequence[T], Generic[T]):
     """A sequence that grows at its end, in a file that is gone with the process.
 
-    Args:
-        encode: gives an element as JSON's values.
-        decode: makes the element of them again.
-        directory: where the file lies; None: where temporary files do.
+    ``encode`` gives an element as JSON's values, ``decode`` makes it of them again. The file lies in ``directory``, or
+    where temporary files do.
     """
 
     def __init__(self, encode: Callable[[T], Any], decode: Callable[[Any], T], directory: Path | None = None) -> None:

@@ -78,8 +78,7 @@ class StageRun(ShardSeeds):
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
         console: where lines and progress go.
         writes: False in a process that only helps to train, and leaves the directory's files alone.
-        home: ``output_dir``, where answers of paid models and hashes of files are shared by all runs; by default the
-            third folder above the directory.
+        home: ``output_dir``, which all runs share; by default the third folder above the directory.
         recipe: the recipe's name, for titles.
         clock: gives seconds from any beginning.
         executor: where shards are processed that may be; by default here.
@@ -278,15 +277,10 @@ class StageRun(ShardSeeds):
 
 
 def adopt(shards: str, key: str, out: StageRun) -> None:
-    """Take over the finished shards of artifacts beside this one that have the same key, and leave the key here.
+    """Take over the finished ``shards`` of artifacts beside this one that have the same key, and leave the key here.
 
     So a change that leaves some of a stage's work as it is (another metric, another weight of a reward) does not repeat
-    it. Shards that lie here under another key, or under none, are others and are dropped.
-
-    Args:
-        shards: the name of the shards, as for :meth:`StageRun.sharded`.
-        key: a hash of all that decides what they hold.
-        out: the stage's directory.
+    it. The ``key`` is a hash of all that decides what they hold; those that lie here under another one are dropped.
     """
     if not _has(out.directory, shards, key):
         for markers in (True, False):

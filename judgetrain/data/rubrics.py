@@ -31,9 +31,8 @@ _MET = (Level(0.0, "the response does not meet it"), Level(1.0, "the response me
 def rubric_of(raw: Any) -> Rubric:
     """The rubric that a cell, a file or a value in Python holds (DataError: the criterion's number and the column).
 
-    Args:
-        raw: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
-            a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
+    ``raw``: a list of criteria, a mapping that holds one under ``criteria`` or ``rubrics``, the JSON text of either, or
+    a text with a criterion a line. A criterion is a text, or a mapping in one of the :data:`SHAPES`.
     """
     if isinstance(raw, str):
         raw = _decoded(raw)

@@ -43,9 +43,7 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
 def fill(judge: Path, newest: Path | None = None) -> None:
     """Fill a judge's card: each section from the last finished evaluation that measured it.
 
-    Args:
-        judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.
-        newest: an artifact that counts as the last of its stage, whatever its date.
+    ``newest``: an artifact that counts as the last of its stage, whatever its date.
     """
     from judgetrain.train.card import add_results
 

@@ -73,10 +73,8 @@ class Stored(ConfigNode):
 def register(store: ConfigStore, arguments: Sequence[str] | None = None) -> None:
     """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``).
 
-    Args:
-        store: Hydra's.
-        arguments: the command line. Sections that it does not name, and that not every run reads, are checked when a
-            stage reads them. None: all sections are in the schema, to be completed and shown.
+    Sections that the command line (``arguments``) does not name, and that not every run reads, are checked when a stage
+    reads them. None: all sections are in the schema, to be completed and shown.
     """
     store.repo["schema.yaml"] = Stored("schema", None, None, partial(_schema, _in_schema(arguments)))
     for name, path in recipes().items():
@@ -274,9 +272,7 @@ def _taken(argument: str, options: Collection[str], keys: Mapping[str, str]) -> 
 def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     """The typed, range-checked configuration (ConfigError: names the key, the value and what is allowed).
 
-    Args:
-        composed: what Hydra made of conf/, the recipe and the command line.
-        overrides: the command line's own part of it, ``key=value``.
+    ``overrides`` are the command line's own part of what Hydra ``composed``.
     """
     run = OmegaConf.to_object(composed)
     if not isinstance(run, RunConfig):

@@ -56,10 +56,7 @@ class Key:
 def keys_of(config: Any, prefix: str = "", apart: Collection[str] = ()) -> Iterator[Key]:
     """The keys of a configuration dataclass (an instance, whose values are the defaults), sections first.
 
-    Args:
-        config: the instance.
-        prefix: what stands before each name.
-        apart: records whose keys are left out: where one stands, its name is the type.
+    ``apart``: records whose keys are left out: where one stands, its name is the type.
     """
     types = get_type_hints(type(config))
     for item in dataclasses.fields(config):

@@ -125,9 +125,8 @@ BEST_QUALITY = 6
 class Referee:
     """The quickstart's external judge and corrector, in the place of a strong model behind an endpoint.
 
-    Unlike the annotator it knows the hidden rule: what decides for each kind of query. It errs in ``error_rate`` of its
-    answers, half of the time in favour of what it sees first. That a strong model is right this often about real text
-    is an assumption; here it stands in so that everything around it runs without a network.
+    Unlike the annotator it knows the hidden rule. It errs in ``error_rate`` of its answers, half of the time in favour
+    of what it sees first. That a strong model is right this often about real text is an assumption.
     """
 
     language: Language
