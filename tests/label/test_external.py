@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from judgetrain.label.external import estimated as dry_run
 from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
-from tests.builders.faulty_server import serving
 from tests.builders.judges import noisy_trees
 from tests.builders.pipeline import check_stage
 from tests.builders.scripted import ScriptedEngine, number
@@ -145,42 +143,6 @@ def test_the_responses_stand_as_the_critiques_saw_them() -> None:
             shown = tree.comparison.swapped() if "/BA" in conflict.nodes[0] else tree.comparison
             assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
     assert {node.rpartition("/")[2][:2] for c in conflicting(TREES[0]) for node in c.nodes} == {"AB", "BA"}
-
-
-class ByQuery(dict):  # type: ignore[type-arg]
-    """Faults by the query's number: 503, 500, or no answer at all, whenever it is asked."""
-
-    def get(self, text: str, default: Any = None) -> list[Any]:
-        fault = {2: 503, 3: 500, 5: "drop"}.get(kind_of(text))
-        return [fault] if fault else []
-
-
-def kind_of(text: str) -> int:
-    return int(text.split("query ")[1].split()[0]) % 6
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """Else answers by the query's number with a verdict, prose or an empty text."""
-    with serving() as server:
-        server.faults = ByQuery()
-        server.reply = lambda text: {0: "[[C]]", 1: "I would rather not say."}.get(kind_of(text), "")
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-
-
-def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(
-    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trees, out = stage(tmp_path, trees=TREES[:12])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
-    monkeypatch.setattr("judgetrain.engines.openai.engine.RUNS", 1)
-    labels = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
-    assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
-    assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}
-    # Prose and nothing are asked for twice, in both orders, of two comparisons each; what the engine gave up on, once.
-    assert out.notes["external"]["failures"] == {"error": 2 * 2 * 3, "no_verdict": 2 * 2 * 2 * 2}
-    texts = [r["text"] for row in read_rows(out.directory, "external") for q in row["replies"] for r in q]
-    assert texts.count("I would rather not say.") == 8
 
 
 def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
