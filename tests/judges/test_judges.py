@@ -231,33 +231,25 @@ def test_settings_round_trip(tmp_path: Path) -> None:
         criteria_of(tmp_path / "none")
 
 
-def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
-    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
-    PROMPTS.save(directory)
-    if not (directory / "judge.json").exists():
-        JudgeConfig().save(directory, 6)
-    return BranchingJudge.from_pretrained(directory, branches=2, **asked)  # type: ignore[arg-type]
-
-
 def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def temperatures(**asked: object) -> set[float]:
-        tested = from_directory(tmp_path, monkeypatch, **asked)
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    PROMPTS.save(tmp_path)
+    for saved, asked, temperature in (
+        (JudgeConfig(), {}, 0.0),
+        (JudgeConfig(), {"temperature": 1.0}, 1.0),
+        (JudgeConfig(temperature=0.4, aggregation="mean"), {}, 0.4),
+        (JudgeConfig(temperature=0.4, aggregation="mean"), {"temperature": 0.0, "retries": 0}, 0.0),
+    ):
+        saved.save(tmp_path, 6)
+        tested = BranchingJudge.from_pretrained(tmp_path, branches=2, **asked)
         tested.compare_all(COMPARISONS[:3], 0)
-        assert isinstance(tested.engine, ScriptedEngine)
-        assert {r.step for r in tested.engine.requests} == {"criteria", "guideline", "judgment"}
-        return {r.sampling.temperature for r in tested.engine.requests}
-
-    assert temperatures() == {0.0}
-    assert temperatures(temperature=1.0) == {1.0}
-    JudgeConfig(temperature=0.4, aggregation="mean").save(tmp_path, 6)
-    assert temperatures() == {0.4}, "judge.json holds the default way to ask"
-    assert from_directory(tmp_path, monkeypatch).options.aggregation == "mean", "and how branches become a verdict"
-    assert from_directory(tmp_path, monkeypatch, aggregation="vote").options.aggregation == "vote"
-    assert temperatures(temperature=0.0, retries=0) == {0.0}
-    plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
-    assert plain.options.steps == JudgeConfig().asking(10)
+        requests = tested.engine.requests  # type: ignore[attr-defined]
+        assert {r.step for r in requests} == {"criteria", "guideline", "judgment"}
+        assert {r.sampling.temperature for r in requests} == {temperature}
+        assert tested.options.aggregation == saved.aggregation
+    assert BranchingJudge(ScriptedEngine(noisy), PROMPTS).options.steps == JudgeConfig().asking(10)
 
 
 def test_how_a_judge_is_asked_in_a_word() -> None:

@@ -14,7 +14,6 @@ from judgetrain.extras.judge_reward.groups import MODES, hard_share, soft_share
 from judgetrain.judges import Judge, LongerJudge, Prediction
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.schema import Comparison, Message, Verdict, mirror
-from tests.builders.scripted import number
 
 Said = tuple[Verdict | None, Verdict | None, float | None]
 EIGHT = ["x" * n for n in (3, 8, 1, 6, 2, 7, 5, 4)]
@@ -47,13 +46,6 @@ def hand(a: str, b: str) -> Said:
     return {"xy": ("A", "A", 2.0), "xz": ("A", "B", 0.0), "yz": ("B", None, -1.0)}[a + b]  # type: ignore[return-value]
 
 
-def by_chance(a: str, b: str) -> Said:
-    """Verdicts and margins that the texts decide; about one in six cannot be read in some order."""
-    draw = number(a, b)
-    verdicts: list[Verdict | None] = ["A", "B", "tie", "A", "B", None]
-    return verdicts[draw % 6], verdicts[draw // 6 % 6], (draw // 36 % 9 - 4) / 2
-
-
 def longer(a: str, b: str) -> Said:
     return ("A", "A", 1.0) if len(a) > len(b) else ("B", "B", -1.0)
 
@@ -83,17 +75,6 @@ def test_equal_completions_share_their_verdicts_and_are_judged_once() -> None:
 def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(mode: str, group: list[str]) -> None:
     assert len(set(of(FirstJudge(), group, mode))) == 1
     assert len(set(of(Table(lambda a, b: ("A", "B", 0.0)), group, mode))) == 1
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_order_of_completions_changes_nothing(mode: str) -> None:
-    texts = [f"answer {n % 9}" for n in range(11)]
-    found = of(Table(by_chance), texts, mode)
-    assert len(set(found)) > 3
-    for shift in (1, 4, 7):
-        turned = texts[shift:] + texts[:shift]
-        assert of(Table(by_chance), turned, mode) == found[shift:] + found[:shift]
-    assert of(Table(by_chance), texts[::-1], mode) == found[::-1]
 
 
 @pytest.mark.parametrize("mode", MODES)
