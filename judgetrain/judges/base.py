@@ -262,11 +262,7 @@ class Judge(Protocol):
         ...
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """How good each response of each group is.
-
-        Raises:
-            ConfigError: the judge compares two responses, and has no score for one.
-        """
+        """How good each response of each group is; a ConfigError of a judge that compares two responses."""
         raise ConfigError(f"{self.name} compares two responses, and gives no score to one: give it two")
 
     def close(self) -> None:

@@ -43,11 +43,8 @@ or that which fitted weights make the likelier one (``judges/kinds/aggregation.p
 
 
 def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequence[str] = ()) -> C:
-    """A configuration but for some keys, which stand under ``prefix``; ``besides``: what else may have been meant.
-
-    Raises:
-        ConfigError: no such key, or a value out of range.
-    """
+    """A configuration but for some keys, which stand under ``prefix``; ``besides``: what may have been meant by one
+    that there is not (ConfigError)."""
     known = [each.name for each in fields(cast(Any, config))]
     if wrong := next((name for name in changes if name not in known), None):
         meant = did_you_mean(wrong, [*known, *besides])
@@ -168,11 +165,7 @@ class JudgeConfig(ReadingConfig):
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """What ``judge.json`` says of asking.
-
-        Raises:
-            ConfigError: there is none, or it holds something else; names the file and the key.
-        """
+        """What ``judge.json`` says of asking; a ConfigError names the file and the key."""
         return cls(**{name: value for name, value in _saved(directory).items() if name != "criteria"})
 
     def unlike(self, directory: Path) -> list[str]:
@@ -293,11 +286,7 @@ def check_branches(branches: int, criteria: int) -> None:
 
 
 def criteria_of(directory: Path) -> int:
-    """How many criteria the judge of a directory was trained to name.
-
-    Raises:
-        ConfigError: as :meth:`JudgeConfig.load`.
-    """
+    """How many criteria the judge of a directory was trained to name; errors as of :meth:`JudgeConfig.load`."""
     return int(_saved(directory)["criteria"])
 
 

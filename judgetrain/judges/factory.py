@@ -39,11 +39,7 @@ def make_judge(
     prompts: Callable[[], PromptSet],
     scorer: Callable[[ScorerConfig], TokenScorer],
 ) -> Judge:
-    """The judge of a method of any kind, asked as the options say; what it is made of is loaded where it needs it.
-
-    Raises:
-        ConfigError: no such judge, or a directory that holds none.
-    """
+    """The judge of a method of any kind (ConfigError: there is none); it loads what it needs."""
     if method.kind == BASELINE:
         from judgetrain.judges.kinds.baselines import BASELINES
 
@@ -86,11 +82,7 @@ class Models:
     budget: Budget | None = None
 
     def judge(self, method: Method, branches: int = 1) -> Any:
-        """The judge of a method, of any kind; ``branches`` are those of a branching one.
-
-        Raises:
-            ConfigError: a directory that is not there, or holds no judge.
-        """
+        """The judge of a method, of any kind (ConfigError: there is none); ``branches`` of a branching one."""
         from judgetrain.scorers.config import load_scorer, scored_model
 
         options = self.options(method, branches)
@@ -145,11 +137,7 @@ class Models:
         return 1 if engine is None else engine.gpus
 
     def engine(self, method: Method) -> Engine:
-        """The engine of the model that a method names.
-
-        Raises:
-            ConfigError: its directory is not there.
-        """
+        """The engine of the model that a method names (ConfigError: its directory is not there)."""
         from judgetrain.engines.answers import answers_of
         from judgetrain.engines.lazy_model import make_engine
 
@@ -168,11 +156,7 @@ class Models:
         return make_engine(engine.with_model(base.path), name=method.name)
 
     def prompts(self, method: Method, once: OnceConfig | None = None) -> PromptSet:
-        """The prompts of a judge: those that its directory carries, or the run's for other models.
-
-        Raises:
-            ConfigError: the directory of a branching judge that holds none.
-        """
+        """The prompts of a judge: those that its directory carries, or the run's for other models."""
         directory = self.directory(method) if once is None or method.is_directory else None
         return prompts_of(method, directory, once, self.settings.prompts or "")
 

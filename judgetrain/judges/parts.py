@@ -28,12 +28,8 @@ def parts_of(
     prompts: str | Path | None = None,
     **asked: Any,
 ) -> Parts:
-    """How the judge of a method is asked, and what loads its engine and its prompts; see
-    :func:`~judgetrain.judges.factory.load_judge`.
-
-    Raises:
-        ConfigError: no such judge, key or prompt set, or a value out of range.
-    """
+    """How the judge of a method is asked, and what loads its engine and its prompts; arguments and errors as of
+    :func:`~judgetrain.judges.factory.load_judge`."""
     own = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
     directory, options = None, JudgeOptions()
     if method.kind in ASKED_ONCE:
@@ -62,11 +58,7 @@ def parts_of(
 
 
 def prompts_of(method: Method, directory: Path | None, once: OnceConfig | None, others: str | Path) -> PromptSet:
-    """The prompts of a model in a directory that carries some, or ``others``; asked once, also those of ``once``.
-
-    Raises:
-        ConfigError: a branching judge's directory that holds none.
-    """
+    """The prompts of a model in a directory that carries some (a branching judge's must), or ``others`` or ``once``."""
     if once is not None:
         dialect = cast(Dialect, method.kind)
         if directory is not None and has_step(directory / FILE, dialect):
@@ -92,12 +84,8 @@ def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:
-    """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub.
-
-    Raises:
-        ConfigError: it holds no judge.
-        EngineError: there is no such directory or repository, or the Hub does not give it.
-    """
+    """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub (a
+    ConfigError where it holds no judge, an EngineError where there is none)."""
     from judgetrain.engines.model_check import snapshot
 
     directory = snapshot(name, FILE, revision)

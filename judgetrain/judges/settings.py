@@ -105,15 +105,9 @@ class ModelSettings(StageSettings):
 
 
 def check_model(settings: ModelSettings, method: Method, key: str) -> None:
-    """Check that the model which a method names is there, and that it can do what the method asks of it.
+    """Check that the model which a method names is there, and can do what the method asks of it.
 
-    Args:
-        settings: of the stage.
-        method: one whose target is a model.
-        key: where the method stands.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
+    A ConfigError names the ``key`` where the method stands, its value and the remedy.
     """
     if method.target not in TARGETS and not method.is_directory:
         known = ", ".join(TARGETS)
@@ -167,11 +161,7 @@ def _check_directory(method: Method, key: str) -> None:
 
 
 def check_criteria(criteria: int, method: Method, branches: int, key: str) -> None:
-    """Check that a judge in a directory names as many criteria as there are to be branches.
-
-    Raises:
-        ConfigError: it was trained to name fewer.
-    """
+    """Refuse (ConfigError) more branches than the criteria that a judge in a directory was trained to name."""
     if method.is_directory and not method.on_hub:
         criteria = criteria_of(Path(method.target).expanduser())
         if branches > criteria:
@@ -181,11 +171,7 @@ def check_criteria(criteria: int, method: Method, branches: int, key: str) -> No
 
 
 def check_directories(engine: EngineConfig | None, methods: Iterable[Method], key: str) -> None:
-    """Check that the models in the directories, or on the Hub, that methods name can be loaded.
-
-    Raises:
-        ConfigError: names the key, the directory and what is wrong with it.
-    """
+    """Check that the models in the directories, or on the Hub, that methods name can be loaded (ConfigError)."""
     from judgetrain.engines.model_check import check_loadable, check_on_hub
 
     for method in methods:
@@ -206,9 +192,6 @@ def check_asking(engine: EngineConfig, constrained: str = "") -> None:
     """Check the engine that this run's judges generate with, and the package that an enforced form needs.
 
     ``constrained``: what asks for such a form, for the message; empty where nothing does.
-
-    Raises:
-        ConfigError: names the key and the remedy.
     """
     engine.with_model("world").check("engine")
     if constrained and isinstance(engine, TransformersEngineConfig):
@@ -216,13 +199,10 @@ def check_asking(engine: EngineConfig, constrained: str = "") -> None:
 
 
 def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:
-    """Check that no step of a branching judge asks for as many tokens as its model can read and write together.
+    """Refuse (ConfigError) a step of a branching judge that asks for as many tokens as its model can read and write.
 
     ``path``: the model's directory, ``world``, or an id on the Hub, of which nothing is known here; ``method`` names
     the judge in the message.
-
-    Raises:
-        ConfigError: no prompt would ever fit; names the key, the limit and what to set.
     """
     here = model_files(path)
     try:

@@ -122,10 +122,8 @@ class _Answers:
 def unread(source: str, row: Mapping[str, Any]) -> Item:
     """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
 
-    Its id is the row's own, where that could be read, else the source's name and the place.
-
-    Raises:
-        DataError: a column is missing, which is no fault of one row.
+    Its id is the row's own, where that could be read, else the source's name and the place. A missing column is no
+    fault of one row, and stops the reading (DataError).
     """
     if row["reason"] == "missing_column":
         raise DataError(f"{row['place']}: {row['message']}")
@@ -139,10 +137,6 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
 
     Where one of two systems has no answer, or was asked something else, the pair has the reason. ``say`` is told of
     columns that are not used.
-
-    Raises:
-        ConfigError: a missing file, fewer than two systems, or no such baseline.
-        DataError: a file without what is needed; names file and line.
     """
     answers = _Answers()
     files = [path for name in paths for path in files_of(name, SYSTEMS)]

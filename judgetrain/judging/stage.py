@@ -120,11 +120,7 @@ def shard_of(
 
 
 def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) -> None:
-    """Check that the judge can do with the rows what they ask for.
-
-    Raises:
-        ConfigError: responses to be scored one by one, and a judge that reads two; names the remedy.
-    """
+    """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
     if scored and (pairs := sum(item.group is None and item.failure is None for item in items)):
         raise DataError(
@@ -175,11 +171,7 @@ def _write(judge: str, budget: Budget | None, out: StageRun) -> None:
 
 
 def run_calibrate(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``fitted.json``, for ``judge.aggregation=fitted judge.fitted=FILE``; shards ``margins`` keep what was said.
-
-    Raises:
-        DataError: too few rows have labels, or could be read.
-    """
+    """Write ``fitted.json`` for ``judge.aggregation=fitted judge.fitted=FILE``; ``margins`` are its shards."""
     config = settings.verdicts
     items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"calibrate: {told}"))
     labelled = [item.comparison for item in items if item.failure is None and item.comparison.label]

@@ -40,11 +40,7 @@ class JudgeSettings(ModelSettings):
 
 
 def check_judge(settings: ModelSettings, text: str, key: str) -> None:
-    """Check a judge of any kind, as a method that judges comparisons without labels.
-
-    Raises:
-        ConfigError: names the key, the method and what is allowed.
-    """
+    """Check a judge of any kind, as a method that judges comparisons without labels (ConfigError)."""
     from judgetrain.judges.kinds.baselines import BASELINES
     from judgetrain.scorers.config import check_scorer
     from judgetrain.scorers.methods import COMBINED, OF_RESPONSES, check_scorers

@@ -34,6 +34,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
 from judgetrain.judges.prompting.verdicts import Reading, Reads, read_preference, read_rating, read_verdict
 from judgetrain.judges.trees.grow import Shape, grow, judgment_sampling
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.examples import Prompter
 from judgetrain.label.external import conflicting
 from judgetrain.label.teacher_stage import teaching_examples
 from judgetrain.scorers.encode import Unscored
@@ -326,26 +327,19 @@ def grown(engine: ScriptedEngine) -> list[EvaluationTree]:
     return grow(COMPARISONS, engine, load_prompt_set("compact"), SHAPE, SAMPLING, 0)
 
 
-def test_a_tree_of_a_reasoning_judge_is_the_one_of_its_answers() -> None:
+def test_a_tree_of_a_reasoning_judge_is_the_one_of_its_answers_and_teaches_these() -> None:
     for plain, thought in zip(grown(ScriptedEngine(noisy)), grown(thinking(noisy)), strict=True):
         assert [c.text for c in thought.criteria] == [c.text for c in plain.criteria]
         assert sum(c.generated_tokens for c in thought.criteria) == thought.criteria_generated_tokens
-        pairs = zip(plain.judgments(), thought.judgments(), strict=True)
-        assert [(g.text, j.score_a, j.score_b, j.failure) for _, g, j in plain.judgments()] == [
-            (g.text, j.score_a, j.score_b, j.failure) for _, g, j in thought.judgments()
-        ]
-        assert all(other.text == THOUGHT + one.text for (_, _, one), (_, _, other) in pairs)
-        assert [(c.slots["judgment_x"], c.nodes) for c in conflicting(thought)] == [
-            (c.slots["judgment_x"], c.nodes) for c in conflicting(plain)
-        ]
-
-
-def test_a_teachers_list_is_taught_without_its_reasoning() -> None:
-    from judgetrain.label.examples import Prompter
-
-    tree = grown(thinking(noisy))[0]
-    row = next(teaching_examples(tree, Prompter(load_prompt_set("compact"), 3)))
-    assert row["completion"][0]["content"].splitlines()[0] == "1. c1: looks at 1"
+        for (_, g, one), (_, h, other) in zip(plain.judgments(), thought.judgments(), strict=True):
+            assert (g.text, one.score_a, one.score_b, one.failure) == (
+                *(h.text, other.score_a, other.score_b, other.failure),
+            )
+            assert other.text == THOUGHT + one.text
+        found, wanted = ([(c.slots["judgment_x"], c.nodes) for c in conflicting(tree)] for tree in (thought, plain))
+        assert found == wanted
+        row = next(teaching_examples(thought, Prompter(load_prompt_set("compact"), 3)))
+        assert row["completion"][0]["content"].splitlines()[0] == "1. c1: looks at 1"
 
 
 def test_reasoning_that_never_ends_is_no_answer_and_is_counted() -> None:
@@ -398,91 +392,74 @@ JUDGED = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score
 AT_A, AT_B, ELSEWHERE = JUDGED.index("4"), JUDGED.index("2/5"), JUDGED.index("x 5") + 2
 
 
-def completion(*choices: Choice, text: str = JUDGED) -> Completion:
-    return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=choices)
+def completion(*choices: Choice, text: str = JUDGED, reason: Any = "stop") -> Completion:
+    return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason=reason, choices=choices)
 
 
-def read_expected(completion: Completion, frame: str = FRAME) -> ParsedJudgment:
-    return read_judgment(completion, "expected", frame=frame)
-
-
-def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
-    read = read_expected(
-        completion(
-            Choice(AT_A, (0.1, 0.0, 0.0, 0.6, 0.3)),
-            Choice(ELSEWHERE, (0.0, 0.0, 0.0, 0.0, 1.0)),
-            Choice(AT_B, (0.2, 0.5, 0.2, 0.1, 0.0)),
-        )
-    )
-    assert read.first == pytest.approx(0.1 * 1 + 0.6 * 4 + 0.3 * 5)
-    assert read.second == pytest.approx(0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4)
-    assert read_judgment(completion(), "parsed") == ParsedJudgment(4, 2)
-
-
-def test_reasoning_before_a_judgment_moves_no_score() -> None:
-    thought = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
-    chances = Choice(len(thought) + AT_A, (0, 0, 0, 1.0, 0)), Choice(len(thought) + AT_B, (0, 1.0, 0, 0, 0))
-    wrong = tuple(Choice(thought.index(digit), (0, 0, 1.0, 0, 0)) for digit in "15")
-    read = read_expected(completion(*wrong, *chances, text=thought + JUDGED))
-    assert (read.first, read.second) == (4, 2)
-
-
+THOUGHTS = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
 FIRST = "Comparison: B is better.\nResponse A Score: 2\nResponse B Score: 4"
 FIRST_FRAME = rf"Comparison: [AB] is better\.\n{FRAME}"
+DENIED = "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"
+AFTER = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
+SURE = {"2": (0, 1.0, 0, 0, 0, 0, 0), "4": (0, 0, 0, 1.0, 0, 0, 0)}
+FOUR, TWO = SURE["4"][:5], SURE["2"][:5]
 
 
-def said(side_a: float, side_b: float, text: str = FIRST) -> Completion:
-    """A judgment that is sure of its digits, 2 and 4, and of its letter as given."""
-    sure = {"2": (0, 1.0, 0, 0, 0, 0, 0), "4": (0, 0, 0, 1.0, 0, 0, 0)}
-    digits = [Choice(match.start(), sure[match[0]]) for match in re.finditer("[24]", text)]
+def said(text: str, *letter: float) -> Completion:
+    """A judgment that is sure of its digits, 2 and 4, and of its ``letter`` (A, B) as given."""
+    digits = [Choice(match.start(), SURE[match[0]]) for match in re.finditer("[24]", text)]
     name = Choice(text.index("A Score"), (0, 0, 0, 0, 0, 1.0, 0))
-    letter = Choice(text.index("B is better"), (0, 0, 0, 0, 0, side_a, side_b))
-    return completion(letter, name, *digits, text=text)
+    doubt = [Choice(text.index("B is better"), (0, 0, 0, 0, 0, *letter))] if letter else []
+    return completion(*doubt, name, *digits, text=text)
 
 
-def test_the_doubt_of_a_judgment_that_says_the_verdict_first_is_in_its_letter() -> None:
-    for a, b in ((0.0, 1.0), (0.3, 0.7), (0.5, 0.5), (0.03, 0.07)):  # relative to each other
-        read = read_expected(said(a, b), FIRST_FRAME)
-        share = b / (a + b)
-        assert read.first == pytest.approx(2 * share + 4 * (1 - share)), (
-            "as written, and exchanged as often as A is said"
-        )
-        assert read.second == pytest.approx(4 * share + 2 * (1 - share))
-    assert read_judgment(said(0.3, 0.7), "parsed", frame=FIRST_FRAME) == ParsedJudgment(2, 4)
-
-
-def test_a_letter_that_its_scores_do_not_follow_or_that_comes_after_them_is_not_weighed() -> None:
-    denied = "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"
-    denied = read_expected(said(0.3, 0.7, denied), FIRST_FRAME)
-    assert (denied.first, denied.second) == (4, 2)
-    after = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
-    assert (read_expected(said(0.3, 0.7, after)).first, read_expected(said(0.3, 0.7, after)).second) == (2, 4)
-    without = completion(*said(0.3, 0.7).choices[1:], text=FIRST)
-    read = read_expected(without, FIRST_FRAME)
-    assert (read.first, read.second) == (2, 4), "an engine that says nothing of it"
+def mixed(a: float, b: float) -> tuple[float, float]:
+    """2 and 4 as written, and exchanged as often as A is said."""
+    share = b / (a + b)
+    return 2 * share + 4 * (1 - share), 4 * share + 2 * (1 - share)
 
 
 @pytest.mark.parametrize(
-    ("text", "choices", "reason"),
+    ("given", "frame", "expected"),
     [
-        (JUDGED, (), "no_probabilities"),
-        (JUDGED, (Choice(AT_A, (1.0, 0, 0, 0, 0)),), "no_probabilities"),
-        (JUDGED.replace("2/5", "2.5"), (Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))), "no_prob"),
-        ("I like both.", (), "no_scores"),
-        (JUDGED.replace("2/5", "9"), (Choice(AT_A, (0, 0, 0, 1.0, 0)),), "out_of_range"),
+        (
+            completion(Choice(AT_A, (0.1, 0, 0, 0.6, 0.3)), Choice(ELSEWHERE, (0, 0, 0, 0, 1.0)),
+                       Choice(AT_B, (0.2, 0.5, 0.2, 0.1, 0))),
+            FRAME, (0.1 * 1 + 0.6 * 4 + 0.3 * 5, 0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4),
+        ),
+        (  # reasoning before a judgment moves no score
+            completion(*(Choice(THOUGHTS.index(d), (0, 0, 1.0, 0, 0)) for d in "15"),
+                       Choice(len(THOUGHTS) + AT_A, FOUR), Choice(len(THOUGHTS) + AT_B, TWO), text=THOUGHTS + JUDGED),
+            FRAME, (4, 2),
+        ),
+        # The doubt of a judgment that says the verdict first is in its letter; letters count relative to each other.
+        *((said(FIRST, *each), FIRST_FRAME, mixed(*each)) for each in ((0, 1.0), (0.3, 0.7), (0.5, 0.5), (0.03, 0.07))),
+        (said(FIRST), FIRST_FRAME, (2, 4)),  # an engine that says nothing of it
+        (said(DENIED, 0.3, 0.7), FIRST_FRAME, (4, 2)),  # its scores do not follow from the letter
+        (said(AFTER, 0.3, 0.7), FRAME, (2, 4)),  # it comes after them
+        (completion(), FRAME, "no_probabilities"),
+        (completion(Choice(AT_A, (1.0, 0, 0, 0, 0))), FRAME, "no_probabilities"),
+        (completion(Choice(AT_A, FOUR), Choice(AT_B, TWO), text=JUDGED.replace("2/5", "2.5")), FRAME,
+         "no_probabilities"),
+        (completion(text="I like both."), FRAME, "no_scores"),
+        (completion(Choice(AT_A, FOUR), text=JUDGED.replace("2/5", "9")), FRAME, "out_of_range"),
+        (completion(Choice(AT_A, FOUR), Choice(AT_B, TWO), reason="length"), FRAME, "cut_off"),
     ],
-)
-def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...], reason: str) -> None:
-    read = read_expected(completion(*choices, text=text))
-    assert (read.first, read.second) == (None, None)
-    assert (read.failure or "").startswith(reason)
+)  # fmt: skip
+def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions(
+    given: Completion, frame: str, expected: tuple[float, float] | str
+) -> None:
+    read = read_judgment(given, "expected", frame=frame)
+    if isinstance(expected, str):
+        assert (read.first, read.second, read.failure) == (None, None, expected)
+    else:
+        assert (read.first, read.second) == (pytest.approx(expected[0]), pytest.approx(expected[1]))
 
 
-@pytest.mark.parametrize("scores", ["parsed", "expected"])
-def test_a_reply_that_was_cut_is_no_judgment_whatever_it_holds(scores: str) -> None:
-    sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
-    cut = Completion(text=JUDGED, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    assert read_judgment(cut, scores) == ParsedJudgment(None, None, "cut_off")
+def test_scores_as_written_need_no_probabilities_and_a_whole_reply() -> None:
+    assert read_judgment(completion(), "parsed") == ParsedJudgment(4, 2)
+    assert read_judgment(said(FIRST, 0.3, 0.7), "parsed", frame=FIRST_FRAME) == ParsedJudgment(2, 4)
+    assert read_judgment(completion(reason="length"), "parsed") == ParsedJudgment(None, None, "cut_off")
 
 
 @pytest.mark.parametrize("name", ["compact", "multi_step"])

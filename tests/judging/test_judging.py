@@ -199,49 +199,43 @@ def test_the_longest_prompts_are_too_long_not_unreadable(tmp_path: Path) -> None
 ROWS = 48
 
 
-def words(output: Path, *overrides: str) -> list[str]:
-    """A judge with weights (the world's untrained base), asked for a branch, sampled: what depends on chance shows."""
-    return [
-        *("recipe=debug", "track.tracker=none", f"output_dir={output}"),
-        *("judge.criteria_tokens=16", "judge.guideline_tokens=12", "judge.judgment_tokens=24", *overrides),
-    ]
-
-
-def stopped_and_finished(stage: str, home: Path, shards: str, moment: int, *overrides: str) -> None:
-    """Run a stage whole, and again where ``kill -9`` ends it after so many shards and it goes on: the same files."""
-    whole, killed = (words(home / name, *overrides) for name in ("whole", "killed"))
-    Pipeline(configured(*whole), Console()).run(stage)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "judgetrain", stage, *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        until = time.monotonic() + 1200
-        while len(done := list((home / "killed").glob(f"artifacts/{stage}/*/.{shards}-*.json"))) < moment:
-            assert process.poll() is None and time.monotonic() < until, "it ended before it was to be killed"
-            time.sleep(0.005)
-    finally:
-        process.kill()
-    assert process.wait() == -signal.SIGKILL
-    (place,) = (home / "killed").glob(f"artifacts/{stage}/*")
-    assert not (place / "manifest.json").exists()
-    before = {path: path.stat().st_mtime_ns for path in done}
-    printed = StringIO()
-    with redirect_stdout(printed):
-        assert Pipeline(configured(*killed), Console()).run(stage) == place
-    assert f"{stage}: resuming" in printed.getvalue()
-    assert before == {path: os.stat(path).st_mtime_ns for path in before}, "finished shards are not made again"
-    assert lasting(home / "killed") == lasting(home / "whole"), f"killed after {moment} shards"
-
-
 def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Path) -> None:
+    """``kill -9`` after some shards; a judge with weights that samples: what depends on chance shows."""
     asked = ("how do i cook apple cake ?", "why is my cat sad ?", "can you plan a trip ?")
     rows = [
         {"query": asked[i % 3], "response_a": "use three cups of warm water .", "response_b": f"it takes {i} minutes ."}
         for i in range(ROWS)
     ]
     source = lines(tmp_path / "mine.jsonl", rows)
-    wanted = ("verdicts.judge=base+sampled", f"verdicts.source.path={source}", "verdicts.shard_size=4")
-    stopped_and_finished("judge", tmp_path, "judged", random.Random().randrange(1, ROWS // 4), *wanted)
+    whole, killed = (
+        [
+            *("recipe=debug", "track.tracker=none", f"output_dir={tmp_path / name}", "verdicts.judge=base+sampled"),
+            *("judge.criteria_tokens=16", "judge.guideline_tokens=12", "judge.judgment_tokens=24"),
+            *(f"verdicts.source.path={source}", "verdicts.shard_size=4"),
+        ]
+        for name in ("whole", "killed")
+    )
+    Pipeline(configured(*whole), Console()).run("judge")
+    moment, until = random.Random().randrange(1, ROWS // 4), time.monotonic() + 1200
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgetrain", "judge", *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while len(done := list((tmp_path / "killed").glob("artifacts/judge/*/.judged-*.json"))) < moment:
+            assert process.poll() is None and time.monotonic() < until, "it ended before it was to be killed"
+            time.sleep(0.005)
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    (place,) = (tmp_path / "killed").glob("artifacts/judge/*")
+    assert not (place / "manifest.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in done}
+    printed = StringIO()
+    with redirect_stdout(printed):
+        assert Pipeline(configured(*killed), Console()).run("judge") == place
+    assert "judge: resuming" in printed.getvalue()
+    assert before == {path: os.stat(path).st_mtime_ns for path in before}, "finished shards are not made again"
+    assert lasting(tmp_path / "killed") == lasting(tmp_path / "whole"), f"killed after {moment} shards"
 
 
 def answer(request: Request, occurrence: int) -> str:

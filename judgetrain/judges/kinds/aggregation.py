@@ -211,11 +211,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path: str | Path, key: str = "judge.fitted") -> Fitted:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            ConfigError: no such file, or another one; names the ``key``.
-        """
+        """Read what :meth:`save` wrote (ConfigError: there is none; names the ``key``)."""
         file = Path(path).expanduser()
         file = file / FILE if file.is_dir() else file
         try:

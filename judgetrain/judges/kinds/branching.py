@@ -79,9 +79,6 @@ class BranchingJudge(Judge):
         """The trees of both orders and none, or where plans are independent those of order AB and those of order BA.
 
         ``numbers`` decide the trees' random numbers; None: those of their places in the call.
-
-        Raises:
-            ConfigError: as of :meth:`sample`.
         """
         if self.options.plan == "shared" or self.options.reads == "one":
             return self.sample(comparisons, seed, branches, self.options.orders, numbers), []

@@ -66,11 +66,7 @@ class ParsedJudgment:
 
 @dataclass(frozen=True)
 class Frame:
-    """Reads judgments by a frame.
-
-    Raises:
-        ValueError: ``source`` is no regular expression line by line, or has not one line with a score a response.
-    """
+    """Reads judgments by a frame: a regular expression with one line for each response's score (else a ValueError)."""
 
     source: str
     responses: int = 2

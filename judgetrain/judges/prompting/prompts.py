@@ -227,11 +227,7 @@ def packaged_sets(dialect: Dialect) -> list[str]:
 
 
 def check_reads(prompts: PromptSet, orders: Iterable[Order], key: str) -> None:
-    """Check that a prompt set has a step for judgments of what is shown.
-
-    Raises:
-        ConfigError: one response is to be read, and the set has no step ``score``; names the ``key``.
-    """
+    """Refuse (ConfigError) a prompt set without a step for judgments of what is shown."""
     if any(judgment_step(order) not in prompts.steps for order in orders):
         raise ConfigError(
             f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged; add one "

@@ -147,11 +147,8 @@ def _whole(text: str, finish_reason: str) -> str:
 
 
 def _costs(completion: Completion, ends: list[int]) -> list[int]:
-    """The completion's tokens shared out over criteria whose lines end at ``ends``, in characters; sums to the total.
-
-    Engines do not report where a line ends in tokens, so each line gets its share of the characters. Words before the
-    list count for the first criterion, those after it for the last; repeats count for the next.
-    """
+    """The completion's tokens shared out over criteria whose lines end at ``ends``, by characters: engines do not say
+    where a line ends. Words before the list count for the first, those after it for the last, repeats for the next."""
     total = len(completion.text) or 1
     upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
     bounds = [0, *upto, completion.generated_tokens] if ends else []
@@ -240,19 +237,14 @@ WITHOUT = "5 if it holds throughout, 3 if it holds in part, 1 if it does not hol
 
 
 def _position(number: int, index: int, most: int) -> int:
-    """A place for the ``index``-th criterion of a tree, whatever the others of a call hold.
-
-    A rubric may have more criteria than lists have: what is beyond stands behind all lists' places.
-    """
+    """A place for the ``index``-th criterion of a tree, whatever the others of a call hold: what a rubric has beyond
+    the length of lists stands behind all lists' places."""
     return number * most + index if index < most else (1 << 50) + number * 1000 + index
 
 
 @dataclass(frozen=True)
 class _Due:
-    """A criterion whose branches grow next: the ``index``-th of its tree, and the orders in which they are judged.
-
-    ``position`` is its place among the criteria that all trees may have, which decides its random numbers.
-    """
+    """A criterion whose branches grow next, by ``position``, which decides its random numbers, in the ``orders``."""
 
     tree: PartialTree
     index: int
