@@ -31,13 +31,13 @@ from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
 from judgetrain.judges.base import Prediction
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
-from judgetrain.schema import Candidates, Comparison
+from judgetrain.schema import Comparison
 
 OPEN = ("/", "/health", "/openapi.json", "/docs")
 """Paths that need no token."""
 DISCARDED = 8
 """So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
-EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8", "model_a": "mine"}
+EXAMPLE = {"id": "row-1", "prompt": "Name a prime.", "response_a": "7", "response_b": "8"}
 EXAMPLES = {"one": {"value": EXAMPLE}, "many": {"value": {"comparisons": [EXAMPLE]}}}
 TEMPLATES = Path(__file__).with_name("templates")
 Said = tuple[Comparison, Prediction]
@@ -205,14 +205,12 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         comparisons = await asyncio.to_thread(lambda: [row.asked() for row in rows])
         futures = service.compare(comparisons, [service.seed if row.seed is None else row.seed for row in rows])
         found = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        verdicts = []
-        for row, asked, said in zip(rows, comparisons, found, strict=True):
-            if isinstance(asked, Candidates):
-                score = schema.ScoreOut.model_validate(said)
-                verdicts.append(score.model_copy(update={"id": asked.id, "judge": service.judge.name}))
-            else:
-                verdict = schema.VerdictOut.model_validate(said)
-                verdicts.append(verdict.model_copy(update={"model_a": row.model_a, "model_b": row.model_b}))
+        verdicts = [
+            schema.VerdictOut.model_validate(said)
+            if isinstance(said, Prediction)
+            else schema.ScoreOut(id=asked.id, judge=service.judge.name, **vars(said))
+            for asked, said in zip(comparisons, found, strict=True)
+        ]
         many = isinstance(request, schema.ComparisonsIn)
         answer = schema.VerdictsOut(verdicts=verdicts) if many else verdicts[0]
         return Response(answer.model_dump_json(), media_type="application/json")

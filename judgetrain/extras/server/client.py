@@ -59,7 +59,7 @@ class RemoteJudge(Judge):
         Raises:
             EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
         """
-        names = ("id", "response_a", "response_b", "model_a", "model_b")
+        names = ("id", "response_a", "response_b")
         rows = [{name: getattr(c, name) for name in names} | _asked(c, seed) for c in comparisons]
         return self._said(rows)
 

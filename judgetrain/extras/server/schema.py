@@ -64,8 +64,6 @@ class ComparisonIn(Strict):
     reference: Text | None = Field(None, description="a reference answer")
     id: Text | None = Field(None, description="stands in the answer; made of the texts where it is missing")
     seed: int | None = Field(None, ge=0, lt=2**63, description="of a judge that samples; by default the server's own")
-    model_a: Text = ""
-    model_b: Text = ""
 
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
@@ -82,7 +80,7 @@ class ComparisonIn(Strict):
         if self.response_b is None:
             found = Candidates.of(prompt, [self.response_a], self.reference, self.criteria)
             return replace(found, id=self.id or found.id)
-        named = {"model_a": self.model_a, "model_b": self.model_b, "id": self.id, "rubric": self.criteria}
+        named = {"id": self.id, "rubric": self.criteria}
         return Comparison.of(prompt, self.response_a, self.response_b, self.reference, **named)
 
 
@@ -116,8 +114,6 @@ VerdictOut: Any = create_model(  # type: ignore[call-overload]
     __doc__="The verdict on one comparison, in the comparison's own order: a Prediction (docs/using.md).",
     id=(_SAID.pop("comparison_id"), Field(validation_alias="comparison_id")),
     judge=(_SAID.pop("method"), Field(validation_alias="method")),
-    model_a=(str, ""),
-    model_b=(str, ""),
     verdict=(BothOrders, ...),
     consistent=(bool | None, Field(description="null where one of the orders could not be read")),
     **{name: (CostOut if name == "cost" else kind, ...) for name, kind in _SAID.items()},
@@ -127,10 +123,8 @@ VerdictOut: Any = create_model(  # type: ignore[call-overload]
 class ScoreOut(BaseModel):
     """How good one response is: a Score (docs/using.md). ``value`` is null where no judgment could be read."""
 
-    model_config = ConfigDict(from_attributes=True)
-
-    id: str = ""
-    judge: str = ""
+    id: str
+    judge: str
     value: float | None
     cost: CostOut
     failures: dict[str, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import uvicorn
@@ -16,9 +17,10 @@ from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.config import ServeConfig
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge
-from judgetrain.judges.base import How
+from judgetrain.judges.base import How, Reason
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Reads
 from tests.builders.browser import DESK, PHONE, Browser, needs_chromium
 from tests.builders.served import free_port
 
@@ -29,12 +31,15 @@ ROW = eval_comparisons(WorldConfig(eval_comparisons=2), seed=5)[1]
 RESULT = "document.querySelector('#said h2, #said .bad')"
 
 
-def world_judge() -> BranchingJudge:
+def world_judge(reads: Reads) -> BranchingJudge:
     engine = WorldEngine(WorldEngineConfig())
-    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=2, reads="one"), name="mine")
+    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=2, reads=reads), name="mine")
 
 
-@pytest.fixture(scope="module", params=[world_judge, LongerJudge], ids=["criteria", "none"])
+JUDGES = {"one": partial(world_judge, "one"), "two": partial(world_judge, "two"), "no criteria": LongerJudge}
+
+
+@pytest.fixture(scope="module", params=JUDGES.values(), ids=JUDGES)
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[str, Judge]]:
     judge: Judge = request.param()
     token = SECRET if judge.goes_by_criteria else None
@@ -62,6 +67,15 @@ def trouble(browser: Browser) -> list[object]:
     return [*errors, *(url for url in asked if not url.startswith("http://127.0.0.1:"))]
 
 
+def head_of(reason: Reason) -> str:
+    """What stands above a judgment's text."""
+    a, b = (f"{side} {score:g}" for side, score in (("A", reason.score_a), ("B", reason.score_b)) if score is not None)
+    if len(reason.order) == 1:
+        return f"{a if reason.order == 'A' else b}\n{reason.order} by itself\n"
+    verdict = {"A": "A is better", "B": "B is better", "tie": "tie"}[reason.verdict or ""]
+    return f"{a} : {b} {verdict}\n{reason.order[0]} shown first\n"
+
+
 def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], browser: Browser) -> None:
     address, judge = served
     browser.open(address)
@@ -77,11 +91,7 @@ def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], brow
     if judge.goes_by_criteria:
         browser.press("Tab")
         browser.press("Space")  # unfolds
-        for text in (
-            "1. numbers: states the amounts\n2. source: backs the claims " + ATTACK,
-            "twelve pieces .",
-            SECRET,
-        ):
+        for text in (f"1. {criteria[0]}\n2. {criteria[1]}", "twelve pieces .", SECRET):
             browser.press("Tab")
             browser.write(text)
         browser.press("Enter")
@@ -90,16 +100,19 @@ def test_a_person_judges_with_the_keyboard_alone(served: tuple[str, Judge], brow
     browser.wait(RESULT)
     said = browser.text("#said")
     verdict = {"A": "A is better", "B": "B is better", "tie": "tie"}[expected.verdict]
-    assert said.startswith(f"{verdict}\nA shown first\n{verdict}\nB shown first\n{verdict}\n"), said
+    alone = expected.reasons != () and expected.reasons[0].order == "A"
+    orders = "Orders\nnone: " if alone else f"A shown first\n{verdict}\nB shown first\n{verdict}\n"
+    assert said.startswith(f"{verdict}\n{orders}"), said
     if judge.goes_by_criteria:
         shown = browser.value("[...document.querySelectorAll('.criterion h3 .text')].map(e => e.innerText)")
         assert shown == criteria
         cards = browser.value("[...document.querySelectorAll('.criterion .card')].map(e => e.innerText)")
-        scores = {(r.criterion, r.order): r.score_a if r.order == "A" else r.score_b for r in expected.reasons}
-        expected_cards = [f"{o} {scores[c, o]:g}\n{o} by itself\n" for c in criteria for o in ("A", "B")]
-        assert [card[: len(head)] for card, head in zip(cards, expected_cards, strict=True)] == expected_cards
-        assert all("Analysis: " in card for card in cards), "the reason, without a click"
-        tokens = f"{expected.cost.prompt_tokens:,.0f} tokens read, {expected.cost.generated_tokens:.0f} written"
+        heads = {(r.criterion, r.order): head_of(r) for r in expected.reasons}
+        wanted = [heads[c, order] for c in criteria for order in (("A", "B") if alone else ("AB", "BA"))]
+        assert [card[: len(head)] for card, head in zip(cards, wanted, strict=True)] == wanted
+        assert all("Analysis" in card for card in cards), "the reason, without a click"
+        spent = expected.whole_cost
+        tokens = f"{spent.prompt_tokens:,.0f} tokens read, {spent.generated_tokens:.0f} written"
         assert f"Cost\n{tokens}" in said and said.count("yours") == 2
     assert browser.value("document.title") == "Judge" and browser.value("document.images.length") == 0
     assert trouble(browser) == []
@@ -124,9 +137,11 @@ def test_one_response_is_scored_and_a_wrong_token_is_told(
         browser.value("document.querySelector('[name=token]').value = ''")
         browser.write(SECRET)
     browser.value("document.querySelector('form').requestSubmit()")
-    browser.wait(f"{RESULT} && !document.querySelector('[role=alert]')" if judge.goes_by_criteria else RESULT)
+    browser.wait(f"{RESULT} && !document.querySelector('#said').innerText.includes('a token is needed')")
     said = browser.text("#said")
-    assert said.startswith("Score " if judge.goes_by_criteria else "longer compares two responses"), said
+    refused = {"mine": "mine reads two responses at a time", "longer": "longer compares two responses"}
+    one = isinstance(judge, BranchingJudge) and judge.options.reads == "one"
+    assert said.startswith("Score " if one else refused[judge.name]), said
     assert browser.value("document.documentElement.scrollWidth") <= width
     colours = browser.value("['color', 'backgroundColor'].map(c => getComputedStyle(document.body)[c])")
     assert colours == (["rgb(228, 232, 238)", "rgb(20, 23, 27)"] if dark else ["rgb(27, 31, 36)", "rgb(255, 255, 255)"])

@@ -48,8 +48,10 @@ function show(found, seconds) {
   else add(said, "h2", found.value === null ? WORDS.unreadable : `Score ${found.value.toFixed(2)}, from 0 to 1`);
   const facts = add(said, "dl");
   if (two) {
-    fact(facts, "A shown first", verdictOf(found.verdict_ab), colour(found.verdict_ab));
-    fact(facts, "B shown first", verdictOf(found.verdict_ba), colour(found.verdict_ba));
+    const alone = found.reasons.length > 0 && found.reasons.every((reason) => reason.order.length === 1);
+    if (alone) fact(facts, "Orders", "none: each response was read by itself");
+    else fact(facts, "A shown first", verdictOf(found.verdict_ab), colour(found.verdict_ab));
+    if (!alone) fact(facts, "B shown first", verdictOf(found.verdict_ba), colour(found.verdict_ba));
     if (found.margin !== null) fact(facts, "Score of A less B's", number(found.margin));
     if (found.score_a !== null) fact(facts, "A and B, of 1", `${number(found.score_a)} and ${number(found.score_b)}`);
   }
