@@ -54,12 +54,7 @@ class SourceConfig:
         {}, "Hub: more for datasets.load_dataset: split (train), name (the subset), revision, data_files"
     )
     format: str = key(
-        "auto",
-        "row shape",
-        choices=(
-            *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
-            *("comparison", "label_studio"),
-        ),
+        "auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison", "label_studio")
     )
     fields: dict[str, str] = key(
         {}, "column names where they differ: {query: ask, response_a: left}; a text with {columns} in it is filled in"
@@ -241,7 +236,7 @@ def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
         return source
     if (known := catalogue().get(source.dataset)) is None:
         raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {', '.join(catalogue())}")
-    form = known["format"] if source.format == "auto" else source.format
+    form = known.get("format", "auto") if source.format == "auto" else source.format
     shape = replace(source, format=form, fields={**known["fields"], **source.fields})
     if source.path:
         return shape

@@ -42,8 +42,6 @@ DEFAULT_FIELDS = {
 }
 """The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
 
-WITHOUT_MESSAGES = ("alpaca", "prompt", "multiple_choice")
-"""Formats whose rows have a query alone."""
 SPEAKERS = {"turns": ("user", "assistant"), "questions": ("user",)}
 """Who speaks in turn, by format, where messages are mere texts."""
 VERDICTS = ("A", "B", "tie")
@@ -268,8 +266,7 @@ class RowReader:
         return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        form = self._source.format
-        cell = None if form in WITHOUT_MESSAGES else self._get(row, "messages")
+        form, cell = self._source.format, self._get(row, "messages")
         if cell is None and (asked := list_in(self._get(row, "query"))) and are_messages(asked):
             cell = asked  # HealthBench, TRL: a prompt of messages
         turns = list_in(cell)
