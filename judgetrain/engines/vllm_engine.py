@@ -7,18 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.engines import loading
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig
-from judgetrain.engines.loading import (
-    ADAPTERS,
-    check_weights,
-    context_length,
-    end_token_ids,
-    load_config,
-    load_tokenizer,
-    resolve_dtype,
-    resolve_path,
-)
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError, EngineLostError
 
@@ -41,13 +32,13 @@ class VllmEngine:
             from vllm import LLM
         except ImportError as error:
             raise EngineError("type vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
-        path, gguf_file = resolve_path(config.model)
+        path, gguf_file = loading.resolve_path(config.model)
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
-        self.tokenizer = load_tokenizer(config.model)
-        if (Path(path) / ADAPTERS).is_file():
+        self.tokenizer = loading.load_tokenizer(config.model)
+        if (Path(path) / loading.ADAPTERS).is_file():
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
         if not gguf_file:
-            check_weights(Path(path))
+            loading.check_weights(Path(path))
         weights = str(Path(path) / gguf_file) if gguf_file else path
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
@@ -57,8 +48,9 @@ class VllmEngine:
                 "own process names one, above or in the log of Ray's worker: most often memory; set a smaller "
                 "engine.vllm.gpu_memory_utilization)"
             ) from error
-        self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.vllm.get("max_model_len"))
-        self._ends = sorted(end_token_ids(config.model, self.tokenizer))
+        own = self._llm.llm_engine.model_config.hf_config
+        self.max_context = loading.context_length(own, config.vllm.get("max_model_len"))
+        self._ends = sorted(loading.end_token_ids(config.model, self.tokenizer))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; each samples with ``seed`` plus its place.
@@ -137,10 +129,10 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     }
     if gguf_file is None and "quantization" not in config.vllm:
         # vLLM's own "auto" takes float16 for weights kept in float32: other numbers than Transformers'.
-        given["dtype"] = str(resolve_dtype(model.dtype)).removeprefix("torch.")
+        given["dtype"] = str(loading.resolve_dtype(model.dtype)).removeprefix("torch.")
     if _on_cpu() and gguf_file is None:
         # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
-        length = context_length(load_config(model, path), config.vllm.get("max_model_len"))
+        length = loading.context_length(loading.load_config(model, path), config.vllm.get("max_model_len"))
         given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
     return {name: value for name, value in given.items() if value is not None}
 

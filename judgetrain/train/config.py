@@ -10,17 +10,6 @@ from judgetrain.keys import key
 
 
 @dataclass
-class AdapterConfig:
-    """Low-rank adapters of every linear layer, merged at the end.
-
-    Their rank is no key: with adapters in all layers the result does not hang on it (QLoRA, 2305.14314, section 4).
-    They have no dropout: DPO and RL compare log-probabilities, experts take none, and on a CPU it is a fifth of a step.
-    """
-
-    enabled: bool = key(False, "train adapters in place of the weights")
-
-
-@dataclass
 class TrainerConfig:
     """What every stage that trains a model has.
 
@@ -44,7 +33,7 @@ class TrainerConfig:
         "{warmup_steps: 0.1, optim: adafactor}",
         active_if=lambda c: bool(c.trainer),
     )
-    lora: AdapterConfig = key(AdapterConfig, "adapters")
+    lora: bool = key(False, "train low-rank adapters of every linear layer in place of the weights; merged at the end")
 
 
 @dataclass

@@ -124,21 +124,18 @@ class Renderer:
             TrainingError: the chat template cuts or ends it early, or the tokenizer does not give it back.
         """
         written = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
-        reply = str(self.tokenizer.decode(written, skip_special_tokens=True))
-        known = self.tokenizer.unk_token_id not in written  # it stands for many words
-        if known and _letters(answer) not in _letters(reply):
-            raise TrainingError(
-                f"of the answer {answer[:60]!r} generation would return {reply[:60]!r}: the chat template cuts answers "
-                "or writes an end token before theirs; give the model a chat_template.jinja that does not"
-            )
-        if not (known and self.frames and level):
+        reply, why = str(self.tokenizer.decode(written, skip_special_tokens=True)), ""
+        if self.tokenizer.unk_token_id in written:  # it stands for many words
             return
-        own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
-        if back != own:
+        if _letters(answer) not in _letters(reply):
+            why = "the chat template cuts answers or writes an end token before theirs"
+        elif self.frames and level:
+            own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
+            why = f"the prompt set reads {back}, not {own}: lines are changed or added" if back != own else ""
+        if why:
             raise TrainingError(
-                f"of the {level} {answer[:60]!r} generation would return {reply[:60]!r}, in which the prompt set reads "
-                f"{back}, not {own}: the chat template or the tokenizer changes lines or adds to answers; "
-                "give the model a chat_template.jinja that does not, or take another base"
+                f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {why}; give the "
+                "model a chat_template.jinja that does not, or take another base"
             )
 
     def _end(self) -> int:

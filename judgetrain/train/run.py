@@ -127,7 +127,7 @@ def complete(
         return
     with arguments.memory_explained(job.key), labelled_tokens_alone():
         trainer = build(checkpoints)
-        if job.config.lora.enabled and (stacked := arguments.frozen_experts(trainer.model)):
+        if job.config.lora and (stacked := arguments.frozen_experts(trainer.model)):
             out.log(f"{out.stage}: adapters leave {stacked / 1e6:.3g}M weights of experts as they are")
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
@@ -187,7 +187,7 @@ def _trainer(
         "train_dataset": rows,
         "eval_dataset": heldout,
         "processing_class": tokenizer,
-        "peft_config": arguments.peft_config(config.lora),
+        "peft_config": arguments.peft_config(config),
         "callbacks": callbacks,
     }
     with arguments.trainer_explained(config, job.key):
@@ -206,7 +206,7 @@ def _trainer(
 
 def policy_of(job: Job) -> PreTrainedModel:
     """The model that is trained, as it starts."""
-    model = load_model(arguments.trainable(job.start, job.config.bf16, job.config.lora.enabled))
+    model = load_model(arguments.trainable(job.start, job.config.bf16, job.config.lora))
     model.train()
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
         arguments.without_dropout(model)  # what is learned from is compared with what the same model says without any
@@ -251,7 +251,7 @@ def _write(
     if state is None:
         shutil.copytree(job.start.path, temporary)
     else:
-        if job.config.lora.enabled:
+        if job.config.lora:
             if not any(hasattr(p, "ds_id") for p in model.parameters()):
                 model = model.cpu().float()  # most of what was learned is smaller than bfloat16 adds to a weight
             model = model.merge_and_unload()

@@ -86,7 +86,7 @@ class PairSettings(TrainingSettings):
 class ReferenceSettings(PairSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
-    adapters: bool = at("train.dpo.lora.enabled")
+    adapters: bool = at("train.dpo.lora")
     train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)

@@ -45,7 +45,7 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     said = by_key(ReferenceSettings.of(config))
     assert said["train.base"] == {"dtype": "auto", "attn_implementation": None}
     assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
-    assert said["train.dpo.lora.enabled"] is False
+    assert said["train.dpo.lora"] is False
     shown = by_key(EvaluateSettings.of(config))
     assert shown["judge"]["retries"] == 1 and shown["tree.criteria"] == 10
 

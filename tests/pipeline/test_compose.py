@@ -234,9 +234,9 @@ def test_a_recipe_chooses_options_of_groups_under_its_own_keys(tmp_path: Path) -
     arguments = recipe_overrides(["--config-dir", str(tmp_path), "+recipe=adapted"])
     assert arguments[2:] == ["recipe=my_adapted"]
     train = configured(*arguments[2:]).train
-    assert all(stage.lora.enabled for stage in (train.initial, train.sft, train.dpo))
+    assert all(stage.lora for stage in (train.initial, train.sft, train.dpo))
     assert (train.initial.learning_rate, train.sft.learning_rate) == (1e-4, 7e-4)
-    assert configured("recipe=my_adapted", "train.sft.lora.enabled=false").train.sft.lora.enabled is False
+    assert configured("recipe=my_adapted", "train.sft.lora=false").train.sft.lora is False
     (tmp_path / "wrong.yaml").write_text("defaults: [{override /train: qlora}]\n")
     with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlora: expected one of lora, or null"):
         recipe_overrides([f"recipe={tmp_path / 'wrong.yaml'}"])
@@ -246,7 +246,7 @@ def test_a_recipe_may_choose_no_option_and_one_with_defaults_of_its_own(tmp_path
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe" / "none.yaml").write_text("defaults: [debug, {override /train: null}]\n")
     assert recipe_overrides([f"--config-dir={tmp_path}", "+recipe=none"])[1:] == ["recipe=my_none"]
-    assert configured("recipe=my_none").train.sft.lora.enabled is False
+    assert configured("recipe=my_none").train.sft.lora is False
     (tmp_path / "jobs.yaml").write_text("defaults: [debug, {override /sweep: joblib}]\nseed: 5\n")
     assert recipe_overrides([f"recipe={tmp_path / 'jobs.yaml'}"]) == ["recipe=jobs"]
     found = composed("recipe=jobs", hydra=True)

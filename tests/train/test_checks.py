@@ -27,7 +27,7 @@ from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from judgetrain.train.arguments import shared_out, trainable, training_arguments
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainerConfig
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.stage import run_next
 from judgetrain.train.stages import (
@@ -126,7 +126,7 @@ def test_a_best_checkpoint_needs_held_out_pairs() -> None:
 
 
 def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(max_steps=4, lora=AdapterConfig(enabled=True)), sft_rows(16))
+    out = run_initial(tmp_path, config(max_steps=4, lora=True), sft_rows(16))
     assert not list(out.path("model").glob("adapter*")), "a whole model"
     moved, base = weights(out.directory), load_model(ModelConfig(path="world")).state_dict()
     assert moved.keys() == base.keys() and "judgetrain" in (out.path("model") / "README.md").read_text()
@@ -136,7 +136,7 @@ def test_adapters_are_merged_and_moved_the_weights(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
     """Adapters start at random, and the order of the data is random: all from one seed."""
-    lora = AdapterConfig(enabled=True)
+    lora = True
 
     def run(name: str, seed: int) -> dict[str, torch.Tensor]:
         for disturb in (random.seed, np.random.seed, torch.manual_seed):
@@ -261,7 +261,7 @@ def test_how_many_processes_train_in_float32_is_left_out_and_what_deepspeed_keep
     [
         ("initial", f"train.initial.{NOISE}", True),
         ("sft", f"train.sft.{NOISE}", True),
-        ("sft", "train.sft.lora={enabled: true}", False),
+        ("sft", "train.sft.lora=true", False),
         ("sft", "train.sft.trainer={adam_beta2: 0.95}", False),
         ("sft", "train.sft.global_accumulation_steps=1", True),
         ("dpo", "train.dpo.keep_best=true", False),
@@ -284,7 +284,7 @@ def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
 
 
 READ = (
-    *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5", "train.dpo.lora.enabled=true"),
+    *("train.dpo.max_length=64", "train.dpo.bf16=true", "seed=5", "train.dpo.lora=true"),
     *("train.base.dtype=float32", "train.base.attn_implementation=eager"),
 )
 LEFT = (

@@ -158,7 +158,7 @@ SETTINGS = [
     # One micro-batch a step, which two processes split; whole steps alone, since they fill up the last one.
     "++train.sft={per_device_train_batch_size: 8, global_accumulation_steps: 1, max_steps: 5, "
     "learning_rate: 1e-3, eval_steps: 4}",
-    "train.dpo.lora={enabled: true}",
+    "train.dpo.lora=true",
     "train.dpo.keep_best=true",
     "++train.dpo.trainer={lr_scheduler_type: constant}",
     "train.dpo.num_train_epochs=1",

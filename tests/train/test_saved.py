@@ -41,7 +41,7 @@ from judgetrain.judges.config import StepsConfig
 from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
 from judgetrain.train.checkpoints import COMPLETE, AtReference, CheckpointMarks, FiniteFigures, complete
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
@@ -125,7 +125,7 @@ def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Pat
 
 
 def test_adapters_of_a_base_in_half_precision_are_merged_in_full(initial: StageRun, tmp_path: Path) -> None:
-    settings = config(max_steps=6, learning_rate=5e-5, lora=AdapterConfig(enabled=True))
+    settings = config(max_steps=6, learning_rate=5e-5, lora=True)
     settings.train.base.dtype = "bfloat16"
     tuned = run_dpo(tmp_path, settings, initial.directory, data=pair_rows(24), heldout=[])
     before, after = (load_file(r.path("model") / "model.safetensors") for r in (initial, tuned))
@@ -228,7 +228,7 @@ def test_what_adapters_leave_as_it_is_is_said(
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **size, **own))
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    settings = config(max_steps=1, lora=AdapterConfig(enabled=True))
+    settings = config(max_steps=1, lora=True)
     settings.train.base.path = str(tmp_path / "base")
     run_initial(tmp_path, settings, sft_rows(8))
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts

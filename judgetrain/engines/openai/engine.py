@@ -19,17 +19,9 @@ from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import gate as gates
+from judgetrain.engines.openai import reading
 from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
-from judgetrain.engines.openai.reading import (
-    FATAL,
-    Failure,
-    in_form,
-    is_empty_account,
-    is_other_model,
-    read_completion,
-    response_format,
-    words_of,
-)
+from judgetrain.engines.openai.reading import Failure
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
 
@@ -191,18 +183,18 @@ class OpenAIEngine:
             return self._refusal(answer.status_code, answer.text, asked, limit_key, says_all)
         completion = None
         try:  # JSON is UTF-8 whatever charset the header names
-            completion = read_completion(json.loads(answer.content), request)
+            completion = reading.read_completion(json.loads(answer.content), request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return Failure(reason="the answer is not a chat completion", at_once=True)
         finally:
             if self._budget:
                 self._budget.settle(asked.held, completion, charged=True)
-        if is_other_model(completion.model, self._config.model):
+        if reading.is_other_model(completion.model, self._config.model):
             raise EngineError(
                 f"{self._address} was asked for model {self._config.model}, and {completion.model} answered: its "
                 f"answers are not kept; set model={completion.model} if that is the one to ask"
             )
-        text = in_form(completion.text, request.form) if self._as_json(request) else completion.text
+        text = reading.in_form(completion.text, request.form) if self._as_json(request) else completion.text
         text = redact(text, self._key) if len(self._key) >= UNLIKELY else text
         return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
 
@@ -213,7 +205,7 @@ class OpenAIEngine:
     def _parameters(self, request: Request) -> dict[str, Any]:
         if not self._as_json(request):
             return self._config.extra_body
-        asked = {"response_format": response_format(request.form, request.step), "structured_outputs": None}
+        asked = {"response_format": reading.response_format(request.form, request.step), "structured_outputs": None}
         return asked | self._config.extra_body
 
     def _refusal(self, status: int, text: str, asked: Pending, limit_key: str, says_all: bool) -> Outcome:
@@ -221,16 +213,16 @@ class OpenAIEngine:
 
         ``limit_key``: the name under which the request had its limit; ``says_all``: whether it had :data:`NEUTRAL`.
         """
-        words, lowered, where = redact(words_of(text), self._key), text.lower(), self._address
+        words, lowered, where = redact(reading.words_of(text), self._key), text.lower(), self._address
         said = f": {words}" if words else ""
-        if is_empty_account(status, text, asked.prompt):
+        if reading.is_empty_account(status, text, asked.prompt):
             raise EngineError(
                 f"{where} answered {status}{said}; the account has nothing left to pay with: every answer is kept, and "
                 "when it is filled the same command goes on where it stopped"
             )
-        if status in FATAL:
+        if status in reading.FATAL:
             raise EngineError(
-                f"{where} answered {status} for model {self._config.model}: {FATAL[status]}{said}; check "
+                f"{where} answered {status} for model {self._config.model}: {reading.FATAL[status]}{said}; check "
                 f"engine.base_url, engine.model and the variable {self._config.api_key_env}"
             )
         if status == 400 and ("context_length" in lowered or "context length" in lowered):

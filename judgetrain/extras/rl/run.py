@@ -223,7 +223,7 @@ def _trainer(
             train_dataset=Dataset.from_list(rows),
             eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if held_out else None,
             processing_class=tokenizer,
-            peft_config=peft_config(config.lora),
+            peft_config=peft_config(config),
             callbacks=callbacks,
             rollout_func=rollouts,
             held_out=held_out,
