@@ -92,7 +92,8 @@ class Score:
     cost: Cost = field(default_factory=Cost)
 
     def __str__(self) -> str:
-        return score_text(self)
+        head = "unreadable" if self.value is None else f"score {self.value:.2f}"
+        return "\n".join([head, *_by_criterion(self.reasons, "A")])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
@@ -151,7 +152,14 @@ class Prediction:
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **said)
 
     def __str__(self) -> str:
-        return prediction_text(self)
+        head: str = self.verdict
+        if self.verdict == "inconsistent":
+            head += f": {self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
+        elif self.failures and self.verdict == "unreadable":
+            head += ": " + ", ".join(f"{n} {reason}" for reason, n in self.failures.items())
+        if self.margin is not None:
+            head += f" (margin {self.margin:+.2f})"
+        return "\n".join([head, *_by_criterion(self.reasons, "AB")])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON has it, the verdict first."""
@@ -299,24 +307,6 @@ def in_own_order(text: str, order: str) -> str:
     if _ANY.search(_NAMED.sub("", text)):
         return EXCHANGED + text
     return _NAMED.sub(lambda found: _OTHER[found[0]], text)
-
-
-def prediction_text(found: Prediction) -> str:
-    """The verdict in a line, and the reasons by criterion."""
-    head: str = found.verdict
-    if found.verdict == "inconsistent":
-        head += f": {found.verdict_ab} ({_SHOWN['AB']}), {found.verdict_ba} ({_SHOWN['BA']})"
-    elif found.failures and found.verdict == "unreadable":
-        head += ": " + ", ".join(f"{n} {reason}" for reason, n in found.failures.items())
-    if found.margin is not None:
-        head += f" (margin {found.margin:+.2f})"
-    return "\n".join([head, *_by_criterion(found.reasons, "AB")])
-
-
-def score_text(found: Score) -> str:
-    """The score in a line, and the reasons by criterion."""
-    head = "unreadable" if found.value is None else f"score {found.value:.2f}"
-    return "\n".join([head, *_by_criterion(found.reasons, "A")])
 
 
 def _by_criterion(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:

@@ -222,7 +222,8 @@ def load_judge(
         EngineError: the model or the server cannot be used.
     """
     from judgetrain.judges.kinds.baselines import BASELINES
-    from judgetrain.scorers.config import load_scorer
+    from judgetrain.scorers.config import ScorerConfig, load_scorer
+    from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
     text = str(name)
     if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
@@ -235,17 +236,9 @@ def load_judge(
     read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model or ""))
     options, load, found = parts_of(method, branches, engine=engine, criteria=criteria, prompts=prompts, **asked)
     if method.kind == "scorer":
-        options = JudgeOptions(scorer=_scorer_options(method, read, prompts, asked))
+        check_scorers([method.target], OF_RESPONSES, method.text)
+        if not read.path:
+            raise ConfigError(f"{text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
+        how = asked | ({"prompts": str(prompts)} if prompts else {})
+        options = JudgeOptions(scorer=changed(ScorerConfig(), how, "scorer."))
     return make_judge(method, options, load, found, lambda config: load_scorer(read))
-
-
-def _scorer_options(
-    method: Method, read: ModelConfig, prompts: str | Path | None, asked: Mapping[str, Any]
-) -> ScorerConfig:
-    from judgetrain.scorers.config import ScorerConfig
-    from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
-
-    check_scorers([method.target], OF_RESPONSES, method.text)
-    if not read.path:
-        raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    return changed(ScorerConfig(), {**asked, **({"prompts": str(prompts)} if prompts else {})}, "scorer.")
