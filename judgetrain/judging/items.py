@@ -107,7 +107,7 @@ class _Answers:
             messages = (Message("user", f"{query}\n\n{row['input']}" if row.get("input") else query),)
         return Answer(
             system=file if named is None else str(named),
-            prompt=_text(messages) if prompt is None else str(prompt),
+            prompt=repr(messages) if prompt is None else str(prompt),
             messages=messages,
             text=text,
             group=None if group is None else str(group),
@@ -156,7 +156,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     for number, (prompt, by_system) in enumerate(answers.by_prompt.items(), 1):
         messages = next(iter(by_system.values())).messages
         # A text is no id to read; a prompt has its number then.
-        name = f"systems:{prompt if prompt != _text(messages) else f'{number:05d}'}"
+        name = f"systems:{prompt if prompt != repr(messages) else f'{number:05d}'}"
         dialogue = Dialogue(name, "systems", messages)
         found += (_pair(name, dialogue, by_system, *couple) for couple in couples)
     return found
@@ -187,11 +187,6 @@ def _spoken(given: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
         return messages_of([Message(*each) for each in asked]), text
     except DataError as error:
         raise RowError("wrong_message", str(error)) from error
-
-
-def _text(messages: Sequence[Message]) -> str:
-    """A prompt as what answers to it are matched by."""
-    return repr(messages)
 
 
 def read_items(
