@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,19 +50,19 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     count = count_rows(inputs["dialogues"], "dialogues")
     embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, config, out)
     out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
-    clustering = kmeans(embeddings, config, out.seed)
-    out.log(f"cluster: {config.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
-    chosen = sample_uniform(clustering.labels, config.sample, out.seed)
-    labelled = zip(rows(), clustering.labels, strict=True)
+    labels, inertia, backend = kmeans(embeddings, config, out.seed)
+    out.log(f"cluster: {config.n_clusters:,} clusters by {backend}, inertia {inertia:.1f}")
+    chosen = sample_uniform(labels, config.sample, out.seed)
+    labelled = zip(rows(), labels, strict=True)
     write_rows_atomic(out.path("clusters.jsonl"), ({"id": row["id"], "cluster": int(c)} for row, c in labelled))
     picked = np.zeros(count, dtype=bool)
     picked[chosen] = True
     out.write_rows("sample", compress(rows(), picked))
-    sizes = np.bincount(clustering.labels, minlength=config.n_clusters)
+    sizes = np.bincount(labels, minlength=config.n_clusters)
     facts = {
-        "backend": clustering.backend,
+        "backend": backend,
         "encoder": config.encoder,
-        "inertia": round(clustering.inertia, 4),
+        "inertia": round(inertia, 4),
         "clusters": int(np.count_nonzero(sizes)),
         "empty": int(np.count_nonzero(sizes == 0)),
         "singletons": int(np.count_nonzero(sizes == 1)),
@@ -99,17 +98,11 @@ def quotas(sizes: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarra
     return quota
 
 
-@dataclass(frozen=True)
-class Clustering:
-    """``labels``: int array [rows]; ``inertia``: sum of squared distances to the centres; which backend ran."""
+def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float, str]:
+    """The cluster of each row ``[n]``, the sum of squared distances to the centres, and which backend ran.
 
-    labels: np.ndarray
-    inertia: float
-    backend: str
-
-
-def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clustering:
-    """Cluster rows ``[n, dimension]`` into ``config.n_clusters`` (ConfigError: there are fewer rows)."""
+    ConfigError: there are fewer rows than ``config.n_clusters``.
+    """
     rows = len(embeddings)
     if config.n_clusters > rows:
         raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
@@ -118,7 +111,7 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clusteri
         gpu = importlib.util.find_spec("cuml") is not None and device().startswith("cuda")
         backend = "cuml" if gpu else "sklearn"
     labels, inertia = (_cuml if backend == "cuml" else _sklearn)(embeddings, config, seed)
-    return Clustering(np.asarray(labels, dtype=np.int64), float(inertia), backend)
+    return np.asarray(labels, dtype=np.int64), float(inertia), backend
 
 
 def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:

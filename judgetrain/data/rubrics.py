@@ -61,8 +61,8 @@ def given_rubric(given: Any) -> Rubric | None:
     return read_rubric(given) if isinstance(given, (str, Path)) else rubric_of(given)
 
 
-def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
-    """The rubric of a YAML or JSON file (DataError: it is none; ConfigError: no such file, for the ``key``)."""
+def read_rubric(path: str | Path) -> Rubric:
+    """The rubric of a YAML or JSON file (DataError: it is none; ConfigError: no such file)."""
     import yaml
 
     file = Path(path).expanduser()
@@ -73,7 +73,7 @@ def read_rubric(path: str | Path, key: str = "criteria") -> Rubric:
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     except (OSError, ValueError) as error:  # or a text that can be no file's name
-        raise ConfigError(f"{key}={str(path)[:200]}: there is no such file of criteria (YAML or JSON)") from error
+        raise ConfigError(f"criteria={str(path)[:200]}: there is no such file of criteria (YAML or JSON)") from error
 
 
 def _decoded(text: str) -> Any:

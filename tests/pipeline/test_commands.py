@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.label.config import TeacherConfig
-from judgetrain.pipeline import commands, job, recipes
+from judgetrain.pipeline import commands, job
 from judgetrain.pipeline.commands import clean, leftovers, show_cost
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -54,17 +53,6 @@ def test_every_missing_file_of_a_stage_is_named() -> None:
     lines = [line for line in str(error.value).splitlines() if line.startswith("dialogues.sources")]
     assert [line.partition("=")[0] for line in lines] == [f"dialogues.sources[{i}].path" for i in range(3)]
     assert all(f"nowhere/{name}.jsonl" in line for name, line in zip(("one", "two", "three"), lines, strict=True))
-
-
-@pytest.mark.parametrize("name", [*recipes()])
-def test_every_recipe_is_told_what_it_lacks(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with suppress(ConfigError):
-        commands.show(Pipeline(configured(f"recipe={name}")))
-    printed = capsys.readouterr().out
-    assert all(re.search(rf"^{stage}\b", printed, re.MULTILINE) for stage in ("dialogues", "dpo", "evaluate"))
 
 
 def paid(tmp_path: Path) -> Config:
