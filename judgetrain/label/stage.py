@@ -103,7 +103,6 @@ class TrainingData:
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
         self.trees: Counter[str] = Counter()
         self.branches: Counter[str] = Counter()
-        self._consistent: Counter[str] = Counter()
         self._truth: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
@@ -123,9 +122,6 @@ class TrainingData:
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[self._pruning_reason(branch, label)] += 1
-            self._consistent["self_consistent"] += branch.self_consistent
-            self._consistent["positionally_consistent"] += branch.positionally_consistent
-            self._consistent["both"] += branch.self_consistent and branch.positionally_consistent
         if label.verdict is None:
             return label
         if tree.comparison.label is not None:
@@ -182,14 +178,10 @@ class TrainingData:
         self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if pair.comparison_id not in taught)
 
     def table(self) -> dict[str, dict[str, Any]]:
-        """Kept and dropped, by rule.
-
-        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own.
-        """
+        """Kept and dropped, by rule; ``branches`` are counted by the first rule that they break."""
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
-            "branches_that_are": dict(sorted(self._consistent.items())),
             "sft": dict(Counter(row["level"] for row in self.sft)),
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),

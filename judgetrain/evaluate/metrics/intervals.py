@@ -239,14 +239,12 @@ def _percentiles(values: Sequence[float | None]) -> Interval | None:
 class Difference:
     """How much better one method is than another on the same items.
 
-    Mean difference, its 95% interval, McNemar's exact p (items independent), and the bootstrap's p (clusters of items
-    independent): twice the share of resampled differences on the far side of zero.
+    Mean difference, its 95% interval and p: twice the share of resampled differences on the far side of zero.
     """
 
     mean: float
     interval: Interval | None
-    p_value: float
-    bootstrap_p: float | None
+    p: float | None
 
 
 def paired_difference(
@@ -260,31 +258,18 @@ def paired_difference(
     Raises:
         ValueError: arrays of unequal length.
     """
-    differences = _differences(first, second)
-    if not len(differences):
+    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
+    if not len(a):
         return None
+    differences = a.astype(float) - b.astype(float)
     mean = float(differences.mean())
     found = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
     if found is None:
-        return Difference(mean, None, mcnemar(first, second), None)
+        return Difference(mean, None, None)
     # One is added to each count, so that p is never below what the number of resamples can tell; nor is it below what
     # the clusters can tell, all of which favour one method by chance as often as coins fall alike.
     far = min((found.means <= 0).sum(), (found.means >= 0).sum()) + 1
     p = float(min(1.0, max(2 * far / (resamples + 1), 2.0 ** (1 - found.clusters))))
-    return Difference(mean, found.interval, mcnemar(first, second), p)
-
-
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
-    from scipy import stats
-
-    differences = _differences(first, second)
-    only_first, differ = int((differences > 0).sum()), int(np.count_nonzero(differences))
-    return float(stats.binomtest(only_first, differ).pvalue) if differ else 1.0
-
-
-def _differences(first: ArrayLike, second: ArrayLike) -> Floats:
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
-    return a.astype(float) - b.astype(float)
+    return Difference(mean, found.interval, p)

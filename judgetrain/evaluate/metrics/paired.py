@@ -23,8 +23,8 @@ from judgetrain.judges.method import Method
 class PairedComparison:
     """A row of ``paired.json``: the difference in strict agreement on the same items, first minus second.
 
-    ``mcnemar_p`` is exact and takes items as independent; interval and ``bootstrap_p`` resample whole prompts where
-    comparisons share one. Neither is corrected for the number of pairs.
+    Interval and ``bootstrap_p`` resample whole prompts where comparisons share one; the p is not corrected for the
+    number of pairs.
     """
 
     benchmark: str
@@ -32,7 +32,6 @@ class PairedComparison:
     second: MethodKey
     agreement_difference: float
     agreement_difference_ci: Interval | None
-    mcnemar_p: float
     bootstrap_p: float | None = None
 
     def to_row(self) -> dict[str, Any]:
@@ -70,8 +69,7 @@ def paired_comparisons(
                 second=second,
                 agreement_difference=round(found.mean, 6),
                 agreement_difference_ci=found.interval,
-                mcnemar_p=found.p_value,
-                bootstrap_p=found.bootstrap_p,
+                bootstrap_p=found.p,
             )
 
 

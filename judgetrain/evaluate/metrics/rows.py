@@ -255,9 +255,6 @@ class MetricRow:
     )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
     position_bias_ci: Interval | None = metric(_position_interval, "single_ab single_ba prompts")
-    longer_preference: float | None = metric(
-        verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
-    )
     length_correlation: float | None = metric(
         grouped.length_correlation, "ab ba longer", Column(BIASES, "with length r", "hundredths")
     )

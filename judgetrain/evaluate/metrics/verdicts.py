@@ -22,7 +22,7 @@ from judgetrain.schema import Verdict, mirror
 # fmt: off
 __all__ = [
     "accuracy", "agreement", "auc", "conflict_as_tie", "consistency", "correlations", "decided", "flips",
-    "longer_preference", "merged", "position_bias", "single_order_accuracy", "unreadable", "without_ties",
+    "merged", "position_bias", "single_order_accuracy", "unreadable", "without_ties",
 ]
 # fmt: on
 Bools = NDArray[np.bool_]
@@ -121,13 +121,6 @@ def flips(ab: Verdicts, ba: Verdicts) -> Bools:
     """Items whose verdict is A in one order and B in the other, bool [n]: there the order decides."""
     first, second = _arrays(ab, ba)
     return ((first == "A") & (second == "B")) | ((first == "B") & (second == "A"))
-
-
-def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
-    """Share of consistent A or B verdicts that go to the longer response (``longer``: A, B or tie per item)."""
-    verdict, _, side = _arrays(ab, ba, labels=longer)
-    kept = consistency(ab, ba) & without_ties(longer) & (verdict != "tie")
-    return float(np.mean(verdict[kept] == side[kept])) if kept.any() else None
 
 
 def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:

@@ -105,7 +105,10 @@ class Report:
 
     def closing(self) -> list[Table]:
         """What the results were made from; empty tables are left out."""
-        tables = [_run_table(self.runs), _lineage_table(self.lineage), _version_table(self.versions)]
+        runs: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
+        packages: Columns = {"package": itemgetter(0), "version": itemgetter(1)}
+        tables = [Table.of("Runs", self.runs, runs), _lineage_table(self.lineage)]
+        tables.append(Table.of("Versions", self.versions.items(), packages))
         return [table for table in tables if table.cells]
 
 
@@ -138,17 +141,6 @@ def _lineage_table(rows: Sequence[Row]) -> Table:
     columns |= {"in": amount("counts", "in"), "out": amount("counts", "out")}
     columns |= {"tokens generated": amount("tokens", "generated"), "seconds": lambda r: number(r.get("seconds"), 0)}
     return Table.of("Made from", rows, columns)
-
-
-def _run_table(rows: Sequence[Row]) -> Table:
-    """The runs that were put together."""
-    columns: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
-    return Table.of("Runs", rows, columns)
-
-
-def _version_table(found: Mapping[str, str]) -> Table:
-    """The versions of packages."""
-    return Table.of("Versions", found.items(), {"package": itemgetter(0), "version": itemgetter(1)})
 
 
 def console_tables(report: Report) -> list[Any]:

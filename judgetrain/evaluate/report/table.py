@@ -266,7 +266,6 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
         "second": attrgetter("second"),
         "difference": lambda r: points(r.agreement_difference, r.agreement_difference_ci),
         "bootstrap p": lambda r: _p(r.bootstrap_p),
-        "McNemar p": lambda r: _p(r.mcnemar_p),
     }
     return Table.of("Differences", paired, columns, names=2, folded=True)
 

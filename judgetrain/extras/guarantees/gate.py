@@ -225,7 +225,7 @@ def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resampl
         right.append(agreement(ab, ba, labels))
     differ = paired_difference(right[0], right[1], resamples, seed, prompts)
     assert differ is not None
-    p = 1.0 if differ.bootstrap_p is None else differ.bootstrap_p  # one prompt shows nothing
+    p = 1.0 if differ.p is None else differ.p  # one prompt shows nothing
     counts = p <= P
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
     relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")

@@ -108,19 +108,10 @@ def thresholds(confidence: ArrayLike, items: int, agreement: float, risk: float,
     values = np.asarray(confidence, dtype=float)
     best = values.max(axis=0)
     enough = min(1.0, STEADY * fewest(agreement, risk) / max(items, 1)) * len(best)
-    return thinned([t for t in levels(values) if (best >= t).sum() >= enough], most)
-
-
-def levels(confidence: ArrayLike) -> list[float]:
-    """The different confidences of all tiers, the largest first."""
-    values = np.asarray(confidence, dtype=float)
-    return [float(t) for t in np.unique(values[values > NEVER])[::-1]]
-
-
-def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most so many of a list, its ends among them, at equal steps."""
-    steps = np.unique(np.linspace(0, len(values) - 1, most).astype(int)) if values else np.array([], dtype=int)
-    return [values[i] for i in steps]
+    every = np.unique(values[values > NEVER])[::-1].tolist()
+    found = [t for t in every if (best >= t).sum() >= enough]
+    steps = np.unique(np.linspace(0, len(found) - 1, most).astype(int)) if found else ()
+    return [found[i] for i in steps]  # at most so many, its ends among them
 
 
 def certified(tiers: Tiers, sequence: Sequence[float], agreement: float, risk: float) -> float | None:

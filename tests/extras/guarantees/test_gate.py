@@ -14,7 +14,6 @@ from judgetrain.artifacts.tracker import Runs
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.metrics.intervals import mcnemar
 from judgetrain.evaluate.stage import parquet, prediction_rows
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
@@ -42,8 +41,6 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     assert (better.first, better.second, better.n, better.passed) == ("dpo@3", "sft@3", 60, True)
     assert better.difference == pytest.approx(20 / 60, abs=1e-6)
     assert better.told.startswith("dpo@3 is better than sft@3 on b (+33.3 points [")
-    first, second = ([p.verdict_ab is not None for p in r] for r in (results(whole)[2], results(whole)[0]))
-    assert mcnemar(first, second) < 0.05
     [worse] = checks(whole, results(whole), "dpo@1 beats sft")
     assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b (-8.3 points")
     assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
