@@ -165,6 +165,9 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+RAISE = "every answer is kept: raise it and run the same command again, and it goes on where it stopped"
+
+
 class Budget:
     """What may be sent, and what was: a file of lines that survives a kill, so that the limits hold over restarts.
 
@@ -213,17 +216,13 @@ class Budget:
         it would go beyond a limit; nothing is counted)."""
         held = self._hold(request)
         if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
-            raise EngineError(
-                f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
-                "run the same command again, and it goes on where it stopped"
-            )
+            raise EngineError(f"{self._key}.max_requests={self._max_requests} requests are sent; {RAISE}")
         if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
             guessed = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
             told = f" ({guessed} of them by estimate, since the server reported none)" if guessed else ""
             raise EngineError(
                 f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{told}, and the next request may "
-                f"take {held}; every answer is kept: raise it and run the same command again, and it goes on where it "
-                "stopped"
+                f"take {held}; {RAISE}"
             )
         self._add(requests=1, held=held)
         return held

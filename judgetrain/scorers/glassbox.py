@@ -28,10 +28,8 @@ Read = Callable[[TokenStatistics], float]
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of one response: how to compute it, and whether more of it is better (1) or less (-1).
-
-    ``attention``: it reads attention entropies.
-    """
+    """A feature of one response: how to compute it, whether more of it is better (1) or less (-1), and whether it
+    reads attention entropies."""
 
     read: Read
     better: int

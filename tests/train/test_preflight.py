@@ -20,13 +20,11 @@ from trl.trainer.utils import add_fused_lm_head
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.errors import ConfigError, EngineError, TrainingError
-from judgetrain.pipeline.run import Pipeline
+from judgetrain.errors import EngineError, TrainingError
 from judgetrain.train.arguments import compiled, memory_explained, training_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, dataset, fitting
 from judgetrain.train.trainers import PreferenceTrainer, labelled_tokens_alone
-from tests.builders.pairs_pipeline import composed
 from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, sft_rows, templated
 
 ROWS = 4
@@ -110,15 +108,6 @@ def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
 def test_memory_that_runs_out_is_said_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
     with pytest.raises(RuntimeError if "shapes" in said else TrainingError, match=said), memory_explained("k"):
         raise error
-
-
-def test_an_argument_that_trl_does_not_know_is_refused_before_the_first_stage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pipeline = Pipeline(composed(tmp_path, "++train.dpo.trainer={warmup: 5}"))
-    with pytest.raises(ConfigError, match=r"train\.dpo\.trainer\.warmup: TRL's DPOConfig has no such argument"):
-        pipeline.run("dpo")
-    assert "starting" not in capsys.readouterr().out and not list(tmp_path.glob("artifacts/*/*"))
 
 
 def test_losses_gradients_and_names_stay_whatever_the_width() -> None:

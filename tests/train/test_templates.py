@@ -72,16 +72,6 @@ def test_the_prefix_that_is_trained_is_the_one_that_is_asked(template: str, side
     assert str(answer_of(reply)).strip() == row[side][0]["content"]
 
 
-def test_an_answer_that_the_template_does_not_end_is_ended() -> None:
-    tokenizer = marked(ENDLESS)
-    examples = fitting([ROW], tokenizer, 999, "rows")
-    assert trained(ROW, tokenizer, "completion")[1][-1] == tokenizer.eos_token_id
-    assert examples.remarks == ("the chat template ends no answer; </s> is put after each, for generation to stop",)
-    ended = fitting([ROW], marked(R1), 999, "rows")
-    assert trained(ROW, marked(R1), "completion")[1].count(tokenizer.eos_token_id) == 1
-    assert ended.remarks == ("the chat template opens reasoning; answers are trained after its end",)
-
-
 @pytest.mark.parametrize("name", ["</s>", "<|im_end|>"])
 def test_what_ends_an_answer_is_what_generation_stops_on(name: str, tmp_path: Path) -> None:
     """ChatML's end is one for models that stop on it, and none for a base model whose generation does not."""

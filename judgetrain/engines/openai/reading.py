@@ -81,12 +81,10 @@ def _text(content: Any) -> str | None:
 
 def _why(message: Mapping[str, Any], finish: Any) -> str:
     """Why an answer has no content, for people."""
-    refusal = message.get("refusal")
-    if isinstance(refusal, str) and refusal.strip():
+    if isinstance(refusal := message.get("refusal"), str) and refusal.strip():
         return writable(f"the model refused: {' '.join(refusal.split())[:200]}")
-    if finish == "length":
-        return "the answer has no content: it ran out of tokens while it was thinking (raise max_new_tokens)"
-    return writable(f"the answer has no content (finish_reason {str(finish)[:40]})")
+    ran_out = ": it ran out of tokens while it was thinking (raise max_new_tokens)" if finish == "length" else ""
+    return writable(f"the answer has no content (finish_reason {str(finish)[:40]}){ran_out}")
 
 
 def _tokens(usage: Any, request: Request, text: str, cut: bool) -> tuple[int, int, bool]:

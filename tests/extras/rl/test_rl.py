@@ -14,7 +14,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun, is_held_out
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request
@@ -22,7 +22,7 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import PARTS, RlConfig
-from judgetrain.extras.rl.run import _labelled, _split, in_order
+from judgetrain.extras.rl.run import _comparisons, _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.extras.rl.trainer import (
     AGREEMENT,
@@ -287,6 +287,12 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
     own = [*RL, "rl.labels=start", "judge.aggregation=mean"]
+    few = plant(composed(tmp_path / "few", *own, "rl.max_comparisons=3"))
+    drawn = _comparisons({"responses": few.plan("responses").directory}, 3, 7, lambda i: i.endswith("1"))
+    everyone = [row["id"] for row in read_rows(few.plan("responses").directory, "comparisons")]
+    wanted = {i for i in everyone if i.endswith("1")}
+    assert wanted and wanted <= {c.id for c in drawn}, "what a checkpoint is chosen by is labelled whatever the limit"
+    assert 3 <= len(drawn) <= 3 + len(wanted) and {c.id for c in drawn} - wanted != {*everyone[:3]} - wanted
     pipeline = plant(composed(tmp_path, *own, "rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
@@ -304,19 +310,3 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
     said = start_.compare_all(everyone)
     assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
-
-
-def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(tmp_path: Path) -> None:
-    few = [*RL, "rl.labels=start", "rl.max_comparisons=3"]
-    pipeline = plant(composed(tmp_path, *few, "rl.max_steps=1", "label.holdout=0.5"))
-    pipeline.run("rl")
-    rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
-    agreed = {row["comparison_id"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
-    left = [row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")]
-    wanted = {each for each in left if is_held_out(pipeline.config.seed, each, 0.5)}
-    labelled = {row["comparison_id"] for row in rows}
-    assert len(wanted) > 2 and wanted <= labelled and 3 <= len(labelled) <= 3 + len(wanted)
-    chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
-    assert chosen_by == wanted & agreed
-    everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
-    assert not labelled - wanted <= {*everyone[:3]}, "drawn, and not the first"
