@@ -109,12 +109,6 @@ def test_exchanging_the_responses_exchanges_the_two_orders_and_mirrors_them() ->
             assert other.margin == pytest.approx(-one.margin)
 
 
-@pytest.mark.parametrize("branches", [0, -1, 7])
-def test_a_judge_has_as_many_branches_as_criteria(branches: int) -> None:
-    with pytest.raises(ConfigError, match=rf"branches={branches}: .*6 criteria"):
-        judge(branches).compare(COMPARISONS[0])
-
-
 SOME = [comparison(i) for i in range(24)]
 LENGTHS = [comparison(i % 9, "x" * (i % 4), "y" * (i % 3)) for i in range(12)]
 WORLD = eval_comparisons(WorldConfig(eval_comparisons=24), 0)

@@ -48,16 +48,23 @@ def file_of(directory: Path, count: int = 3) -> str:
     return f"verdicts.source.path={lines(directory / 'mine.jsonl', rows)}"
 
 
-def test_a_file_comes_out_as_verdicts_in_its_order(tmp_path: Path) -> None:
-    directory = judge_stage(tmp_path / "out", file_of(tmp_path))
-    rows = list(read_rows(directory, "verdicts"))
-    assert [tuple(row) for row in rows] == [FIELDS] * 3
-    assert [(row["id"], row["verdict"], row["judge"]) for row in rows] == [
-        *(("mine:0", "A", "longer"), ("mine:1", "A", "longer"), ("mine:2", "tie", "longer"))
+def test_a_file_comes_out_as_verdicts_in_its_order_and_a_row_that_cannot_be_judged_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": i, **GOOD, **more} for i, more in enumerate(({}, {"response_a": ""}, {"response_b": None}, {}))]
+    path = lines(tmp_path / "mine.jsonl", rows)
+    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", "verdicts.shard_size=1")
+    found = list(read_rows(directory, "verdicts"))
+    assert [tuple(row) for row in found] == [FIELDS] * 4
+    assert [(row["id"], row["verdict"], (row["failure"] or "").partition(":")[0]) for row in found] == [
+        *(("mine:0", "A", ""), ("mine:1", "B", ""), ("mine:2", None, "missing_field"), ("mine:3", "A", ""))
     ]
-    assert rows[0]["messages"] == [{"role": "user", "content": GOOD["query"]}]
-    manifest = json.loads((directory / "manifest.json").read_text())
-    assert manifest["counts"] == {"in": 3, "out": 3, "dropped": {}}
+    assert found[0]["messages"] == [{"role": "user", "content": GOOD["query"]}] and found[0]["judge"] == "longer"
+    manifest, summary = (json.loads((directory / f"{name}.json").read_text()) for name in ("manifest", "summary"))
+    assert manifest["counts"] == {"in": 4, "out": 3, "dropped": {"missing_field": 1}}
+    assert summary["failures"] == {"missing_field": 1}
+    said = capsys.readouterr().out
+    assert "1 comparisons hold an empty response, which loses" in said and str(directory / "verdicts.jsonl") in said
 
 
 def test_datasets_opens_the_file(tmp_path: Path) -> None:
@@ -79,18 +86,6 @@ def test_verdicts_are_those_of_the_judge_in_python(tmp_path: Path) -> None:
     alone = [load_judge("scorer:sentprob", model="world").compare(c) for c in shown]
     assert [row["verdict"] for row in rows] == [p.verdict for p in alone]
     assert [row["margin"] for row in rows] == pytest.approx([p.margin for p in alone], abs=1e-4)
-
-
-def test_a_row_that_cannot_be_judged_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = lines(tmp_path / "mine.jsonl", [GOOD, {**GOOD, "response_a": ""}, {**GOOD, "response_b": None}, GOOD])
-    directory = judge_stage(tmp_path / "out", f"verdicts.source.path={path}", "verdicts.shard_size=1")
-    rows = list(read_rows(directory, "verdicts"))
-    assert [(row["verdict"], (row["failure"] or "").partition(":")[0]) for row in rows] == [
-        *(("A", ""), ("B", ""), (None, "missing_field"), ("A", ""))
-    ]
-    said = capsys.readouterr().out
-    assert "1 comparisons hold an empty response, which loses" in said and str(directory / "verdicts.jsonl") in said
-    assert json.loads((directory / "summary.json").read_text())["failures"] == {"missing_field": 1}
 
 
 @pytest.fixture
