@@ -32,6 +32,7 @@ class Entry:
         result: of a stage, that it is what a user asked for and no step on the way to a judge: ``stage=clean`` keeps
             what it made, whatever the present settings are.
         judge: of a stage, that it makes a judge, which methods may name.
+        takes: of a command, the key that a word behind its name sets, as in ``init DIR``.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Entry:
     order: int = 0
     result: bool = False
     judge: bool = False
+    takes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from os.path import exists
@@ -123,15 +124,16 @@ def parts_of(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from parts_of(item, field.metadata.get("key") or f"{key}.{field.name}")
 
 
-def check_parts(settings: Any, key: str, checked: set[str]) -> None:
-    """Have every configuration object in a stage's settings say whether it can be used here: its ``check_here(key)``.
+def checks_of(settings: Any, key: str, checked: set[str]) -> Iterator[Callable[[], None]]:
+    """What says whether the configuration objects in a stage's settings can be used here: each one's ``check_here``.
 
-    What is in ``checked`` is left out; everything that was looked at is added to it.
+    What is in ``checked`` is left out; everything that is given is added to it. A call raises ConfigError where the
+    object cannot be used, and names its key and the remedy.
     """
     for place, part in parts_of(settings, key):
         if (check := getattr(part, "check_here", None)) and repr(part) not in checked:
             checked.add(repr(part))
-            check(place)
+            yield partial(check, place)
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:

@@ -284,11 +284,16 @@ class Estimator:
             self._guideline = longest - half
         most = prompt + (self._guideline if request.step in ("judgment", "score") else 0)
         self._costs[request.step].update(calls=1, prompt=prompt, prompt_at_most=most, generated=half, at_most=longest)
-        text = _TEXTS[request.step] if request.step in _TEXTS else "word " * (4 * half // 5)
-        if request.step in ("criteria", "rubric"):
-            text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
-            text = cut_at_stop(text, request.sampling.stop) or text
+        text = form_text(request)
         return Completion(text=text, prompt_tokens=prompt, generated_tokens=half, finish_reason="stop")
+
+
+def form_text(request: Request) -> str:
+    """A text in the form that a request's step has, as far as what is asked next depends on it."""
+    if request.step in ("criteria", "rubric"):
+        text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
+        return cut_at_stop(text, request.sampling.stop) or text
+    return _TEXTS.get(request.step, "word " * (4 * -(-request.sampling.max_new_tokens // 2) // 5))
 
 
 _TEXTS: Mapping[Step, str] = {"pairwise": "[[A]]", "pointwise": "[[5]]", "preference": "[[X]]"}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.fingerprint import versions
@@ -137,7 +138,8 @@ def _write(
     out.log(f"evaluate: report: {out.path('report.html')}")
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
-        recipe = "" if out.recipe == "quickstart" else f" recipe={out.recipe}"
+        shipped = (rooms.shipped("recipes") / f"{out.recipe}.yaml").is_file()
+        recipe = f" recipe={out.recipe if shipped else 'YOUR_RECIPE.yaml'}" if out.recipe != "quickstart" else ""
         out.log(f"evaluate: ask it: judgetrain judge{recipe} verdicts.judge={model} verdicts.source.path=FILE")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from judgetrain.scorers.config import ScorerConfig
 
 C = TypeVar("C")
+log = logging.getLogger(__name__)
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
@@ -159,14 +162,17 @@ class JudgeConfig(ReadingConfig):
         """The same but for some keys; raises as :func:`changed`."""
         return changed(self, changes, "judge.", BESIDES)
 
-    def save(self, directory: Path, criteria: int) -> None:
-        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""
-        write_json_atomic(directory / SETTINGS, {"criteria": criteria, **asdict(self)})
+    def save(self, directory: Path, criteria: int, learned: str = "both") -> None:
+        """Write it as ``judge.json`` into a trained judge's directory.
+
+        With it the number of criteria that it names, and what its judgments ``learned`` to read (``tree.reads``).
+        """
+        write_json_atomic(directory / SETTINGS, {"criteria": criteria, "learned": learned, **asdict(self)})
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """What ``judge.json`` says of asking; a ConfigError names the file and the key."""
-        return cls(**{name: value for name, value in _saved(directory).items() if name != "criteria"})
+        return cls(**{name: value for name, value in _saved(directory).items() if name not in ("criteria", "learned")})
 
     def unlike(self, directory: Path) -> list[str]:
         """By which settings a judge was trained to be asked where this asks otherwise, as on the command line."""
@@ -238,6 +244,8 @@ class JudgeOptions:
         ``directory``: the judge's own, where fitted weights may lie beside it.
         """
         own = {name: getattr(judge, name) for name in ("reads", "retries", "aggregation", "early_stop", "tie")}
+        if directory is not None and (learned := _saved(directory).get("learned", "both")) not in ("both", judge.reads):
+            _warn_of_reads(directory, learned, judge.reads)
         if judge.aggregation == "fitted":
             from judgetrain.judges.kinds.aggregation import Fitted
 
@@ -290,8 +298,14 @@ def criteria_of(directory: Path) -> int:
     return int(_saved(directory)["criteria"])
 
 
+@cache  # said once
+def _warn_of_reads(directory: Path, learned: str, asked: str) -> None:
+    told = "%s: it learned to read %s, and judge.reads=%s asks for what it never learned: its scores mean little; "
+    log.warning(f"{told}train with tree.reads=both", directory, learned, asked)
+
+
 def _saved(directory: Path) -> dict[str, Any]:
-    path, usual = directory / SETTINGS, {"criteria": StepsConfig.criteria} | asdict(JudgeConfig())
+    path, usual = directory / SETTINGS, {"criteria": StepsConfig.criteria, "learned": "both"} | asdict(JudgeConfig())
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

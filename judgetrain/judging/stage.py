@@ -59,8 +59,9 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.log(
             f"judge: {len(items)} comparisons of the generated world; a file of your own is verdicts.source.path=FILE"
         )
-    known = method.is_directory and (Path(method.target) / SETTINGS).is_file()
-    if known and settings.judge and (unlike := settings.judge.unlike(Path(method.target))):
+    directory = Path(method.target).expanduser()
+    known = method.is_directory and (directory / SETTINGS).is_file()
+    if known and settings.judge and (unlike := settings.judge.unlike(directory)):
         out.log(f"judge: its judge.json asks otherwise than recipe={out.recipe}; to do so, add {' '.join(unlike)}")
     if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
         out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")

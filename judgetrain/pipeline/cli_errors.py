@@ -40,11 +40,15 @@ def arguments(given: list[str]) -> list[str]:
 
 def named_stage(given: list[str]) -> list[str]:
     """The command line with ``stage=NAME`` for a first word that names one (ConfigError: two are named)."""
-    if not given or given[0] not in {*rooms.stages(), *rooms.commands()}:
+    entry = (rooms.stages() | rooms.commands()).get(given[0]) if given else None
+    if entry is None:
         return given
-    if other := next((text for text in given[1:] if text.startswith("stage=")), None):
-        raise ConfigError(f"{given[0]} and {other}: leave out one of them")
-    return [f"stage={given[0]}", *given[1:]]
+    name, *rest = given
+    if other := next((text for text in rest if text.startswith("stage=")), None):
+        raise ConfigError(f"{name} and {other}: leave out one of them")
+    if entry.takes and rest and "=" not in rest[0] and not rest[0].startswith("-"):
+        rest[0] = f'{entry.takes}="{rest[0]}"'
+    return [f"stage={name}", *rest]
 
 
 def sentence(error: BaseException) -> str:

@@ -105,8 +105,9 @@ def show_cost(pipeline: Pipeline) -> None:
         return
     settings, estimate = pipeline.plan(stage).settings, STAGES[stage].estimate
     if not estimate:
-        told = f"dry_run=true: stage {stage} asks the external models {', '.join(dict.fromkeys(paid))} first"
-        raise ConfigError(f"{told}, and has no estimate; run stage={stage}, then this")
+        told = f"dry_run=true: stage {stage} asks {', '.join(dict.fromkeys(paid))}, and has no estimate"
+        first = "" if stage == wanted else f"; or run stage={stage}, then this"
+        raise ConfigError(f"{told}; its max_requests and max_tokens limit what is sent{first}")
     inputs = STAGES[stage].inputs(settings)
     for line in resolve_name(estimate)(settings, lambda: {name: pipeline.run(name) for name in inputs}):
         pipeline.console.line(line)

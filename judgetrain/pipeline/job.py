@@ -34,8 +34,8 @@ from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
-WITHOUT_FILES = {"stage=status", "stage=clean"}
-"""What writes nothing, and what removes: a directory that was named by mistake is not made."""
+WITHOUT_FILES = {"stage=status", "stage=clean", "stage=init"}
+"""What writes no artifact, and what removes: a directory that was named by mistake is not made."""
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
 _errors: list[BaseException] = []

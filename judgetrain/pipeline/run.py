@@ -16,7 +16,7 @@ from judgetrain import rooms
 from judgetrain.artifacts.console import VERBOSE, Console, duration, quiet_libraries
 from judgetrain.artifacts.executor import executor_type
 from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
-from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, check_parts, fingerprint, plain, versions
+from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, checks_of, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
@@ -162,9 +162,7 @@ class Pipeline:
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
         # Whatever is wrong with what any stage is about to read is reported before the first one runs.
-        self.check(name)
-        self.plan(name)
-        self._check_here(name)
+        self.check_all(name)
         started, made, plan = time.time(), len(self.made), self.plan(name)
         with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
             self.verify(name)
@@ -250,22 +248,49 @@ class Pipeline:
 
     def _made(self, name: str) -> bool:
         """Whether a stage is finished; one whose files cannot be read is not, and its check says more of them."""
+        return self._planned(name) and self.plan(name).finished
+
+    def check_all(self, name: str) -> None:
+        """Check all that the stages which have to be made will read: settings, files, models, keys and the network.
+
+        Raises:
+            JudgetrainError: what is wrong; of several things a ConfigError with a line for each.
+        """
+        wrong: list[JudgetrainError] = []
+
+        def fine(look: Callable[..., object], *given: Any) -> bool:
+            try:
+                look(*given)
+            except JudgetrainError as error:
+                wrong.append(error)
+                return False
+            return True
+
+        stages = [*self._inputs_first(name, self._made)]
+        checked = set[str]()
+        allowed = [stage for stage in stages if fine(STAGES[stage].check, self.settings(stage))]
+        there = {stage for stage in allowed if self._planned(stage)}
+        fine(self.plan, name)
+        if stages:
+            fine(executor_type(self.config.executor).check, self.config.executor)
+            fine(self.config.track.check_here)
+        for stage in allowed:
+            settings = self.settings(stage)
+            if stage not in there or fine(STAGES[stage].check_here, settings):
+                for check in checks_of(settings, stage, checked):
+                    fine(check)
+        if len(wrong) > 1:
+            lines = (line for each in wrong for line in str(each).splitlines())
+            raise ConfigError("\n".join({line.partition(": ")[0]: line for line in lines}.values()))  # once a key
+        if wrong:
+            raise wrong[0]
+
+    def _planned(self, name: str) -> bool:
+        """Whether every file that a stage and those before it name is there."""
         try:
-            return self.plan(name).finished
+            return bool(self.plan(name))
         except JudgetrainError:
             return False
-
-    def _check_here(self, name: str) -> None:
-        """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
-        stages = list(self.missing(name))
-        if stages:
-            executor_type(self.config.executor).check(self.config.executor)
-            self.config.track.check_here()
-        for stage in stages:
-            STAGES[stage].check_here(self.settings(stage))
-        checked: set[str] = set()
-        for stage in stages:
-            check_parts(self.plan(stage).settings, stage, checked)
 
     def _make(self, plan: Plan, announced: str) -> None:
         with locked(plan.directory, self.console):

@@ -31,7 +31,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
-        replace(settings.judge, reference=settings.reference).save(model, settings.criteria)
+        replace(settings.judge, reference=settings.reference).save(model, settings.criteria, settings.reads)
         _describe(model, settings, inputs, out, shows_references(load_prompt_set(settings.prompts), rows))
 
     job = RowsJob(

@@ -63,6 +63,19 @@ def test_the_lines_of_python_run_as_printed(here_is_a_judge: Path, capsys: pytes
     assert "It is true." in capsys.readouterr().out
 
 
+def test_ones_files_are_looked_at_as_printed(tmp_path: Path) -> None:
+    (words,) = (w for w in commands(PAGE) if w[0] == "init")
+    for name, part in (("train", rows(24)[:16]), ("test", rows(24)[16:])):
+        texts = [
+            {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b, "label": c.label}
+            for c in part
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    done = here(*(word.replace("DIR", str(tmp_path)) for word in words))
+    assert done.returncode == 0, done.stderr
+    assert f"recipe={tmp_path / 'judgetrain.yaml'} stage=evaluate" in done.stdout
+
+
 @pytest.mark.parametrize(
     "words", [w for w in commands(PAGE) if "teacher=" in " ".join(w)], ids=["labels", "model", "dialogues"]
 )

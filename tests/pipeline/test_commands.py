@@ -184,7 +184,7 @@ def test_nothing_is_removed_while_another_process_is_at_work(
     pipeline.config.yes, home = True, Path(pipeline.config.output_dir)
     monkeypatch.setattr(Pipeline, "_make", make)
     monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
-    monkeypatch.setattr(Pipeline, "_check_here", lambda self, name: None)
+    monkeypatch.setattr(Pipeline, "check_all", lambda self, name: None)
     pipeline.run("cluster")
     assert len(refusals) == 2 and (pipeline.root / "dpo" / "other").is_dir()
     clean(pipeline)

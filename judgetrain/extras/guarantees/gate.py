@@ -19,6 +19,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
+from judgetrain.evaluate.report.table import signed, within
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.release import Verdicts, release_verdicts
 from judgetrain.judges.base import Prediction
@@ -230,8 +231,7 @@ def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resampl
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
     relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")
     ends = differ.interval
-    figures = f"{100 * differ.mean:+.1f} points"
-    figures += "" if ends is None else f" [{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]"
+    figures = f"{signed(differ.mean)}{within(*map(signed, ends)) if ends else ''} points"
     remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
     return Check(
         **names,
@@ -239,7 +239,7 @@ def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resampl
         difference_ci=ends,
         p=p,
         passed=passed,
-        told=f"{first.name} {relation} {second.name} on {benchmark.name} ({'; '.join(remarks)})",
+        told=f"{first.name} {relation} {second.name} on {benchmark.name}: {'; '.join(remarks)}",
     )
 
 

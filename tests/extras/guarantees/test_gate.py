@@ -40,9 +40,9 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     [better] = checks(whole, results(whole), "dpo beats sft")
     assert (better.first, better.second, better.n, better.passed) == ("dpo@3", "sft@3", 60, True)
     assert better.difference == pytest.approx(20 / 60, abs=1e-6)
-    assert better.told.startswith("dpo@3 is better than sft@3 on b (+33.3 points [")
+    assert better.told.startswith("dpo@3 is better than sft@3 on b: +33.3 (+21.7–+45.0) points")
     [worse] = checks(whole, results(whole), "dpo@1 beats sft")
-    assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b (-8.3 points")
+    assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b: -8.3 (-15.0 to -1.7) points")
     assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
         "worse on every pair that differs"
     )
@@ -172,7 +172,7 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     assert run("random beats longer") == 2 and pushes == ["evaluate"], "what does not pass goes to no hub"
     told = capsys.readouterr().err
     assert (
-        "guarantees.required: random is not better than longer on mine (" in told and "is finished all the same" in told
+        "guarantees.required: random is not better than longer on mine: " in told and "is finished all the same" in told
     )
     [(title, text)] = alerts
     assert "did not pass its gate" in title and text.startswith("random is not better than longer")
