@@ -42,7 +42,9 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     assert better.difference == pytest.approx(20 / 60, abs=1e-6)
     assert better.told.startswith("dpo@3 is better than sft@3 on b: +33.3 (+21.7–+45.0) points")
     [worse] = checks(whole, results(whole), "dpo@1 beats sft")
-    assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b: -8.3 (-15.0 to -1.7) points")
+    assert not worse.passed and worse.told.startswith(
+        "dpo@1 is not better than sft@3 on b: -8.3 (-15.0 to -1.7) points"
+    )
     assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
         "worse on every pair that differs"
     )
