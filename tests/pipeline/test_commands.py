@@ -96,7 +96,7 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = paid(tmp_path)
     config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
-    with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks the external models api first"):
+    with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks api, and has no estimate"):
         show_cost(Pipeline(config))
 
 

@@ -188,6 +188,8 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
         shared = parts.test.overlap(parts.train)
         told = f"; {shared} of its queries stand in {names} too, and are left out there" if shared else ""
         yield f"measures on {parts.test.path.name}{told}"
+    for found in (f for f in (*parts.train, parts.test) if f and f.rejects):
+        yield f"mend the rows of {found.path.name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
     yield f"base model {base} (train.base.path=MODEL takes another)"

@@ -39,7 +39,8 @@ def reply(request: Request, draw: int) -> str:
         return f"Score: {1 + derive_seed('score', slots['response']) % 5}"
     if request.step == "judgment":
         first, second = slots["response_a"], slots["response_b"]
-        better: Verdict = "A" if derive_seed("better", first) > derive_seed("better", second) else "B"
+        other = slots["criterion"] if derive_seed(slots["criterion"], *sorted((first, second))) % 3 == 0 else ""
+        better: Verdict = "A" if derive_seed(other, first) > derive_seed(other, second) else "B"  # criteria differ
         return judgment(better if derive_seed("steady", draw) / 2**31 < STEADY else mirror(better))
     return form_text(request)
 
