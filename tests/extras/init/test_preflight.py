@@ -71,7 +71,7 @@ def test_what_is_not_asked_counts_as_long_as_what_is(number: int, monkeypatch: p
     monkeypatch.setattr(rehearsal, "time", SimpleNamespace(monotonic=lambda: engine.now))
     monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (dict.fromkeys(range(len(requests)), (0,) * 9), {}))
     monkeypatch.setattr(Ledger, "loaded", lambda self, config: engine)
-    slots = {"response_a": "left", "response_b": "right"}
+    slots = {"response_a": "left", "response_b": "right", "criterion": "It is true."}
     sampling = Sampling(max_new_tokens=6, candidates=("1", "2", "3", "4", "5"))
     asked = [Request(messages=(), sampling=sampling, step="judgment", slots=slots) for _ in range(number)]
     found = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(asked, 0)
