@@ -20,7 +20,7 @@ from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, SeedMeans, Table, notes, number, percent
+from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, notes, number, percent
 from judgetrain.judges.method import JUDGE_STAGES
 
 Row = Mapping[str, Any]
@@ -34,10 +34,11 @@ KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds",
 class Report:
     """What a report is made of.
 
-    ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was left
-    out, the numbers of branches ``chosen`` on a development split, the ``lineage`` (manifests of everything upstream)
-    and package ``versions``. ``runs`` describes the runs that were put together, ``seeds`` the means over runs that
-    differ in nothing but their seed, ``records`` what extras noted of each benchmark, by their names.
+    ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was
+    left out, the numbers of branches ``chosen`` on a development split, the ``lineage`` (manifests of everything
+    upstream) and package ``versions``. ``runs`` describes the runs that were put together, ``seeds`` the means over
+    runs that differ in nothing but their seed, ``more`` further tables by benchmark, ``records`` what extras noted
+    of each benchmark, by their names.
     """
 
     recipe: str
@@ -49,13 +50,14 @@ class Report:
     lineage: Sequence[Row] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
-    seeds: Sequence[SeedMeans] = ()
+    seeds: Sequence[Any] = ()
+    more: Mapping[str, Sequence[Table]] = field(default_factory=dict)
     records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other files, for ``summary.json``."""
-        found = asdict(replace(self, rows=(), paired=(), records={}))
-        return {name: value for name, value in found.items() if name not in ("rows", "paired", "records")}
+        found = asdict(replace(self, rows=(), paired=(), records={}, more={}))
+        return {name: value for name, value in found.items() if name not in ("rows", "paired", "records", "more")}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
         """The metric rows by benchmark."""
@@ -91,7 +93,7 @@ class Report:
             *(table for each in found for table in each.front),
             shown.results(verdicts),
             shown.ratings(rows),
-            shown.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
+            *self.more.get(benchmark, ()),
             shown.chosen(self.chosen.get(benchmark, ())),
             shown.declared(DEFINITIONS, verdicts),
             shown.votes(verdicts),

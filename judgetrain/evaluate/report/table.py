@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
@@ -89,11 +88,6 @@ def formatted(value: float | None, unit: Unit) -> str:
     if unit == "seconds":
         return "–" if value is None else f"{value:.3g}"
     return number(value, {"integer": 0, "tenths": 1, "hundredths": 2, "thousandths": 3}[unit])
-
-
-def bounded(value: float | None, ends: Interval | None, digits: int, scale: int = 1) -> str:
-    """A number with its interval."""
-    return number(value, digits, scale) + (within(*(number(end, digits, scale) for end in ends)) if ends else "")
 
 
 def within(low: str, high: str) -> str:
@@ -224,39 +218,6 @@ def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
     """Agreement on one group; a dash where a method has no comparison of it."""
     found = (groups or {}).get(name)
     return percent(found.agreement if found else None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedMeans:
-    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations."""
-
-    benchmark: str
-    branches: int
-    seeds: int
-    method: str
-    agreement: float
-    agreement_std: float | None
-    consistency: float | None
-    consistency_std: float | None
-
-    @classmethod
-    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
-        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
-        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
-        for name in ("agreement", "consistency"):
-            values = [getattr(row, name) for row in rows]
-            found[name], found[f"{name}_std"] = (None, None) if None in values else (fmean(values), stdev(values))
-        return cls(method=method, **found)
-
-
-def seed_means(means: Sequence[SeedMeans]) -> Table:
-    """Means with their deviations over runs that differ in nothing but the seed."""
-    columns: Columns = NAME | {
-        "seeds": attrgetter("seeds"),
-        "agreement %": lambda r: f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
-        "consistency %": lambda r: f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
-    }
-    return Table.of("Over seeds", means, columns)
 
 
 def differences(paired: Sequence[PairedComparison]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, within
 
 Row = dict[str, Any]
 KINDS = ("pearson", "kendall", "spearman")
@@ -40,7 +40,11 @@ def _correlations(rating: str, benchmark: str, rows: Sequence[Row]) -> Table:
 
 
 def _of(kind: str) -> Callable[[Row], str]:
-    return lambda row: bounded(row[kind], row[f"{kind}_ci"], 4)
+    def cell(row: Row) -> str:
+        ends = row[f"{kind}_ci"]
+        return number(row[kind], 4) + (within(*(number(end, 4) for end in ends)) if ends else "")
+
+    return cell
 
 
 def _score(row: Row) -> str:

@@ -6,8 +6,10 @@ import glob
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, Self
 
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
@@ -16,7 +18,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, read_record
 from judgetrain.evaluate.report.naming import MEASURED, SEED, flat, natural, run_labels, swept_keys
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown
-from judgetrain.evaluate.report.table import SeedMeans
+from judgetrain.evaluate.report.table import NAME, Columns, Table, percent
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
@@ -60,6 +62,39 @@ class Run:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeedMeans:
+    """A method's mean agreement and consistency over several ``seeds``, and their sample standard deviations."""
+
+    benchmark: str
+    branches: int
+    seeds: int
+    method: str
+    agreement: float
+    agreement_std: float | None
+    consistency: float | None
+    consistency_std: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
+        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
+        for name in ("agreement", "consistency"):
+            values = [getattr(row, name) for row in rows]
+            found[name], found[f"{name}_std"] = (None, None) if None in values else (fmean(values), stdev(values))
+        return cls(method=method, **found)
+
+
+def seed_means(means: Sequence[SeedMeans]) -> Table:
+    """Means with their deviations over runs that differ in nothing but the seed."""
+    columns: Columns = NAME | {
+        "seeds": attrgetter("seeds"),
+        "agreement %": lambda r: f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
+        "consistency %": lambda r: f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
+    }
+    return Table.of("Over seeds", means, columns)
+
+
 def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Report:
     """One report of several runs, in the order of the settings that differ.
 
@@ -82,18 +117,19 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         for pair in run.paired:
             sides = [MethodKey(names[side.method], side.branches) for side in (pair.first, pair.second)]
             paired.setdefault((pair.benchmark, *sides), replace(pair, first=sides[0], second=sides[1]))
-    seeds = {run.manifest["seed"] for run in runs}
+    every, seeds = {run.manifest["seed"] for run in runs}, _over_seeds(runs)
     facts = ("recipe", "seed", "fingerprint")
     return Report(
         recipe=name,
-        seed=seeds.pop() if len(seeds) == 1 else None,
+        seed=every.pop() if len(every) == 1 else None,
         rows=_by_method(rows, runs, methods),
         paired=list(paired.values()),
         left_out={benchmark: found for run in runs for benchmark, found in run.left_out.items()},
         lineage=list({row["fingerprint"]: row for run in runs for row in lineage([run.directory])}.values()),
         versions=runs[0].manifest["versions"],
         runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],
-        seeds=_over_seeds(runs),
+        seeds=seeds,
+        more={name: [seed_means([s for s in seeds if s.benchmark == name])] for name in {s.benchmark for s in seeds}},
     )
 
 
