@@ -148,11 +148,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
     attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}
-    told: dict[str, Any] = {"selective": {"told": "answers 70% of the comparisons"}}
-    rows = [
-        row("dpo", 5, 0.75)
-        | {"guarantees": told, "robustness": [attack, forged, forged | {"attack": ""}], "length_bias": 0.021}
-    ]
+    rows = [row("dpo", 5, 0.75) | {"robustness": [attack, forged, forged | {"attack": ""}], "length_bias": 0.021}]
     rows += [row("sft", 5, 0.6), row("longer", 0, 0.38)]
     write_json_atomic(evaluation / "metrics.json", rows)
     other = finished(tmp_path, "evaluate", "ffff", upstream={"dpo": "another"})
@@ -164,7 +160,6 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "`longer` 0.380" in text
     assert "| world | 5 | all: keeps | 40 | 0.900 (0.800–0.950) | – |" in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
-    assert "- world: answers 70% of the comparisons" in text
     assert "A flip is a verdict in one order" in text and "guarantees.required" not in text
     assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
         text.split()
@@ -190,7 +185,6 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     judge = finished(tmp_path, "dpo", "f00d")
     attack = {"attack": "", "kind": "edit", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
     check = {"benchmark": "world", "rule": "dpo beats sft", "first": "dpo@5", "passed": True, "told": "better", "n": 9}
-    told = {"selective": {"told": "answers 70%"}}
 
     def evaluated(mark: str, day: str, agreement: float, **files: Any) -> None:
         place = finished(tmp_path, "evaluate", mark, upstream={"dpo": "f00d"})
@@ -201,14 +195,13 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
         os.utime(place / "manifest.json", (when, when))
 
     gate = {"passed": True, "untested": [], "checks": [check]}
-    evaluated("aaaa", "2026-11-01", 0.7, row={"guarantees": told}, gate=gate)
+    evaluated("aaaa", "2026-11-01", 0.7, gate=gate)
     evaluated("bbbb", "2026-11-02", 0.71, row={"robustness": [attack]})
     evaluated("cccc", "2026-11-03", 0.72)
     fill(judge)
     text = (directory / "README.md").read_text()
     assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 (" in text
     assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
-    assert "### Where it may answer alone\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world: answers 70%" in text
     assert "### Gate\n\nBy evaluation `aaaa`, 2026-11-01:" in text and "- passed, world (n = 9)" in text
     fill(judge, tmp_path / "artifacts" / "evaluate" / "bbbb")
     assert "By evaluation `bbbb`, 2026-11-02, seed 5;" in (directory / "README.md").read_text(), (

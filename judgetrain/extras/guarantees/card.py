@@ -9,18 +9,10 @@ from judgetrain.extras.guarantees.gate import FILE as GATE
 from judgetrain.extras.guarantees.gate import Rule
 from judgetrain.extras.guarantees.worth import FILE as WORTH
 from judgetrain.judges.method import Method
-from judgetrain.train.card import own_rows
 
 _LEGEND = """What was asked of it before it went out (`guarantees.required`). Beats: more agreement on the same
 comparisons by the paired bootstrap over prompts; matches: not shown to have less; floors: every baseline that was
 measured. n: comparisons."""
-
-
-def _sure(directory: Path, judge: str) -> str:
-    """Where an evaluation says that it may answer alone, a line a benchmark."""
-    rows = own_rows(read_json(directory / "metrics.json") or [], judge)
-    found = ((row["benchmark"], (row.get("guarantees") or {}).get("selective")) for row in rows)
-    return "\n".join(f"- {benchmark}: {said['told']}" for benchmark, said in found if said)
 
 
 def _gate(directory: Path, judge: str) -> str:
@@ -50,5 +42,5 @@ def _worth(directory: Path, judge: str) -> str:
     return "\n".join(f"- {w['benchmark']} (n = {w['n']}): {w['told']}" for w in found)
 
 
-PARTS = {"Worth training": _worth, "Where it may answer alone": _sure, "Gate": _gate}
+PARTS = {"Worth training": _worth, "Gate": _gate}
 """By its title a section of the card: its text of what a finished artifact holds of a judge, empty for nothing."""
