@@ -8,7 +8,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+
+from judgetrain.artifacts.fingerprint import version_of
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -72,10 +73,6 @@ def in_turns(arms: Mapping[str, Callable[[], float | None]], repeats: int) -> di
 
 def versions(*packages: str) -> str:
     """``torch 2.13.0, trl 1.16.0``."""
-    found = []
-    for package in packages:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(f"no {package}")
-    return ", ".join(found)
+    return ", ".join(
+        f"{package} {found}" if (found := version_of(package)) else f"no {package}" for package in packages
+    )

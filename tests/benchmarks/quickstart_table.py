@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.evaluate.metrics.intervals import paired_difference
@@ -92,18 +93,9 @@ def read(directory: Path, benchmark: str | None) -> Rows:
     return found
 
 
-def seconds(directory: Path, output: Path) -> float:
+def seconds(directory: Path) -> float:
     """Time of the evaluation and of everything it was made from, from the manifests."""
-    total, waiting, seen = 0.0, [directory / "manifest.json"], set()
-    while waiting:
-        path = waiting.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        manifest = json.loads(path.read_text())
-        total += manifest["seconds"]
-        waiting += [output / "artifacts" / s / f / "manifest.json" for s, f in manifest["upstream"].items()]
-    return total
+    return sum(json.loads((each / MANIFEST).read_text())["seconds"] for each in lineage(directory))
 
 
 def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
@@ -166,7 +158,7 @@ def main() -> None:
     directories = [run(options.recipe, seed, options.output, overrides) for seed in options.seeds]
     found = [load(d, options.benchmark, seed) for d, seed in zip(directories, options.seeds, strict=True)]
     rows = [seed.rows for seed in found]
-    minutes = spread([seconds(d, options.output) / 60 for d in directories], 1.0)
+    minutes = spread([seconds(d) / 60 for d in directories], 1.0)
     print(table(rows))
     for name, criteria in (("one", "the primary criterion"), ("both", "both crucial criteria")):
         if all(getattr(seed, name) is not None for seed in found):

@@ -1,7 +1,7 @@
 """SFT's and DPO's step loop beside TRL's own trainers, set as well as they can be on a CPU, at equal loss.
 
     OMP_NUM_THREADS=1 taskset -c 1 python -m tests.benchmarks.train_speed
-    python -m tests.benchmarks.train_speed --base 23m --comparisons 20
+    python -m tests.benchmarks.train_speed --base DIRECTORY --comparisons 20
 
 TRL has float32, no gradient checkpointing, batches of like length, its own precomputed reference and no dropout; rates,
 batches and data are the same. Examples a second of a processor, in turns; the held-out loss is computed here for both.
@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import torch
 from datasets import Dataset
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer
+from transformers import Trainer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from judgetrain.artifacts.console import Console
@@ -37,18 +37,7 @@ from tests.benchmarks.workloads import Row, examples, pairs
 from tests.builders.train import config, run_reference
 
 BATCH, RATE, BETA, HELD = 16, 2e-4, 0.1, 32
-SHAPE = {"hidden_size": 448, "num_hidden_layers": 8, "num_attention_heads": 8, "intermediate_size": 1216}
 PEER = "float32, no gradient checkpointing, group_by_length, precompute_ref_log_probs, logging_steps=10"
-
-
-def base_of(name: str, place: Path) -> Path:
-    """The shipped base, a Llama of 23 million random weights with its tokenizer, or a model's directory."""
-    made = place / "start" / "model"
-    shutil.copytree(WORLD_BASE if name in ("world", "23m") else Path(name), made)
-    if name == "23m":
-        torch.manual_seed(0)
-        LlamaForCausalLM(LlamaConfig(**SHAPE, vocab_size=8192, tie_word_embeddings=True)).save_pretrained(made)
-    return made
 
 
 def loss_of(model: Any, start: Path, rows: Sequence[Row]) -> float:
@@ -182,7 +171,8 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
     with TemporaryDirectory() as place, ExitStack() as quiet:
         quiet.enter_context(redirect_stdout(StringIO()))
         quiet.enter_context(redirect_stderr(StringIO()))
-        start = base_of(base, Path(place))
+        start = Path(place) / "start" / "model"
+        shutil.copytree(WORLD_BASE if base == "world" else base, start)
         for what, rows in (("SFT", [*examples(comparisons)]), ("DPO", pairs(comparisons))):
             held = rows[: min(HELD, len(rows) // 4)]
             arms = Arms(start, rows[len(held) :], held)
@@ -205,7 +195,7 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
 def main() -> None:
     """The command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--base", default="world", help="world, 23m (random weights), or a model's directory")
+    parser.add_argument("--base", default="world", help="world, or a model's directory")
     parser.add_argument("--comparisons", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=3)
     print(table(figures(**vars(parser.parse_args()))))
