@@ -98,13 +98,6 @@ def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, 
     assert made == [], "with every shard there, no model is loaded"
 
 
-def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
-    config.evaluate.methods = ["pointwise:initial", "pairwise:dpo", "random"]
-    assert [*Pipeline(config).needed("evaluate")][-5:] == ["label", "sft", "reference", "dpo", "evaluate"]
-    config.evaluate.methods = ["pairwise:external"]
-    assert [*Pipeline(config).needed("evaluate")] == ["evaluate"]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,14 +14,12 @@ from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.evaluate import UNATTACKED, judge, pairs, run
 from tests.builders.scripted import ScriptedEngine, noisy
-from tests.builders.watched import interrupted
 
 World = tuple[Config, dict[str, Path]]
 
@@ -70,18 +68,6 @@ def test_other_metrics_and_more_methods_need_no_new_inference(world: World) -> N
     for k in (1, 3):
         for metric in ("agreement", "consistency", "parse_failures", "generated_tokens", "seconds"):
             assert rows[0][k][metric] == rows[1][k][metric]
-
-
-def test_shards_of_an_interrupted_evaluation_are_taken_over_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, inputs = world
-    whole, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "elsewhere")
-    interrupted(monkeypatch, BranchingJudge, "sample", 3)
-    before = Counting.asked
-    with pytest.raises(KeyboardInterrupt):
-        evaluated(config, inputs, "a")
-    spent = Counting.asked - before
-    rest, _ = evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=30)), inputs, "b")
-    assert 0 < spent < whole and spent + rest == whole
 
 
 def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: World) -> None:

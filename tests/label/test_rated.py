@@ -222,14 +222,6 @@ def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counte
     assert out.notes["yield"]["ensemble_vs_given"] and "label_vs_truth" not in out.notes["yield"]
 
 
-def test_the_ensemble_does_not_look_at_them(tmp_path: Path) -> None:
-    comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
-    out = labelling(tmp_path, comparisons, LabelConfig())
-    bare = labelling(tmp_path / "bare", [replace(c, label=None) for c in comparisons], LabelConfig())
-    for name in ("sft", "pairs"):
-        assert rows_of(out, name) == rows_of(bare, name)
-
-
 def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
     comparisons = [replace(c, label=None) for c in compared(tmp_path, source(tmp_path))]
     with pytest.raises(DataError, match=r"6 no_given_label; the comparisons bring none.*sources\[\]\.labels"):
