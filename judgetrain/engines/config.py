@@ -363,10 +363,7 @@ _SECRET = re.compile(r"key|token|secret|password|sig(?:nature)?", re.IGNORECASE)
 def server_address(text: str, key: str = "engine.base_url") -> tuple[str, dict[str, str]]:
     """A server's address, which identifies it and stands in messages, and the query that goes with every request.
 
-    ``key`` is where the address stands, for messages.
-
-    Raises:
-        ConfigError: it is none that a server can have, or it holds a password; the message does not repeat it.
+    ``key``: where it stands (ConfigError: it is none that a server can have, or it holds a password, not repeated).
     """
     try:
         parts = urlsplit(text.strip())

@@ -22,13 +22,11 @@ def make_engine(
     answers: AnswerStore | None = None,
     budget: Budget | None = None,
 ) -> Engine:
-    """The engine of a configuration: what it names in ``makes``.
+    """The engine of a configuration: what it names in ``makes`` (EngineError: a missing package, or a model or
+    server that cannot be used).
 
     ``model_path`` stands in for the model that it names (a stage's trained model), ``name`` for its name. ``answers``
     and ``budget`` are for models that are paid for: where their answers are kept, and what may be sent.
-
-    Raises:
-        EngineError: a missing package, or a model or server that cannot be used.
     """
     if model_path is not None:
         config = config.with_model(str(model_path))

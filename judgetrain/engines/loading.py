@@ -44,13 +44,11 @@ with it."""
 
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
-    """Where a model is: ``(directory or Hub id, GGUF file name or None)``.
+    """Where a model is: ``(directory or Hub id, GGUF file name or None)`` (EngineError: the path does not exist, or
+    the package is missing or has no ``assemble()``).
 
     ``config.path`` is a local directory, a local ``.gguf`` file, a Hub id, ``world`` (the shipped base) or
     ``package:NAME`` (an installed PyPI package whose ``assemble()`` gives the path of a GGUF file).
-
-    Raises:
-        EngineError: the path does not exist, or the package is missing or has no ``assemble()``.
     """
     path = config.path
     if not path:
@@ -71,13 +69,11 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer, padding on the left, with a pad token and a chat template.
+    """The tokenizer, padding on the left, with a pad token and a chat template (EngineError: names the path and the
+    remedy).
 
     A missing pad token becomes the end token (or the unknown token): padding is always masked. A missing chat
     template becomes :data:`DEFAULT_CHAT_TEMPLATE`, with a warning.
-
-    Raises:
-        EngineError: names the path and the remedy.
     """
     from transformers import AutoTokenizer
 
@@ -138,16 +134,14 @@ def flat_ids(found: Iterable[Any]) -> frozenset[int]:
 
 
 def load_model(config: ModelConfig, device: str | torch.device | None = None) -> PreTrainedModel:
-    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write.
+    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (EngineError: names the
+    path and the remedy).
 
     GGUF is unpacked; adapters are merged into their base, which may be adapters of another.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
     GPU that has it and float32 otherwise.
-
-    Raises:
-        EngineError: names the path and the remedy.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils.import_utils import is_flash_attn_2_available

@@ -158,12 +158,10 @@ def neutralise_known(text: str) -> str:
 def accepted(
     messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[list[dict[str, str]], str]:
-    """The messages as the chat template takes them, neutralised, and the prompt's text: every message stands in it.
+    """The messages as the chat template takes them, neutralised, and the prompt's text: every message stands in it
+    (EngineError: the template refuses the messages, or does not write one of them).
 
     A template that knows no system role, or drops its text, gets it before the first user turn.
-
-    Raises:
-        EngineError: the chat template refuses the messages, or does not write one of them.
     """
     from jinja2 import TemplateError
 
@@ -190,13 +188,11 @@ def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizer
 def encode(
     requests: Sequence[Request], tokenizer: PreTrainedTokenizerBase, max_context: int
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, Completion]]:
-    """Prompt token ids by the request's index, as :func:`render` writes the prompts; equal ones are encoded once.
+    """Prompt token ids by the request's index, as :func:`render` writes the prompts; equal ones are encoded once
+    (EngineError: the chat template refuses the messages of every request).
 
     Requests without ids have their completion: ``error`` where the chat template refuses the messages, ``too_long``
     where prompt and ``max_new_tokens`` exceed ``max_context`` tokens.
-
-    Raises:
-        EngineError: the chat template refuses the messages of every request.
     """
     keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
     texts: dict[Any, str] = {}

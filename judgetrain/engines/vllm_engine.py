@@ -18,13 +18,11 @@ CPU_TOKENS = 4096
 
 
 class VllmEngine:
-    """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
+    """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine (EngineError: vLLM is
+    not installed, or it cannot load the model).
 
     vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` GPUs, and runs it in
     processes of its own, which :meth:`close` ends.
-
-    Raises:
-        EngineError: vLLM is not installed, or it cannot load the model.
     """
 
     def __init__(self, config: VllmEngineConfig) -> None:

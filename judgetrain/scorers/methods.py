@@ -40,11 +40,7 @@ OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[nam
 
 
 def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: str = "scorer") -> None:
-    """Refuse a name, with or without :data:`VARIANTS`, that is no scorer, or none of ``allowed``.
-
-    Raises:
-        ConfigError: names the key, the name and what is allowed.
-    """
+    """Refuse (ConfigError) a name, with or without :data:`VARIANTS`, that is no scorer, or none of ``allowed``."""
     for text in names:
         name, *variants = text.split("+")
         if not set(variants) <= set(VARIANTS) or len(set(variants)) < len(variants):

@@ -118,11 +118,8 @@ class Renderer:
 
     def check(self, answer: str, tokens: Sequence[int], level: str = "") -> None:
         """Check that generation which wrote these tokens would return the answer, up to blanks and letter case, and
-        that a judge's frames read of that what they read of the answer.
-
-        Raises:
-            TrainingError: the chat template cuts or ends it early, or the tokenizer does not give it back.
-        """
+        that a judge's frames read of that what they read of the answer (TrainingError: the chat template cuts or
+        ends it early, or the tokenizer does not give it back)."""
         written = [*itertools.takewhile(lambda token: token not in self.ends, tokens)]
         reply, why = str(self.tokenizer.decode(written, skip_special_tokens=True)), ""
         if self.tokenizer.unk_token_id in written:  # it stands for many words

@@ -73,12 +73,10 @@ class RowsJob(Job):
 
 
 def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
-    """Train, or resume from the last complete checkpoint, and write ``model/``.
+    """Train, or resume from the last complete checkpoint, and write ``model/`` (TrainingError: nothing to train on,
+    NaN or inf in losses or weights, or too little memory; says what to change).
 
     ``finish`` adds to the model directory before it gets its place.
-
-    Raises:
-        TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
     epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
     tokenizer.padding_side = "right"

@@ -162,14 +162,8 @@ def _check_dpo(found: DpoSettings | ReferenceSettings) -> None:
 
 
 def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
-    """Check the settings at ``key`` of a stage that trains.
-
-    Returns:
-        How many processes share it.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
-    """
+    """How many processes share a stage that trains, whose settings at ``key`` are checked (ConfigError: names the key,
+    its value and the remedy)."""
     check_training(key, own)
     size = check_distributed(stages)
     if stages.base.gpus > 1:

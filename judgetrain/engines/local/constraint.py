@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 
 
 class Constraints:
-    """Patterns compiled for one tokenizer; each is compiled once.
+    """Patterns compiled for one tokenizer; each is compiled once (EngineError: XGrammar is not installed, or cannot
+    read the tokenizer).
 
     Args:
         tokenizer: of the model.
         vocabulary: width of the model's logits.
         ends: ids that end a text; allowed where the pattern is complete.
-
-    Raises:
-        EngineError: XGrammar is not installed, or cannot read the tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Sequence[int]) -> None:
@@ -81,13 +79,8 @@ class Matcher:
         return bool(self._matcher.is_terminated())
 
     def forbid(self, logits: torch.Tensor) -> None:
-        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity.
-
-        Where no token is left, the text can only end, incomplete.
-
-        Raises:
-            EngineError: no token begins the pattern.
-        """
+        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity (EngineError:
+        no token begins the pattern). Where no token is left, the text can only end, incomplete."""
         import xgrammar
 
         bitmask = xgrammar.allocate_token_bitmask(1, logits.shape[-1])

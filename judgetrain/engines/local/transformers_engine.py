@@ -36,14 +36,11 @@ PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
 class TransformersEngine:
-    """Generates with a local model.
+    """Generates with a local model (EngineError: the model cannot be loaded).
 
     A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
     are not freed by :meth:`close`. ``max_context``: the longest prompt plus completion, which may be lowered.
-
-    Raises:
-        EngineError: the model cannot be loaded.
     """
 
     def __init__(

@@ -113,12 +113,8 @@ class GatedClient(httpx2.AsyncClient):
         self._since: float | None = None
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """One try, once the server may be asked.
-
-        Raises:
-            NotSentError: nothing is to be sent.
-            EngineError: the budget is spent, or the rate limit outlasts :data:`MAX_WAIT`.
-        """
+        """One try, once the server may be asked (NotSentError: nothing is to be sent; EngineError: the budget is spent,
+        or the rate limit outlasts :data:`MAX_WAIT`)."""
         asked = ASKED.get()
         while True:
             async with self._slots, self._passing() as sent:
@@ -183,11 +179,8 @@ class GatedClient(httpx2.AsyncClient):
             self._refusals = 0
 
     def refused(self, sent: float, after: float | None, said: str) -> None:
-        """Close the gate, for longer each time and for ``after`` seconds at least, as a request sent then was refused.
-
-        Raises:
-            EngineError: the server wants a longer wait than is allowed, or has been waited for that long.
-        """
+        """Close the gate, for longer each time and for ``after`` seconds at least, as a request sent then was refused
+        (EngineError: the server wants a longer wait than is allowed, or has been waited for that long)."""
         now = self.clock.now()
         self._since = now if self._since is None else self._since
         if sent >= self._closed:  # else it went out with others that were refused, and says nothing new
