@@ -6,7 +6,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def _write(
     out.write_json("metrics", [row.to_row() for row in rows])
     if tuning:
         out.write_json("development", [row.to_row() for row in tuning])
-    out.write_json("paired", [row.to_row() for row in paired])
+    out.write_json("paired", [asdict(row) for row in paired])
     out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,6 @@ class PairedComparison:
     agreement_difference: float
     agreement_difference_ci: Interval | None
     bootstrap_p: float | None = None
-
-    def to_row(self) -> dict[str, Any]:
-        """The JSON-ready row."""
-        return asdict(self)
 
 
 def paired_comparisons(
@@ -123,28 +119,18 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     """
     if not share:
         return None, benchmark
-    dev = drawn(benchmark, share, DEVELOPMENT)
-    sides = [[c for c in benchmark.comparisons if (c.id in dev) == side] for side in (True, False)]
+    sizes, taken, dev = Counter(map(benchmark.prompt_of, benchmark.comparisons)), 0, set[str]()
+    for query in sorted(sizes, key=lambda query: derive_seed(0, DEVELOPMENT, query)):
+        if taken < share * len(benchmark.comparisons):
+            dev.add(query)
+            taken += sizes[query]
+    sides = [[c for c in benchmark.comparisons if (benchmark.prompt_of(c) in dev) == side] for side in (True, False)]
     if not all(any(c.label is not None for c in side) for side in sides):
-        queries = len({benchmark.prompt_of(c) for c in benchmark.comparisons})
         raise DataError(
-            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {queries} different queries, too few for a "
+            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries, too few for a "
             "development and a test split"
         )
     return benchmark.part(sides[0], DEVELOPMENT), benchmark.part(sides[1], benchmark.split)
-
-
-def drawn(benchmark: Benchmark, share: float, purpose: str) -> set[str]:
-    """The ids of a share of the comparisons, whole queries at a time; which depends on purpose and queries alone."""
-    queries: dict[str, list[str]] = {}
-    for comparison in benchmark.comparisons:
-        queries.setdefault(benchmark.prompt_of(comparison), []).append(comparison.id)
-    found: set[str] = set()
-    for query in sorted(queries, key=lambda query: derive_seed(0, purpose, query)):
-        if len(found) >= share * len(benchmark.comparisons):
-            break
-        found.update(queries[query])
-    return found
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, stdev
@@ -192,7 +192,7 @@ def merge(pipeline: Pipeline) -> None:
     report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
     target = Path(config.output_dir) / "reports" / config.report.name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
-    write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])
+    write_json_atomic(target / "paired.json", [asdict(row) for row in report.paired])
     write_json_atomic(target / "summary.json", report.summary())
     write_text_atomic(target / "report.md", markdown(report))
     write_text_atomic(target / "report.html", html_page(report))
