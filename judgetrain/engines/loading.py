@@ -133,7 +133,9 @@ def flat_ids(found: Iterable[Any]) -> frozenset[int]:
     return frozenset(token for each in lists for token in each if token is not None)
 
 
-def load_model(config: ModelConfig, device: str | torch.device | None = None) -> PreTrainedModel:
+def load_model(
+    config: ModelConfig, device: str | torch.device | None = None, *, four_bit: bool = False
+) -> PreTrainedModel:
     """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (EngineError: names the
     path and the remedy).
 
@@ -141,16 +143,26 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
-    GPU that has it and float32 otherwise.
+    GPU that has it and float32 otherwise. ``four_bit``: for training adapters (QLoRA), on this process's GPU where it
+    has one; such weights are no ordinary ones.
     """
+    import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils.import_utils import is_flash_attn_2_available
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # the console's own is the one that there is
+    if torch.cuda.is_available():
+        # PyTorch prefers cuDNN's attention on Hopper and Blackwell, which makes a plan for every shape that it has not
+        # seen: for each token that is decoded, and most batches that are trained on.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     path, gguf_file = resolve_path(config)
     split = config.gpus > 1 and str(device).startswith("cuda")
-    if (base := adapted(config)) is not None:
+    base = adapted(config)
+    if four_bit and (gguf_file or base is not None):
+        what = "GGUF weights" if gguf_file else "adapters"
+        raise EngineError(f"{config.path} holds {what}, which are not rounded to 4 bits: leave out four_bit")
+    if base is not None:
         return _merged(load_model(base, device), config, path)
     check_weights(Path(path))
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
@@ -160,6 +172,8 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
         options["attn_implementation"] = "flash_attention_2"
     if split:
         options |= _split(config)
+    if four_bit:
+        options |= _four_bit(options["dtype"])
     if gguf_file:
         from transformers.utils.quantization_config import GgufConfig
 
@@ -172,7 +186,17 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     else:
         _check_layers(config, told)
     model = model.train(False)
-    return model if device is None or split else model.to(device)  # type: ignore[arg-type]
+    return model if device is None or split or four_bit else model.to(device)  # type: ignore[arg-type]
+
+
+def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
+    """How QLoRA's frozen base is loaded (2305.14314, section 3), rounded where it will lie."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
+    where: int | str = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **nf4), "device_map": {"": where}}
 
 
 def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrainedModel:

@@ -104,6 +104,9 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
 
     count = distributed.processes(config.train)
     share_cores(count)
+    patience: dict[str, Any] = (
+        {"shutdown_timeout": 10} if hasattr(LaunchConfig, "shutdown_timeout") else {}
+    )  # not in torch 2.11
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
         settings = LaunchConfig(
             min_nodes=1,
@@ -115,7 +118,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             local_addr="localhost",
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
-            shutdown_timeout=10,
+            **patience,
         )
         try:
             elastic_launch(settings, work)(config, stage, make, os.getpid())

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
@@ -114,6 +116,19 @@ def peft_config(config: TrainerConfig) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def onto_whole(adapted: Any, start: ModelConfig) -> Any:
+    """The adapters of a base in 4 bits on the same base as it was before, in float32 on the CPU.
+
+    Weights in 4 bits could not take them up: what was learned is smaller than their steps, and the next stage rounds
+    the merged weights again.
+    """
+    from peft import PeftModel
+
+    with TemporaryDirectory(prefix="judgetrain-adapters-") as place:
+        adapted.save_pretrained(place)
+        return PeftModel.from_pretrained(load_model(replace(start, dtype="float32"), "cpu"), place)
 
 
 def mixed_precision(bf16: bool | None) -> bool:

@@ -123,9 +123,16 @@ class AtReference(TrainerCallback):  # type: ignore[misc]
             )
 
 
+FOUR_BIT = 0.5
+"""Nats a token by which a base in 4 bits may differ from what it was before, into which adapters are merged."""
+
+
 def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
     """Nats a token by which the same weights may differ between two computations: more where any is in bfloat16."""
-    return 1e-3 if args.use_cpu and not args.bf16 and model.dtype is torch.float32 else 2e-2
+    whole = model.dtype is torch.float32 and not getattr(
+        model, "is_loaded_in_4bit", False
+    )  # adapters are bfloat16 there
+    return 1e-3 if args.use_cpu and not args.bf16 and whole else 2e-2
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]

@@ -34,6 +34,11 @@ class TrainerConfig:
         active_if=lambda c: bool(c.trainer),
     )
     lora: bool = key(False, "train low-rank adapters of every linear layer in place of the weights; merged at the end")
+    four_bit: bool = key(
+        False,
+        "QLoRA: adapters on the base in 4 bits (NF4; needs bitsandbytes), merged into the base as it was",
+        active_if=lambda c: c.four_bit,
+    )
 
 
 @dataclass

@@ -16,6 +16,7 @@ from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train import arguments
 from judgetrain.train.checkpoints import (
+    FOUR_BIT,
     PROBES,
     AtReference,
     CheckpointMarks,
@@ -139,7 +140,7 @@ def complete(
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
         # Whether the best weights are to be kept, and no step was better than the start (which counts only in rl).
         start_kept = trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
-        allowed = rounding(trainer.args, trainer.model)
+        allowed = FOUR_BIT if job.config.four_bit else rounding(trainer.args, trainer.model)
         said = [] if start_kept else logprobs(trainer.model_wrapped, job.probes)
         with whole_model(trainer) as (model, state):
             if state is not None:
@@ -204,7 +205,8 @@ def _trainer(
 
 def policy_of(job: Job) -> PreTrainedModel:
     """The model that is trained, as it starts."""
-    model = load_model(arguments.trainable(job.start, job.config.bf16, job.config.lora))
+    start = arguments.trainable(job.start, job.config.bf16, job.config.lora)
+    model = load_model(start, four_bit=job.config.four_bit)
     model.train()
     if isinstance(job.config, DpoConfig) or not isinstance(job.config, TrainConfig):
         arguments.without_dropout(model)  # what is learned from is compared with what the same model says without any
@@ -250,7 +252,9 @@ def _write(
         shutil.copytree(job.start.path, temporary)
     else:
         if job.config.lora:
-            if not any(hasattr(p, "ds_id") for p in model.parameters()):
+            if job.config.four_bit:
+                model = arguments.onto_whole(model, job.start)
+            elif not any(hasattr(p, "ds_id") for p in model.parameters()):
                 model = model.cpu().float()  # most of what was learned is smaller than bfloat16 adds to a weight
             model = model.merge_and_unload()
             state = model.state_dict()

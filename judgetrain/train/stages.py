@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
@@ -87,6 +88,7 @@ class ReferenceSettings(PairSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
     adapters: bool = at("train.dpo.lora")
+    four_bit: bool = at("train.dpo.four_bit", active_if=lambda s: s.four_bit)
     train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)
@@ -166,6 +168,15 @@ def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
     its value and the remedy)."""
     check_training(key, own)
     size = check_distributed(stages)
+    if own.four_bit:
+        if not own.lora:
+            raise ConfigError(f"{key}.four_bit=true: adapters alone are trained so; set {key}.lora=true")
+        if stages.distributed.startswith("zero3"):
+            raise ConfigError(
+                f"{key}.four_bit=true and train.distributed={stages.distributed}: weights in 4 bits cannot be "
+                "partitioned; set train.distributed=zero2 or ddp"
+            )
+        check_package("bitsandbytes", f"{key}.four_bit=true")
     if stages.base.gpus > 1:
         raise ConfigError(
             f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise; set "

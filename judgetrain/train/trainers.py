@@ -28,8 +28,9 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import BEST, device_arguments, trainable
+from judgetrain.train.arguments import BEST, device_arguments, peft_config, trainable
 from judgetrain.train.checkpoints import KeptBest
+from judgetrain.train.config import TrainerConfig
 from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, emptied, fitting, length
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.stages import ReferenceSettings
@@ -284,8 +285,15 @@ class _Forward:
         )
         tokenizer = load_tokenizer(policy)
         tokenizer.padding_side = "right"
-        model, row = load_model(trainable(policy, bf16, settings.adapters)), Dataset.from_list(_ANY)
-        trainer = PreferenceTrainer(model=model, args=args, train_dataset=row, processing_class=tokenizer)
+        model = load_model(trainable(policy, bf16, settings.adapters), four_bit=bool(settings.four_bit))
+        # A trainer takes weights in 4 bits with adapters alone; new ones change nothing.
+        trainer = PreferenceTrainer(
+            model=model,
+            args=args,
+            train_dataset=Dataset.from_list(_ANY),
+            processing_class=tokenizer,
+            peft_config=peft_config(TrainerConfig(lora=bool(settings.four_bit))),
+        )
         if trainer.is_deepspeed_enabled:
             self._model: Any = prepare_deepspeed(trainer.model, trainer.accelerator)
         else:

@@ -69,6 +69,17 @@ def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
             load_model(ModelConfig(path=path))
 
 
+def test_attention_on_a_gpu_makes_no_plan_for_every_length(monkeypatch):
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        load_model(ModelConfig(path="world", dtype="float32"), "cpu")
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
 @pytest.mark.parametrize("broken", ["model.safetensors", "tokenizer.json", "config.json"])
 @pytest.mark.parametrize("way", ["cut", "emptied", "garbage"])
 def test_a_broken_file_of_a_model_is_said_in_one_sentence(broken, way, tmp_path):

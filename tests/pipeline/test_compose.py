@@ -237,8 +237,11 @@ def test_a_recipe_chooses_options_of_groups_under_its_own_keys(tmp_path: Path) -
     assert all(stage.lora for stage in (train.initial, train.sft, train.dpo))
     assert (train.initial.learning_rate, train.sft.learning_rate) == (1e-4, 7e-4)
     assert configured("recipe=my_adapted", "train.sft.lora=false").train.sft.lora is False
-    (tmp_path / "wrong.yaml").write_text("defaults: [{override /train: qlora}]\n")
-    with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlora: expected one of lora, or null"):
+    smaller = configured("recipe=my_adapted", "train=qlora").train
+    assert all(stage.lora and stage.four_bit for stage in (smaller.initial, smaller.sft, smaller.dpo))
+    assert smaller.initial.learning_rate == 1e-4
+    (tmp_path / "wrong.yaml").write_text("defaults: [{override /train: qlor}]\n")
+    with pytest.raises(ConfigError, match=r"wrong\.yaml: override /train: qlor: expected one of lora, qlora, or null"):
         recipe_overrides([f"recipe={tmp_path / 'wrong.yaml'}"])
 
 

@@ -1,0 +1,46 @@
+"""QLoRA, where bitsandbytes is installed: it also computes on a CPU, slowly, which is enough to see that all fits."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import load_model
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.train.config import TrainConfig
+from judgetrain.train.stages import check_stage
+from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, run_reference, sft_rows, weights
+
+
+def test_adapters_of_a_base_in_four_bits_are_merged_into_the_whole_one(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    settings = config(max_steps=2, lora=True, four_bit=True, gradient_checkpointing=True)
+    start = run_initial(tmp_path, settings, sft_rows(12))
+    base, trained = load_model(ModelConfig(path="world")).state_dict(), weights(start.directory)
+    assert base.keys() == trained.keys()
+    for name, weight in trained.items():
+        linear = name.endswith("_proj.weight")
+        assert weight.dtype == torch.float32 and torch.equal(weight, base[name]) != linear
+        # Rounded to 4 bits it would be a twentieth of its size away.
+        assert (weight - base[name]).norm() < 0.02 * base[name].norm()
+    pairs = pair_rows(8)
+    reference = run_reference(tmp_path, settings, start.directory, pairs).directory
+    out = run_dpo(tmp_path, settings, start.directory, data=pairs, heldout=[], reference=reference)
+    # The reference is in 4 bits too: before the first step, policy and reference are the same.
+    assert logged(out)[0]["loss"] == pytest.approx(math.log(2), abs=2e-3)
+
+
+def test_what_cannot_be_in_four_bits_is_refused(tmp_path: Path) -> None:
+    stages = config().train
+    with pytest.raises(ConfigError, match=r"k\.four_bit=true: adapters alone .* set k\.lora=true"):
+        check_stage(stages, "k", TrainConfig(four_bit=True))
+    stages.distributed = "zero3"
+    with pytest.raises(ConfigError, match=r"four_bit=true and .*=zero3: .* set train\.distributed=zero2 or ddp"):
+        check_stage(stages, "k", TrainConfig(lora=True, four_bit=True))
+    (gguf := tmp_path / "model.gguf").touch()
+    with pytest.raises(EngineError, match=r"gguf holds GGUF weights, .*: leave out four_bit"):
+        load_model(ModelConfig(path=str(gguf)), four_bit=True)
