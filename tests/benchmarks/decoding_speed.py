@@ -31,8 +31,10 @@ VLLM = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nob
 class Generate:
     """Transformers' ``generate`` over the same requests; a call keeps how many tokens it made."""
 
-    def __init__(self, engine: TransformersEngine, requests: Sequence[Request], cache: str | None) -> None:
-        self.engine, self.cache, self.made = engine, cache, 0
+    def __init__(
+        self, engine: TransformersEngine, requests: Sequence[Request], cache: str | None, batch: int = BATCH
+    ) -> None:
+        self.engine, self.cache, self.made, self.batch = engine, cache, 0, batch
         prompts, _ = encode(requests, engine.tokenizer, engine.max_context)
         self.times = len(prompts) // len({*prompts.values()})
         self.prompts = sorted({*prompts.values()}, key=len)
@@ -41,12 +43,13 @@ class Generate:
     def __call__(self) -> None:
         """Batches of like length, several of a prompt by ``num_return_sequences``."""
         model, ends, self.made = self.engine.model, self.engine.tokenizer.eos_token_id, 0
-        size = BATCH // self.times
+        size = self.batch // self.times
         for start in range(0, len(self.prompts), size):
             batch = self.prompts[start : start + size]
             width = max(map(len, batch))
-            ids = torch.tensor([[0] * (width - len(each)) + [*each] for each in batch])
-            mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in batch])
+            where = model.device
+            ids = torch.tensor([[0] * (width - len(each)) + [*each] for each in batch], device=where)
+            mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in batch], device=where)
             options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "max_new_tokens": self.tokens}
             with torch.inference_mode():
                 found = model.generate(

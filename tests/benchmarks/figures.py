@@ -28,7 +28,8 @@ core.
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.figures
 
-Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}. Nothing here was measured on a GPU."""
+Made on {date} at commit {commit}, on {machine} ({cores} cores), Python {python}.
+[A GPU's figures](scale.md#on-a-gpu) stand apart."""
 
 PROGRAMS: dict[str, tuple[str, Callable[..., list[Figure]], Mapping[str, Any]]] = {
     "Training": ("train_speed", train_speed.figures, {"comparisons": 12, "repeats": 1}),

@@ -25,7 +25,7 @@ PROMPTS = "compact"
 def examples(comparisons: int) -> tuple[Row, ...]:
     """What the annotator of the quickstart's world teaches about so many comparisons, shuffled."""
     words = [f"dialogues.world.train_dialogues={2 * comparisons}", f"cluster.sample={comparisons}"]
-    words += [f"teacher.comparisons={comparisons}", "teacher.judged=null", "cluster.n_clusters=4"]
+    words += [f"teacher.comparisons={comparisons}", "teacher.judged=null", "cluster.n_clusters=4", "track.tracker=none"]
     with TemporaryDirectory() as place:
         made = Pipeline(configured("recipe=quickstart", f"output_dir={place}", *words)).run("teacher")
         rows = [*read_rows(Path(made), "examples")]
