@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -74,7 +74,7 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         )
 
 
-def _check(found: JudgeSettings) -> None:
+def check_judged(found: JudgeSettings) -> None:
     settings = found.verdicts
     if found.criteria_file and found.method.kind != BRANCHING:
         raise ConfigError(
@@ -133,26 +133,4 @@ def _check_here(settings: JudgeSettings) -> None:
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
-JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=_check, check_here=_check_here)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateSettings(JudgeSettings):
-    """Stage calibrate."""
-
-    whole_trees: ClassVar[bool] = True
-
-
-def _check_calibrate(settings: JudgeSettings) -> None:
-    _check(settings)
-    if settings.method.kind != BRANCHING:
-        raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
-
-
-CALIBRATE = replace(
-    JUDGE,
-    name="calibrate",
-    settings=CalibrateSettings,
-    code="judgetrain.judging.stage:run_calibrate",
-    check=_check_calibrate,
-)
+JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=check_judged, check_here=_check_here)

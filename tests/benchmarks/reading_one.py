@@ -24,8 +24,9 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.data.world.language import load_language
 from judgetrain.evaluate.runners.judges import by_criteria
+from judgetrain.extras.calibrate.fit import calibration_error, fit
 from judgetrain.judges import BranchingJudge, load_judge
-from judgetrain.judges.kinds.aggregation import calibration_error, fit, margins_of, used
+from judgetrain.judges.kinds.aggregation import margins_of, used
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
@@ -83,8 +84,9 @@ def measures(
         for criteria in whose:
             trees, known = (grown(judge, by_criteria(each, criteria, reads)) for each in (rows, more))
             for k in BRANCHES if criteria == "own" else (len(trees[0].criteria),):
-                for rule in ("vote", "mean"):
-                    how = replace(judge.options, aggregation=rule)  # type: ignore[arg-type]
+                for rule in ("vote", "mean", "no tie"):
+                    how = replace(judge.options, aggregation="vote" if rule == "vote" else "mean")
+                    how = replace(how, tie=0.0) if rule == "no tie" else how
                     predictions = [predict(tree, k, how, "x") for tree in trees]
                     right = [p.verdict == c.label for p, c in zip(predictions, rows, strict=True)]
                     tokens = np.mean([p.whole_cost.generated_tokens for p in predictions])

@@ -16,8 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.data.rows import Asked
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import ConfigError
 from judgetrain.judges.base import logistic, verdict_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import HIGHEST, LOWEST
@@ -149,16 +148,6 @@ def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
 
 
 FILE = "fitted.json"
-FOLDS = 10
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Of the ridge, among which cross-validation chooses."""
-ALONG = 0.01
-"""Strength of the ridge on the mean of all weights, which few labels suffice for: how sure a lead makes."""
-FEWEST = 20
-"""Labelled comparisons below which nothing is fitted."""
-BINS = 5
-"""Of the confidence, from a half to 1, by which calibration is measured."""
-
 Margins = Mapping[str, float]
 """By criterion (its name in a rubric, or ``#2``, the second of the judge's own list): what it adds to the mean, where
 A is ahead by -1 to 1."""
@@ -218,128 +207,3 @@ class Fitted:
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{key}={path}: expected the {FILE} of stage calibrate ({error})") from error
-
-
-def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked]) -> Fitted:
-    """Weights fitted to labels, with the ridge that does best on held-out prompts.
-
-    The ridge holds the weights to each other, and so to the ratios of ``mean``: a rubric's weights, or for own criteria
-    a third of the one before. None is below 0: no criterion counts against the response that meets it better.
-
-    Args:
-        margins: of each comparison, as of :func:`margins_of`.
-        labels: the right verdicts; a tie counts as half a win for either.
-        prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
-
-    Raises:
-        DataError: fewer than :data:`FEWEST` comparisons with a margin, or labels that are all ties.
-    """
-    import numpy as np
-    from scipy.special import expit
-
-    known = [i for i, each in enumerate(margins) if each]
-    if len(known) < FEWEST or all(labels[i] == "tie" for i in known):
-        raise DataError(
-            f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties; found "
-            f"{len(known)}"
-        )
-    names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
-    features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
-    targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])
-    folds = _folds([prompts[i] for i in known])
-    ridge, tie = _chosen(features, targets, folds)
-    # Measured on folds that had no part in choosing the ridge or the width of a tie.
-    held, widths = np.full(len(targets), 0.5), np.zeros(len(targets))
-    for fold in np.unique(folds):
-        here = folds == fold
-        of = features[~here], targets[~here]
-        strength, widths[here] = _chosen(*of, folds[~here])
-        held[here] = expit(features[here] @ _weights(*of, strength))
-    weights = _weights(features, targets, ridge)
-    plain = expit((HIGHEST - LOWEST) * features.sum(1))
-    return Fitted(
-        weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
-        tie=tie,
-        n=len(known),
-        ridge=ridge,
-        before={"ece": calibration_error(plain, targets), "agreement": _agreement(plain, targets, 0.0)},
-        after={"ece": calibration_error(held, targets), "agreement": _agreement(held, targets, widths)},
-    )
-
-
-def calibration_error(probabilities: Array, targets: Array) -> float:
-    """The expected calibration error: by bins of the confidence in the likelier side, how far it is from how often that
-    side is right (a tie: half), weighted by the bins' sizes."""
-    import numpy as np
-
-    sure = np.maximum(probabilities, 1 - probabilities)
-    right = np.where(probabilities >= 0.5, targets, 1 - targets)
-    bins = np.minimum((2 * (sure - 0.5) * BINS).astype(int), BINS - 1)
-    parts = [bins == b for b in range(BINS)]
-    return round(float(sum(abs(sure[p].mean() - right[p].mean()) * p.mean() for p in parts if p.any())), 6)
-
-
-def _weights(features: Array, targets: Array, ridge: float) -> Array:
-    """Weights above 0; the ridge is on how far they are from their mean, and hardly on the mean."""
-    import numpy as np
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    def loss(weights: Array) -> tuple[float, Array]:
-        logits = features @ weights
-        mean = weights.mean()
-        held = ridge * (weights - mean) + ALONG * mean / len(weights)
-        value = np.logaddexp(0, logits).sum() - targets @ logits + held @ weights / 2
-        return float(value), features.T @ (expit(logits) - targets) + held
-
-    bounds = [(0.0, None)] * features.shape[1]
-    found: Array = minimize(loss, np.ones(features.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return found
-
-
-def _chosen(features: Array, targets: Array, folds: Array) -> tuple[float, float]:
-    """The ridge under which weights do best on folds that they were not fitted to, and the width of a tie there."""
-    import numpy as np
-    from scipy.special import expit
-
-    found = {}
-    for ridge in STRENGTHS:
-        held = found[ridge] = np.full(len(targets), 0.5)
-        for here in (folds == fold for fold in np.unique(folds)):
-            if not here.all():
-                held[here] = expit(features[here] @ _weights(features[~here], targets[~here], ridge))
-    ridge = min(STRENGTHS, key=lambda each: _loss(found[each], targets))
-    return ridge, _tie(found[ridge], targets)
-
-
-def _folds(prompts: Sequence[Asked]) -> Array:
-    import numpy as np
-
-    names = {name: i for i, name in enumerate(sorted(set(prompts)))}
-    order = np.random.default_rng(0).permutation(len(names)) % FOLDS
-    return np.array([order[names[prompt]] for prompt in prompts])
-
-
-def _loss(probabilities: Array, targets: Array) -> float:
-    import numpy as np
-
-    p = np.clip(probabilities, 1e-9, 1 - 1e-9)
-    return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())
-
-
-def _agreement(probabilities: Array, targets: Array, tie: Array | float) -> float:
-    import numpy as np
-
-    ahead = probabilities - 0.5
-    said = np.where(np.abs(ahead) <= tie, 0.5, (ahead > 0).astype(float))
-    return round(float((said == targets).mean()), 6)
-
-
-def _tie(probabilities: Array, targets: Array) -> float:
-    """How far from a half a tie may be so that most labels are met; 0 where no label is a tie."""
-    import numpy as np
-
-    if not (targets == 0.5).any():
-        return 0.0
-    candidates = np.concatenate([[0.0], np.quantile(np.abs(probabilities - 0.5), np.linspace(0.02, 0.98, 49))])
-    return round(float(max(candidates, key=lambda tie: _agreement(probabilities, targets, tie))), 6)

@@ -1,0 +1,32 @@
+"""Stage ``calibrate``: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.method import BRANCHING
+from judgetrain.judging.stages import JUDGE, JudgeSettings, check_judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateSettings(JudgeSettings):
+    """Stage calibrate."""
+
+    whole_trees: ClassVar[bool] = True
+
+
+def _check_calibrate(settings: JudgeSettings) -> None:
+    check_judged(settings)
+    if settings.method.kind != BRANCHING:
+        raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
+
+
+CALIBRATE = replace(
+    JUDGE,
+    name="calibrate",
+    settings=CalibrateSettings,
+    code="judgetrain.extras.calibrate.stage:run",
+    check=_check_calibrate,
+)

@@ -1,0 +1,141 @@
+"""Weights of criteria fitted to labels, and stage calibrate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from judgetrain.artifacts.console import Console
+from judgetrain.engines import lazy_model
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.extras.calibrate import fit as fitting
+from judgetrain.extras.calibrate.fit import calibration_error, fit
+from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Verdict
+from tests.builders.judging import judge_stage, lines
+from tests.builders.pipeline import configured
+from tests.builders.scripted import ScriptedEngine
+from tests.judges.test_reads_one import scored
+
+TRUTH = {"#1": 6.0, "#2": 1.5, "#3": 0.0}
+
+
+def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, float]], list[Verdict]]:
+    rng = np.random.default_rng(seed)
+    margins = [dict(zip(TRUTH, rng.uniform(-1, 1, 3).round(2).tolist(), strict=True)) for _ in range(n)]
+    chances = [1 / (1 + np.exp(-sum(TRUTH[k] * m for k, m in each.items()))) for each in margins]
+    return margins, ["A" if rng.random() < p else "B" for p in chances]
+
+
+def test_weights_are_those_of_scikit_learn_where_none_of_them_is_below_0() -> None:
+    margins, labels = drawn(400, 4)
+    found = fit(margins, labels, [(str(i),) for i in range(400)])
+    x = np.array([[m[name] for name in TRUTH] for m in margins])
+    # All alike is one direction, with a ridge of 0.01 on the weights' mean: its feature is so many times as large.
+    turned, _ = np.linalg.qr(np.column_stack([np.ones(3), [1, -1, 0], [1, 1, -2]]))
+    turned[:, 0] *= np.sqrt(3 * found.ridge / 0.01)
+    other = LogisticRegression(C=1 / found.ridge, fit_intercept=False, tol=1e-8)
+    other.fit(x @ turned, [v == "A" for v in labels])
+    assert [found.weights[name] for name in TRUTH] == pytest.approx(turned @ other.coef_[0], abs=5e-3)
+
+
+def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
+    """Ten places of which the first two matter: of 60 labels the weights are near thirds, of 3,000 the true ones."""
+    truth, thirds = np.array([3.0, 6.0, *[0.0] * 8]), (1 / 3) ** np.arange(10)
+    rng = np.random.default_rng(3)
+
+    def found(n: int) -> np.ndarray:
+        x = rng.uniform(-1, 1, (n, 10))
+        labels: list[Verdict] = ["A" if rng.random() < 1 / (1 + np.exp(-row @ truth)) else "B" for row in x]
+        margins = [{f"#{i}": float(m) for i, m in enumerate(row * thirds, 1)} for row in x]
+        weights = fit(margins, labels, [(str(i),) for i in range(n)]).weights
+        return thirds * [weights[f"#{i}"] for i in range(1, 11)]
+
+    few, many = found(60), found(3000)
+    assert few[4:].sum() < 0.15 * few.sum(), "late places count little, whatever chance says of them"
+    assert many[:2] == pytest.approx(truth[:2], abs=0.8) and many[2:].max() < 0.5
+
+
+def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_mean() -> None:
+    errors, gains = [], []
+    for seed in range(5):
+        margins, labels = drawn(100, seed)
+        found = fit(margins, labels, [(str(i),) for i in range(100)])
+        assert all(weight >= 0 for weight in found.weights.values()) and found.weights["#1"] > found.weights["#3"]
+        fresh, right = drawn(2000, 100 + seed)
+        logits = [found.logit(m) or 0.0 for m in fresh]
+        targets = np.array([float(v == "A") for v in right])
+        errors.append(calibration_error(1 / (1 + np.exp(-np.array(logits))), targets))
+        said = np.mean([found.verdict(x) == v for x, v in zip(logits, right, strict=True)])
+        mean = np.mean([(sum(m.values()) > 0) == (v == "A") for m, v in zip(fresh, right, strict=True)])
+        gains.append(said - mean)
+    assert np.mean(errors) < 0.05 and min(gains) > 0.05
+
+
+def test_calibration_error_by_hand() -> None:
+    probabilities, targets = np.array([0.9, 0.9, 0.1, 0.6]), np.array([1.0, 0.0, 0.0, 0.5])
+    # Confidence 0.9 three times, right twice: |0.9 - 2/3| * 3/4; 0.6 once, a tie is half right: 0.1 * 1/4.
+    assert calibration_error(probabilities, targets) == pytest.approx(0.9 * 0.75 - 0.5 + 0.025)
+
+
+def test_ties_have_a_width_and_exchanging_the_responses_exchanges_the_verdict() -> None:
+    margins = [{"#1": m} for m in np.linspace(-1, 1, 101)]
+    labels: list[Verdict] = ["tie" if abs(m["#1"]) < 0.3 else "A" if m["#1"] > 0 else "B" for m in margins]
+    found = fit(margins, labels, [(str(i),) for i in range(101)])
+    assert found.tie > 0 and found.after["agreement"] > 0.9 > found.before["agreement"]
+    for m in (0.05, 0.6, 1.0):
+        one, other = (found.verdict(found.logit({"#1": sign * m})) for sign in (1, -1))
+        assert (one, other) in (("tie", "tie"), ("A", "B"))
+    assert found.verdict(found.logit({})) is None
+
+
+def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance is a third. Were a tie's width chosen on what it is measured on, it would be right in 40% of these."""
+    monkeypatch.setattr(fitting, "FOLDS", 3)
+    monkeypatch.setattr(fitting, "STRENGTHS", (1.0,))
+    found = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        margins = [{"#1": m} for m in rng.uniform(-1, 1, 30).round(2).tolist()]
+        labels: list[Verdict] = rng.choice(["A", "B", "tie"], 30).tolist()
+        found.append(fit(margins, labels, [(str(i),) for i in range(30)]).after["agreement"])
+    assert abs(np.mean(found) - 1 / 3) < 0.026, "three standard errors"
+
+
+@pytest.mark.parametrize("n", [3, 19])
+def test_too_few_labels_are_refused(n: int) -> None:
+    with pytest.raises(DataError, match=f"at least 20 labelled comparisons.*found {n}"):
+        fit(*drawn(n), [(str(i),) for i in range(n)])
+
+
+def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(scored))
+    rows = [
+        {"query": f"q{i}", "response_a": "a " * (1 + i % 5), "response_b": "b " * (1 + i % 3), "label": label}
+        for i in range(60)
+        for label in [("A", "B", "tie")[(i % 5 < i % 3) + 2 * (i % 5 == i % 3)]]
+    ]
+    source = f"verdicts.source.path={lines(tmp_path / 'mine.jsonl', rows)}"
+    words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", "verdicts.judge=base@2", source]
+    directory = Pipeline(configured(*words), Console()).run("calibrate")
+    found = json.loads((directory / "fitted.json").read_text())
+    assert found["n"] == 60 and set(found["weights"]) == {"#1", "#2"} and found["after"]["agreement"] > 0.9
+    assert "fitted, held out: agreement" in capsys.readouterr().out
+    (card,) = (tell(directory, "base") for tell in PARTS.values())
+    assert "on 60 labelled comparisons" in card and f"#1 {found['weights']['#1']:.2f}" in card
+    assert f"calibration error {found['before']['ece']:.3f}; " in card and f"{found['after']['ece']:.3f}. W" in card
+    assert [tell(tmp_path, "base") for tell in PARTS.values()] == [""], "another stage's artifact"
+    with pytest.raises(ConfigError, match="branching judges alone"):
+        Pipeline(configured(*words[:3], "verdicts.judge=longer", source), Console()).run("calibrate")
+    used = judge_stage(
+        tmp_path / "out", source, "judge.aggregation=fitted", f"judge.fitted={directory}/fitted.json", judge="base@2"
+    )
+    told = [json.loads(line) for line in (used / "verdicts.jsonl").read_text().splitlines()]
+    assert sum(row["verdict"] == row["label"] for row in told) > 50
