@@ -222,6 +222,7 @@ def test_a_judge_decides_by_its_weights(tmp_path: Path) -> None:
     # Facts 5 against 2, tone 3 against 5, which are 3/5 and 1/5 of the rubric: 0.1 * 3/5 * 3/4 - 2 * 1/5 * 2/4.
     assert said.margin == pytest.approx(0.045 - 0.2) and said.verdict == "B"
     assert (said.score_a or 0) > (said.score_b or 0), "scores are the rubric's"
+    (tmp_path / "judge.json").write_text('{"criteria": 3}')
     beside = JudgeOptions.of(replace(settings, fitted=None), 3, tmp_path)
     assert beside.fitted == options.fitted, "the weights that lie in the judge's directory"
     with pytest.raises(ConfigError, match="go together"):
