@@ -88,7 +88,7 @@ class ReferenceSettings(PairSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
     adapters: bool = at("train.dpo.lora")
-    four_bit: bool = at("train.dpo.four_bit", active_if=lambda s: s.four_bit)
+    four_bit: bool | None = at("train.dpo.four_bit", active_if=lambda s: s.four_bit)
     train: DpoConfig = at("train.dpo", only=("max_length", "bf16"))
     base: ModelConfig = at("train.base", only=("dtype", "attn_implementation"))
     batch_size: int = at("train.dpo.per_device_train_batch_size", in_fingerprint=False)
