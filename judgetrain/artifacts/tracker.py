@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -190,8 +191,31 @@ def tracked(config: TrackConfig, facts: StageFacts) -> Iterator[Run]:
     reported = [name for name in config.names if name not in TRACKERS]
     with ExitStack() as stack:
         stack.enter_context(unless_set(TENSORBOARD_LOGGING_DIR=facts.directory / "tensorboard" / facts.id))
-        runs = [stack.enter_context(resolve_name(TRACKERS[name])(facts)) for name in config.names if name in TRACKERS]
+        runs = [stack.enter_context(_unstopped(name, facts)) for name in config.names if name in TRACKERS]
         yield Runs(runs, facts.console, reported)
+
+
+@contextmanager
+def _unstopped(name: str, facts: StageFacts) -> Iterator[Run]:
+    """A tracker's run; one that cannot be begun, or ended, is said, and the stage goes on (or fails with its own)."""
+    try:
+        around = resolve_name(TRACKERS[name])(facts)
+        run = around.__enter__()
+    except Exception as error:
+        facts.console.line(f"{name} cannot be used ({reason(error)}): the stage goes on without it")
+        yield Run()
+        return
+    failed: Any = (None, None, None)
+    try:
+        yield run
+    except BaseException:
+        failed = sys.exc_info()
+        raise
+    finally:
+        try:
+            around.__exit__(*failed)
+        except Exception as error:
+            facts.console.line(f"{name} did not end its run ({reason(error)}): the stage goes on")
 
 
 @contextmanager

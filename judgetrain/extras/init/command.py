@@ -61,7 +61,7 @@ def init(pipeline: Pipeline) -> None:
     recipe = directory / RECIPE
     if recipe.exists():
         raise ConfigError(f"init: {recipe} is there already; remove it to have another one written")
-    paths = sorted(p for p in directory.iterdir() if p.name.removesuffix(".gz").endswith(SUFFIXES))
+    paths = sorted(p for p in directory.iterdir() if p.name.removesuffix(".gz").endswith(SUFFIXES) and p.is_file())
     if not paths:
         raise ConfigError(f"init: {directory} holds no data file ({', '.join(SUFFIXES)}); see docs/own_data.md")
     own = config.dialogues.sources[0] if config.dialogues.sources else None

@@ -31,7 +31,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import Rejects, read
-from judgetrain.engines.config import LocalEngineConfig, TransformersEngineConfig, model_files
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, TransformersEngineConfig, engines_in, model_files
 from judgetrain.errors import TrainingError
 from judgetrain.extras.init.rehearsal import STEADY, Ledger, PretendedConfig, RehearsedConfig
 from judgetrain.judges.method import JUDGE_STAGES
@@ -48,8 +48,8 @@ STEPS, FEW, SMALL = 12, 3, 50e6
 """Steps of the first training, and those of a model whose files have more bytes than this."""
 
 
-class OutOfTime(Exception):
-    """The minute is over."""
+class OutOfTime(BaseException):
+    """The minute is over; no stage takes it for an error of its own."""
 
 
 class Estimate(NamedTuple):
@@ -125,9 +125,11 @@ def _no_longer(seconds: float) -> Iterator[None]:
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, end)
     timer(0, max(1.0, seconds))  # 0: real time
-    with suppress(OutOfTime):
-        yield
-    timer(0, 0)
+    try:
+        with suppress(OutOfTime):
+            yield
+    finally:
+        timer(0, 0)
 
 
 class Play:
@@ -144,12 +146,16 @@ class Play:
         self.ledger = Ledger(config.train.base.path, batch, MOST / 5)
         sources = [replace(s, limit=min(s.limit or ROWS, ROWS)) for s in config.dialogues.sources]
         asked = [replace(b, limit=min(b.limit or ROWS, ROWS)) for b in config.evaluate.benchmarks]
+        models = [replace(m, engine=_unpaid(m.engine)) for m in config.responses.models]
+        external = replace(config.label.external, engine=_unpaid(config.label.external.engine))
         played = config.changed(
             output_dir=str(home),
             engine=RehearsedConfig(model=model, batch_size=batch, ledger=self.ledger),
             teacher=teacher if by_rule else replace(teacher, engine=PretendedConfig()),
             dialogues=replace(config.dialogues, sources=sources),
-            evaluate=replace(config.evaluate, benchmarks=asked),
+            responses=replace(config.responses, models=models),
+            label=replace(config.label, external=external),
+            evaluate=replace(config.evaluate, benchmarks=asked, external=_unpaid(config.evaluate.external)),
         )
         self._played, self._wanted = Pipeline(played, Console(silent=True)), Pipeline(config)
 
@@ -170,7 +176,8 @@ class Play:
         self._play(stage)
         waited = (self.ledger.pending - pending) / (self.config.executor.workers or 1)
         seconds = time.monotonic() - began + waited
-        of = self._after(stage)
+        asked = {e.model_name for e in engines_in(self._wanted.settings(stage)) if e.paid and stage != "teacher"}
+        of = ", and ".join(filter(None, (self._after(stage), *(f"what {name} takes" for name in sorted(asked)))))
         self.found.append(Estimate(stage, seconds * self._more.get(stage, 1.0), of))
 
     def _play(self, stage: str, **changes: Any) -> StageRun:
@@ -308,6 +315,11 @@ class Play:
             yield f"left out: {number:,} {told}"
         if {"sft", "dpo"} & {each.stage for each in self.found}:
             yield f"assumed: the judge keeps to the form, {STEADY:.0%} of its judgments are steady; sft, dpo hang on it"
+
+
+def _unpaid(engine: EngineConfig) -> EngineConfig:
+    """The engine, or in the place of one that may be paid for one that answers at once."""
+    return PretendedConfig() if engine.paid else engine
 
 
 def rows_in(source: SourceConfig) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import form_text
-from judgetrain.engines.base import Choice, Completion, Request, Sampling
+from judgetrain.engines.base import Choice, Completion, Request, Sampling, Step
 from judgetrain.engines.config import EngineConfig, TransformersEngineConfig
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
@@ -42,7 +42,17 @@ def reply(request: Request, draw: int) -> str:
         other = slots["criterion"] if derive_seed(slots["criterion"], *sorted((first, second))) % 3 == 0 else ""
         better: Verdict = "A" if derive_seed(other, first) > derive_seed(other, second) else "B"  # criteria differ
         return judgment(better if derive_seed("steady", draw) / 2**31 < STEADY else mirror(better))
+    if request.step in _PAIRS:  # the same in both orders, so that there is something to learn
+        (first, one), (second, other) = _PAIRS[request.step].items()
+        better_first = derive_seed("better", slots[one]) > derive_seed("better", slots[other])
+        return f"[[{first if better_first else second}]]"
     return form_text(request)
+
+
+_PAIRS: dict[Step, dict[str, str]] = {
+    "pairwise": {"A": "response_a", "B": "response_b"},
+    "preference": {"X": "judgment_x", "Y": "judgment_y"},
+}
 
 
 @dataclass
@@ -97,7 +107,7 @@ class RehearsedConfig(TransformersEngineConfig):
 
 @dataclass
 class PretendedConfig(EngineConfig):
-    """Stands in the place of a teacher that is a model: it answers at once."""
+    """Stands in the place of a teacher or another model that may be paid for: it answers at once."""
 
     makes = "judgetrain.extras.init.rehearsal:Pretended"
 
@@ -113,12 +123,17 @@ class Pretended:
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; nothing is drawn."""
         return [
-            Completion(text=reply(each, derive_seed(seed, i)), generated_tokens=1, finish_reason="stop")
+            Completion(text=_own(each, derive_seed(seed, i)), generated_tokens=1, finish_reason="stop")
             for i, each in enumerate(requests)
         ]
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+def _own(request: Request, draw: int) -> str:
+    """A reply, of which no two are equal where it is a response."""
+    return reply(request, draw) + (f"{draw}" if request.step == "response" else "")
 
 
 class Rehearsed:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.extras.init.command import WEIGHTS
 from judgetrain.extras.init.look import look
 from judgetrain.pipeline.compose import composed_of
 from judgetrain.pipeline.run import Pipeline
@@ -56,6 +57,15 @@ def test_the_recipe_that_is_written_is_accepted_as_it_is(way: str, tmp_path: Pat
     assert config.recipe_name == "my data" and config.train.base.path == "world"
     Pipeline(config).check("evaluate")
     assert Pipeline(config).plan("evaluate").content  # every file that it names is there
+
+
+def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> None:
+    place = written(tmp_path / 'it\'s "mine"', train=labelled(20))
+    (place / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    done = here("init", str(place), f"train.base.path={WEIGHTS}")
+    assert done.returncode == 0, done.stderr
+    train = composed_of([f"recipe={place / 'judgetrain.yaml'}"]).train
+    assert (train.base.path, train.initial.lora, train.sft.lora, train.dpo.lora) == (WEIGHTS, True, True, True)
 
 
 def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from judgetrain.engines.base import Completion, Request, Sampling
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import ModelConfig, engines_in
 from judgetrain.extras.init import rehearsal
 from judgetrain.extras.init.preflight import Pace, Play, steps_of
 from judgetrain.extras.init.rehearsal import Ledger, Rehearsed, RehearsedConfig
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.config import TrainConfig
 from tests.builders.pipeline import configured, here
 
@@ -84,9 +85,27 @@ def test_what_is_not_asked_counts_as_long_as_what_is(number: int, monkeypatch: p
         assert [choice.probabilities.index(1.0) + 1 for choice in each.choices] == [int(first), int(second)]
 
 
+PAID = "{type: openai, model: m, base_url: 'http://127.0.0.1:1/v1'}"
+
+
+def test_nothing_that_may_be_paid_for_is_asked(tmp_path: Path) -> None:
+    models = f"responses.models=[{{name: a, engine: {PAID}}}, {{name: b, engine: {PAID}}}]"
+    others = [f"{place}={PAID}" for place in ("teacher.engine", "label.external.engine", "evaluate.external")]
+    methods = "evaluate.methods=[dpo,pairwise:external,external,pairwise:teacher]"
+    config = configured("recipe=debug", models, *others, "label.source=external", methods)
+    play = Play(config, "evaluate", tmp_path)
+
+    def paid(pipeline: Pipeline) -> list[str]:
+        stages = "responses", "teacher", "label", "evaluate"
+        return [stage for stage in stages if any(e.paid for e in engines_in(pipeline.settings(stage)))]
+
+    assert paid(Pipeline(config)) == ["responses", "teacher", "label", "evaluate"]
+    assert paid(play._played) == []
+
+
 def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None:
     given = "recipe=debug", "track.tracker=none", "evaluate.methods=[dpo]", f"output_dir={tmp_path / 'out'}"
-    config = configured(*given)
+    config = configured(*given, "label.source=external", f"label.external.engine={PAID}")
     play = Play(config, "evaluate", tmp_path / "played")
     play.run()
     assert [each.stage for each in play.found] == [
@@ -96,5 +115,6 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None
     found = {each.stage: each.of for each in play.found}
     assert (found["responses"], found["teacher"], found["tree"]) == ("40 comparisons", "24 comparisons", "16 trees")
     assert found["evaluate"] == "1 methods on 24 comparisons"
+    assert found["label"] == "what m takes"
     assert not play.left and all(each.seconds >= 0 for each in play.found)
     assert not (tmp_path / "out").exists()

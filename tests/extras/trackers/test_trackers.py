@@ -6,7 +6,8 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import wandb
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.tracker import Run, Runs, StageFacts, TrackConfig, tracked
+from judgetrain.artifacts.tracker import TRACKERS, Run, Runs, StageFacts, TrackConfig, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.trackers.wandb_run import WandbRun, mode
@@ -321,6 +322,39 @@ def test_tables_alerts_and_lineage_are_taken_and_a_failed_stage_is_a_failed_run(
 
         [row] = [r for r in SQLiteStorage.get_logs("judgetrain", facts.id) if "bench/headline" in r]
         assert [each["method"] for each in row["bench/headline"]["_value"]] == ["dpo", "sft"]
+
+
+@contextmanager
+def unbegun(facts: StageFacts) -> Iterator[Run]:
+    raise ConnectionError("no such host")
+    yield Run()
+
+
+@contextmanager
+def unended(facts: StageFacts) -> Iterator[Run]:
+    try:
+        yield Run()
+    finally:
+        raise ConnectionError("the host is gone")
+
+
+@pytest.mark.parametrize(("tracker", "said"), [(unbegun, "no such host"), (unended, "the host is gone")])
+def test_a_tracker_that_cannot_begin_or_end_a_run_stops_nothing(
+    tracker: Callable[..., Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(TRACKERS, "broken", f"{__name__}:{tracker.__name__}")
+    facts = StageFacts(
+        stage="sft", fingerprint="0" * 16, recipe="mine", settings={}, directory=tmp_path, console=Console()
+    )
+    with tracked(TrackConfig(["broken"]), facts) as run:
+        run.summary({"loss": 1.0})
+    assert said in capsys.readouterr().out
+    with pytest.raises(ValueError, match="the stage's own"), tracked(TrackConfig(["broken"]), facts):
+        raise ValueError("the stage's own")
 
 
 def test_a_tracker_that_is_not_known_or_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
