@@ -214,7 +214,7 @@ class JudgeOptions:
         scorer: how a scorer computes its score.
 
     Raises:
-        ConfigError: more branches than criteria, or none, or no such plan.
+        ConfigError: more branches than criteria, or none, or no such plan or aggregation.
     """
 
     branches: int = 1
@@ -234,8 +234,9 @@ class JudgeOptions:
         check_branches(self.branches, self.steps.criteria)
         if (self.aggregation == "fitted") != (self.fitted is not None):
             raise ConfigError("aggregation='fitted' and the weights of stage calibrate (judge.fitted) go together")
-        if self.plan not in PLANS:
-            raise ConfigError(f"plan={self.plan!r}: allowed are {', '.join(PLANS)}")
+        for name, allowed in (("plan", PLANS), ("aggregation", get_args(Aggregation))):
+            if (value := getattr(self, name)) not in allowed:
+                raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
 
     @classmethod
     def of(cls, judge: JudgeConfig, criteria: int, directory: Path | None = None, **more: Any) -> Self:
