@@ -29,7 +29,7 @@ class Constraints:
         except ImportError as error:
             raise EngineError(
                 "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
-                "judge.constrained, tree.constrained and single_token:"
+                "judge.constrained and tree.constrained"
             ) from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(

@@ -1,1 +1,1 @@
-"""What can be relied on: abstentions with a guarantee, a gate, whether training paid."""
+"""What can be relied on: a gate, whether training paid, and what judges were trained on."""
