@@ -89,8 +89,8 @@ def divided(files: Sequence[Found]) -> Parts:
     test = next((f for f in pairs if f.is_test), None)
     train = [f for f in files if f is not test and f.rows and not (f.is_test and test is not None)]
     held = None
-    if test is None and pairs:
-        test = pairs[-1]
+    if test is None and (whole := [f for f in pairs if f.labelled == f.rows >= ENOUGH]):  # a part is as labelled as all
+        test = whole[-1]
         held = min(HELD, test.labelled // 4)
     if not train:
         told = f"{test.path.name} is the only file, and is to measure on; " if test else ""
@@ -132,12 +132,13 @@ def text_of(parts: Parts, directory: Path, base: str) -> Iterator[str]:
     if base == "world":
         yield "cluster: {encoder: static:world}"
     if parts.test is None:
-        yield "evaluate: {benchmarks: []} # no comparison has a label"
+        yield "evaluate: {benchmarks: []} # no file has labels throughout"
         return
     limit = {"limit": parts.held} if parts.held else {}
     yield "evaluate:"
     yield "  benchmarks: # to measure on; its queries are left out of training"
-    yield f"    - {{name: test, source: {_source(parts.test, 'test', **limit)}}}"
+    some = ", unlabelled: true" if parts.test.labelled < parts.test.rows else ""
+    yield f"    - {{name: test{some}, source: {_source(parts.test, 'test', **limit)}}}"
 
 
 def _source(found: Found, name: str, **more: Any) -> str:
@@ -157,7 +158,7 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     names = " and ".join(f.path.name for f in parts.train)
     yield f"learns from {names}: {WAYS[parts.way][1]} (teacher={WAYS[parts.way][0]})"
     if parts.test is None:
-        yield "measures on nothing, since no comparison has a label: label a hundred as test.jsonl for a table"
+        yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     elif parts.held:
         yield f"measures on the first {parts.held} rows of {parts.test.path.name}, which are left out of training"
     else:

@@ -77,6 +77,18 @@ def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tm
     assert len(kept) == 30 and "mine:0000010" not in kept and "mine:0000011" in kept
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_file_with_few_labels_is_trained_on_whole(own: bool, tmp_path: Path) -> None:
+    rows = [*pairs(20), *(row | {"query": f"{row['query']} Then?"} for row in labelled(3))]
+    place = written(tmp_path / "d", mine=pairs(20) if own else rows, **({"test": rows} if own else {}))
+    said = here("init", str(place), "train.base.path=world").stdout
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    if own:
+        assert [b.unlabelled for b in config.evaluate.benchmarks] == [True]
+    else:
+        assert config.evaluate.benchmarks == [] and "measures on nothing" in said
+
+
 def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) -> None:
     with (tmp_path / "votes.csv").open("w", newline="") as file:
         writer = csv.writer(file)

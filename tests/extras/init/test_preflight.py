@@ -115,6 +115,6 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None
     found = {each.stage: each.of for each in play.found}
     assert (found["responses"], found["teacher"], found["tree"]) == ("40 comparisons", "24 comparisons", "16 trees")
     assert found["evaluate"] == "1 methods on 24 comparisons"
-    assert found["label"] == "what m takes"
+    assert found["label"] == "what referee takes"
     assert not play.left and all(each.seconds >= 0 for each in play.found)
     assert not (tmp_path / "out").exists()
