@@ -267,18 +267,20 @@ def _add_reward(app: FastAPI, service: Service) -> None:
         texts, said = [each.text for each in request.response_objs], list[Said]()
         prompt = [message.model_dump() for message in request.conversation_history]
         rewards = await of_group(Group(prompt, texts), request.principle, said) if texts else []
-        results = [found for i, j in combinations(range(len(texts)), 2) for found in _results(i, j, texts, said)]
+        results = [*_results(texts, said)]
         counts = {"comparisons": len(said), "unreadable": sum(soft_share(found) is None for _, found in said)}
         return JSONResponse({"rewards": rewards, "comparison_results": results, "metrics": counts})
 
 
-def _results(i: int, j: int, texts: Sequence[str], said: Sequence[Said]) -> Iterator[dict[str, float]]:
-    """What was said of two responses, in NeMo Gym's words; nothing where it could not be read."""
-    for comparison, found in said:
-        share, scores, shown = soft_share(found), [found.score_a, found.score_b], (texts[i], texts[j])
-        if share is None or {*shown} != {comparison.response_a, comparison.response_b}:
+def _results(texts: Sequence[str], said: Sequence[Said]) -> Iterator[dict[str, float]]:
+    """What was said of each two responses, in NeMo Gym's words; nothing where it could not be read."""
+    by_texts = {frozenset((each.response_a, each.response_b)): (each, found) for each, found in said}
+    for i, j in combinations(range(len(texts)), 2):
+        comparison, found = by_texts.get(frozenset((texts[i], texts[j])), (None, None))
+        if comparison is None or found is None or (share := soft_share(found)) is None:
             continue
-        if shown[0] != comparison.response_a:
+        scores = [found.score_a, found.score_b]
+        if texts[i] != comparison.response_a:
             share, scores = 1 - share, scores[::-1]
         rated = {f"score_{k}": LOWEST + (HIGHEST - LOWEST) * s for k, s in enumerate(scores, 1) if s is not None}
         yield {"response_i": i, "response_j": j, "judge_idx": 0, **rated, "ranking": 6 - 5 * share}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, ClassVar
 
 import httpx2
@@ -19,8 +20,8 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import EngineError
-from judgetrain.extras.judge_reward.groups import MODES
-from judgetrain.extras.server import config, service
+from judgetrain.extras.judge_reward.groups import MODES, soft_share
+from judgetrain.extras.server import app, config, service
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
@@ -284,6 +285,15 @@ def nemo(text: str) -> dict[str, Any]:
     }
     parts = [{"type": "output_text", "text": part, "annotations": []} for part in (text[:1], text[1:])]
     return {"id": "r", "output": [thought, {"type": "message", "role": "assistant", "content": parts}]}
+
+
+def test_each_verdict_of_a_large_group_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [str(i) for i in range(20)]
+    pairs = [Comparison.of("q", one, other) for one, other in combinations(texts, 2)]
+    said, looks = [(pair, Prediction.of(pair, "j", "A", "A")) for pair in pairs], list[Prediction]()
+    monkeypatch.setattr(app, "soft_share", lambda found: looks.append(found) or soft_share(found))
+    found = [*app._results(texts, said)]
+    assert len(found) == len(looks) == 190 and {each["ranking"] for each in found} == {1.0}
 
 
 def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:
