@@ -40,7 +40,7 @@ from judgetrain.extras.rl.run import branch_arguments
 from judgetrain.judges.config import StepsConfig
 from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
-from judgetrain.train.checkpoints import COMPLETE, AtReference, CheckpointMarks, FiniteFigures, complete
+from judgetrain.train.checkpoints import COMPLETE, AtReference, CheckpointMarks, FiniteFigures, complete, finite
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import Job, policy_of
@@ -356,3 +356,24 @@ def test_of_a_partitioned_weight_each_process_sees_its_own_part_without_the_padd
     weight.ds_tensor = torch.tensor([0.0, 1.0, 2.0] if rank < 2 else [6.0, math.nan, math.nan])
     monkeypatch.setattr("torch.distributed.get_rank", lambda group: rank)
     assert distributed.own_part(weight).tolist() == ([0.0, 1.0, 2.0] if rank < 2 else [6.0])
+
+
+def test_processes_agree_that_weights_are_broken_when_one_of_them_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one would end, and the others wait for it."""
+    other = {"finite": 1}
+
+    def all_reduce(tensor: torch.Tensor, op: Any, group: str) -> None:
+        assert (op, group) == (torch.distributed.ReduceOp.MIN, "group")
+        tensor.fill_(min(int(tensor), other["finite"]))
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "_current", distributed.ProcessGroup(0, 2, "zero3", group="group"))
+    model: Any = nn.Linear(2, 2)
+    assert finite(model)
+    other["finite"] = 0
+    assert not finite(model)
+    other["finite"] = 1
+    model.weight.data[0, 0] = math.nan
+    assert not finite(model)
+    model.weight.requires_grad = False
+    assert finite(model), "weights that are not trained are as they were loaded"
