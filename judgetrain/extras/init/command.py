@@ -144,7 +144,7 @@ def text_of(parts: Parts, directory: Path, base: str) -> Iterator[str]:
 def _source(found: Found, name: str, **more: Any) -> str:
     known: Mapping[str, Any] = {
         "name": name,
-        "path": f"${{data_dir}}/{found.path.name}",
+        "path": "${data_dir}/" + found.path.name.replace("${", r"\${"),
         **({"type": "comparisons", "format": "comparison"} if found.kinds.keys() == {"comparison"} else {}),
         **({"fields": found.fields} if found.fields else {}),
         **({"labels": found.labels} if found.labels else {}),

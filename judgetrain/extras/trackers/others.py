@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.tracker import Run, StageFacts, artifact_name, files_of, without_secrets
+from judgetrain.artifacts.tracker import Run, StageFacts, artifact_name, files_of, unless_set, without_secrets
 from judgetrain.extras.trackers.wandb_run import WandbRun
 
 _REFUSED = r"[^\w./: -]"
@@ -86,21 +86,22 @@ class MlflowRun(Run):
 
 @contextmanager
 def mlflow_run(facts: StageFacts) -> Iterator[Run]:
-    """The stage's run."""
-    import mlflow
-    from pandas import json_normalize
+    """The stage's run. A server out of reach is asked twice; MLflow's own seven tries take minutes for every call."""
+    with unless_set(MLFLOW_HTTP_REQUEST_MAX_RETRIES=1, MLFLOW_HTTP_REQUEST_TIMEOUT=30):
+        import mlflow
+        from pandas import json_normalize
 
-    experiment = mlflow.set_experiment(facts.project).experiment_id
-    earlier = mlflow.MlflowClient().search_runs([experiment], f"tags.id = '{facts.id}'")
-    tags = {"id": facts.id, "group": facts.group}
-    mlflow.start_run(earlier[0].info.run_id if earlier else None, run_name=facts.id, tags=tags)
-    status = "FAILED"
-    try:
-        settings = json_normalize(without_secrets(facts.settings)).iloc[0].items()
-        params = [(re.sub(_REFUSED, "_", str(name)), str(value)[:500]) for name, value in settings]
-        for start in range(0, len(params), _AT_ONCE):
-            mlflow.log_params(dict(params[start : start + _AT_ONCE]))
-        yield MlflowRun(mlflow)
-        status = "FINISHED"
-    finally:
-        mlflow.end_run(status)
+        experiment = mlflow.set_experiment(facts.project).experiment_id
+        earlier = mlflow.MlflowClient().search_runs([experiment], f"tags.id = '{facts.id}'")
+        tags = {"id": facts.id, "group": facts.group}
+        mlflow.start_run(earlier[0].info.run_id if earlier else None, run_name=facts.id, tags=tags)
+        status = "FAILED"
+        try:
+            settings = json_normalize(without_secrets(facts.settings)).iloc[0].items()
+            params = [(re.sub(_REFUSED, "_", str(name)), str(value)[:500]) for name, value in settings]
+            for start in range(0, len(params), _AT_ONCE):
+                mlflow.log_params(dict(params[start : start + _AT_ONCE]))
+            yield MlflowRun(mlflow)
+            status = "FINISHED"
+        finally:
+            mlflow.end_run(status)
