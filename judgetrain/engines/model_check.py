@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.config import ModelConfig, hub_id, looks_local
 from judgetrain.engines.loading import adapted, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import render
@@ -136,6 +137,7 @@ def _check(config: ModelConfig) -> None:
         with (directory / gguf).open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise EngineError(f"{directory / gguf} is no GGUF file")
+        check_package("gguf", "GGUF weights")
         return
     if (base := adapted(config)) is not None:
         _check(base)

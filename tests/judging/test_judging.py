@@ -158,7 +158,7 @@ def test_the_first_comparisons_stand_on_a_page(tmp_path: Path, monkeypatch: pyte
         (["verdicts.judge=surface"], r"verdicts\.judge='surface': no judge of comparisons without labels; allowed are"),
         (["verdicts.judge=stored:x"], r"verdicts\.judge='stored:x': no judge"),
         (["verdicts.judge=scorer:softmax_combo"], r"verdicts\.judge='scorer:softmax_combo': it compares all items"),
-        (["verdicts.judge=./none"], r"verdicts\.judge='\./none': there is no such directory"),
+        (["verdicts.judge=./none"], r"verdicts\.judge='\./none': no such file"),
         (["verdicts.judge=me/judge"], r"verdicts\.judge='me/judge': .*HF_HUB_OFFLINE"),
         (["verdicts.judge=dpo@9"], r"verdicts\.judge='dpo@9': 9 branches; allowed are 1 to tree\.criteria=4"),
         (["verdicts.source.path=none.jsonl"], r"verdicts\.source\.path='none\.jsonl': no such file"),

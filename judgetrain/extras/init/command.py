@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,8 @@ def init(pipeline: Pipeline) -> None:
 
 def default_base() -> str:
     """The base model of a recipe where nobody names one: the packaged weights where they are and no GPU is."""
-    packaged = importlib.util.find_spec(WEIGHTS.removeprefix(PACKAGE).replace("-", "_")) is not None
+    needed = WEIGHTS.removeprefix(PACKAGE).replace("-", "_"), "gguf"
+    packaged = all(importlib.util.find_spec(name) for name in needed)
     return WEIGHTS if packaged and not shutil.which("nvidia-smi") else HUB_MODEL
 
 
@@ -144,7 +145,7 @@ def text_of(parts: Parts, directory: Path, base: str) -> Iterator[str]:
 def _source(found: Found, name: str, **more: Any) -> str:
     known: Mapping[str, Any] = {
         "name": name,
-        "path": "${data_dir}/" + found.path.name.replace("${", r"\${"),
+        "path": f"${{data_dir}}/{found.path.name}",
         **({"type": "comparisons", "format": "comparison"} if found.kinds.keys() == {"comparison"} else {}),
         **({"fields": found.fields} if found.fields else {}),
         **({"labels": found.labels} if found.labels else {}),
@@ -160,7 +161,15 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     if parts.test is None:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     elif parts.held:
-        yield f"measures on the first {parts.held} rows of {parts.test.path.name}, which are left out of training"
+        every = parts.test.dialogues
+        rest = replace(parts.test, dialogues=every[parts.held :])
+        near = replace(parts.test, dialogues=every[: parts.held]).overlap([rest])
+        told = (
+            f"; {near} of their queries come again below, nearly so at least, and are left out there too"
+            if near
+            else ""
+        )
+        yield f"measures on the first {parts.held} rows of {parts.test.path.name}, which are left out of training{told}"
     else:
         shared = parts.test.overlap(parts.train)
         told = f"; {shared} of its queries stand in {names} too, and are left out there" if shared else ""

@@ -33,7 +33,7 @@ from judgetrain.judges.base import Prediction
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
 from judgetrain.schema import Comparison
 
-OPEN = ("/", "/health", "/openapi.json", "/docs")
+OPEN = ("/", "/health", "/openapi.json")
 """Paths that need no token."""
 DISCARDED = 8
 """So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
@@ -159,7 +159,7 @@ class Admission:
 
 def create_app(service: Service, token: str | None = None) -> FastAPI:
     """The application that answers for a service; ``token``: what clients must send."""
-    app = FastAPI(title="judgetrain", version=version("judgetrain"), redoc_url=None)
+    app = FastAPI(title="judgetrain", version=version("judgetrain"), docs_url=None, redoc_url=None)
     app.add_middleware(Admission, service=service, token=token)
     _handle_errors(app)
     _add_judge(app, service)

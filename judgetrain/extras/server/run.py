@@ -112,7 +112,7 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
         console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
     console.line(
-        f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (a page; POST /v1/judge, /docs)"
+        f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (a page; POST /v1/judge, /openapi.json)"
     )
     server = Server(settings, service)
     server.run([listener])
