@@ -25,8 +25,8 @@ from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.runners import scorers as scorer_runner
 from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.extras.untrained import scorers as scorer_runner
 from judgetrain.judges import BASELINES, Prediction
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.kinds.baselines import (

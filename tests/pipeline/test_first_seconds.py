@@ -206,6 +206,7 @@ def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> No
     hub.known = set()
     assert "train.base.path=nobody/no-model: the Hugging Face Hub does not give it" in said()
     hub.known = {"nobody/no-model"}
+    hub.heads["nobody/no-model"] = "0" * 40
     assert "holds no weights" in said(), "the fake one has no files"
     assert hub.looked_up.count("nobody/no-model") == 2, "one request each"
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
