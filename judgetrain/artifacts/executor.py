@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from judgetrain import rooms
+from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
 from judgetrain.keys import key
 
@@ -245,6 +246,7 @@ def _shard(parent: int, name: str, packed: bytes, index: int, items: Any) -> Don
     if name not in _WORK:
         if not _WORK and os.getpid() != parent:  # joblib works here where the system has no semaphores
             end_with(parent)
+            quiet_libraries()
         _WORK.clear()
         _WORK[name] = cloudpickle.loads(packed)
     try:
