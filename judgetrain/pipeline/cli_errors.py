@@ -47,7 +47,9 @@ def named_stage(given: list[str]) -> list[str]:
     if other := next((text for text in rest if text.startswith("stage=")), None):
         raise ConfigError(f"{name} and {other}: leave out one of them")
     if entry.takes and rest and "=" not in rest[0] and not rest[0].startswith("-"):
-        quoted = re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", rest[0]))  # as Hydra's grammar has it
+        # As Hydra's grammar has it: backslashes count double before a quote, and at the end.
+        parts = (part + "\\" * (len(part) - len(part.rstrip("\\"))) for part in rest[0].split('"'))
+        quoted = '\\"'.join(parts)
         rest[0] = f'{entry.takes}="{quoted}"'
     return [f"stage={name}", *rest]
 
