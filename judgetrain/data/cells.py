@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -132,30 +132,6 @@ def _pair(one: Comparison, other: Comparison) -> Comparison | None:
     return replace(one, response_b=other.response_a, model_b=other.model_a, label=label, rating_b=b)
 
 
-QUESTION = "label"
-"""The question that is asked of every comparison (stage label_queue)."""
-
-
-def label_studio(row: Any) -> dict[str, Any]:
-    """A task of Label Studio's JSON export: its data, and as ``label`` what most people chose.
-
-    A person's last annotation counts, and each of nobody known; those that were skipped count for nothing. Without a
-    majority, or without any, the label is None.
-    """
-    if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
-        raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
-    votes = enumerate(_chosen(row.get("annotations") or ()))
-    last = {number if who is None else str(who): vote for number, (who, vote) in votes}
-    return {**row["data"], "label": majority(last.values())}
-
-
-def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, str]]:
-    for annotation in annotations:
-        for result in () if annotation.get("was_cancelled") else annotation.get("result") or ():
-            if result.get("from_name") == QUESTION and result.get("type") == "choices":
-                yield from ((annotation.get("completed_by"), choice) for choice in result["value"]["choices"][:1])
-
-
 def preference(row: Any) -> Any:
     """A row of TRL's preference format (``prompt``, ``chosen``, ``rejected``; texts or messages) as a comparison.
 
@@ -173,7 +149,3 @@ def preference(row: Any) -> Any:
     pair = dict(zip(("response_a", "response_b"), sides[::-1] if swapped else sides, strict=True))
     rest = {name: value for name, value in row.items() if name not in ("chosen", "rejected")}
     return rest | {"prompt": prompt} | pair | {"label": "B" if swapped else "A"}
-
-
-SHAPES: Mapping[str, Callable[[Any], Any]] = {"label_studio": label_studio, "auto": preference}
-"""By a source's format, what makes a row of comparisons of what stands in its file."""

@@ -53,9 +53,7 @@ class SourceConfig:
     hub: dict[str, Any] = key(
         {}, "Hub: more for datasets.load_dataset: split (train), name (the subset), revision, data_files"
     )
-    format: str = key(
-        "auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison", "label_studio")
-    )
+    format: str = key("auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison"))
     fields: dict[str, str] = key(
         {}, "column names where they differ: {query: ask, response_a: left}; a text with {columns} in it is filled in"
     )

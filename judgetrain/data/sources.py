@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
-from judgetrain.data.cells import SHAPES, RowError
+from judgetrain.data.cells import RowError, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
 from judgetrain.errors import ConfigError, DataError
@@ -237,13 +237,13 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
     """
     count, rejects = 0, rejects or Rejects(strict=True, remedy="")
     named = source.adapter or source.fields.keys() & {"response_a", "response_b"}
-    shape = None if named and source.format == "auto" else SHAPES.get(source.format)
+    as_pairs = source.format == "auto" and not named
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:
             row = _cleared(row, raw)
-            value = take(shape(row) if shape else row, number)
+            value = take(preference(row) if as_pairs else row, number)
         except RowError as error:
             rejects.add(place, error.reason, str(error), raw, error.id)
         except DataError as error:

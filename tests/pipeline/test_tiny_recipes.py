@@ -237,7 +237,6 @@ STAGE = {
     "tables/probdiff_leaderboard": "studies",
     "tables/probdiff_tuned": "studies",
     "sweeps/probdiff_temperature": "selfeval",
-    "label_queue": "label_queue",
 }
 """What the recipe is for; of the others stage evaluate."""
 JUDGES = (
