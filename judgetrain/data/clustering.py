@@ -21,9 +21,10 @@ from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
 from judgetrain.data.stages import ClusterSettings
-from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.engines.config import ModelConfig, model_commit
+from judgetrain.engines.hub import check_on_hub, looks_local
 from judgetrain.engines.lazy_model import loaded_once
-from judgetrain.engines.model_check import check_loadable, check_on_hub
+from judgetrain.engines.model_check import check_loadable
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.keys import PACKAGE
 
@@ -210,8 +211,9 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     if name.startswith(PACKAGE):
         name = str(packaged(name.removeprefix(PACKAGE)))
     dtype = "bfloat16" if where.startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
+    how: dict[str, Any] = {"device": where, "trust_remote_code": False, "model_kwargs": {"dtype": dtype}}
     try:
-        return SentenceTransformer(name, device=where, trust_remote_code=False, model_kwargs={"dtype": dtype})
+        return SentenceTransformer(name, revision=model_commit(name), **how)
     except (OSError, ValueError) as error:
         told = f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]})"
         raise EngineError(f"{told}; or give a local directory, package:NAME or static:MODEL") from error

@@ -19,7 +19,7 @@ from judgetrain.engines.config import (
     SamplingConfig,
     engine_key,
     engine_type,
-    model_files,
+    model_content,
 )
 from judgetrain.errors import ConfigError
 from judgetrain.keys import beside, in_place, key, of_file
@@ -148,7 +148,7 @@ class ClusterConfig:
     encoder: str = key(
         "sentence-transformers/all-MiniLM-L6-v2",
         "sentence-transformers id or path, 'package:NAME', or 'static:MODEL' (mean of MODEL's input embeddings)",
-        content=beside(lambda encoder, owner: model_files(encoder.removeprefix("static:"))),
+        content=beside(lambda encoder, owner: model_content(encoder.removeprefix("static:"))),
     )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)

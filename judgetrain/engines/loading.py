@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json, write_text_atomic
-from judgetrain.engines.config import WORLD_BASE, ModelConfig, looks_local
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
+from judgetrain.engines.hub import looks_local
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
 
@@ -66,6 +67,11 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not local.is_dir():
         raise EngineError(f"model.path={path}: {local} is not a directory; give a model directory or a Hub id")
     return str(local), None
+
+
+def revision_of(config: ModelConfig) -> str:
+    """At which revision a model of the Hub is loaded: the commit that fingerprints have, where it is known."""
+    return model_commit(config.path, config.revision) or config.revision or "main"
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
@@ -121,7 +127,7 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
         # Loading the model says what is wrong with its files.
         with suppress(OSError, ValueError, KeyError, EngineError):
             try:
-                found.append(GenerationConfig.from_pretrained(path, revision=config.revision or "main").eos_token_id)
+                found.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
                 found.append(load_config(config, path).get_text_config().eos_token_id)
     return flat_ids(found)
@@ -279,7 +285,7 @@ def _from_pretrained(
         if importlib.util.find_spec("gguf") is None:
             raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
     with _explained(config, path):
-        return load(path, revision=config.revision or "main", trust_remote_code=config.trust_remote_code, **options)
+        return load(path, revision=revision_of(config), trust_remote_code=config.trust_remote_code, **options)
 
 
 @contextmanager

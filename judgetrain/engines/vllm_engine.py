@@ -9,7 +9,7 @@ from typing import Any
 
 from judgetrain.engines import loading
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
-from judgetrain.engines.config import VllmEngineConfig
+from judgetrain.engines.config import VllmEngineConfig, model_commit
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError, EngineLostError
 
@@ -117,7 +117,7 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     """The arguments of ``vllm.LLM`` that a configuration decides; ``path``: the model's directory or Hub id."""
     model = config.model
     given = {
-        "revision": model.revision,
+        "revision": model_commit(model.path, model.revision) or model.revision,
         "trust_remote_code": model.trust_remote_code,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": True,

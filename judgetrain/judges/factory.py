@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
+from judgetrain.engines.hub import snapshot
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, changed, criteria_of
@@ -162,8 +163,6 @@ class Models:
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
-        from judgetrain.engines.model_check import snapshot
-
         if method.target in ("base", *EXTERNAL):
             return None
         if method.target in self.inputs:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain import rooms
-from judgetrain.engines.config import looks_local
+from judgetrain.engines.hub import commit_of, looks_local
 from judgetrain.keys import did_you_mean
 
 JUDGE_STAGES = tuple(stage.name for stage in rooms.stages().values() if stage.judge)
@@ -180,8 +180,6 @@ def method_directory(text: str, owner: object = None) -> str | list[str | None] 
     """The directory of the model that a method names, or its commit on the Hub; None where it names no such place."""
     method = Method.parse(text)
     if method.on_hub:
-        from judgetrain.engines.model_check import commit_of
-
         return ["commit", commit_of(method.target)]
     return method.target if method.is_directory else None
 

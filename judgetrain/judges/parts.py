@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from judgetrain.data.rubrics import given_rubric
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig, hub_id
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
+from judgetrain.engines.hub import hub_id, snapshot
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given
 from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
@@ -43,7 +44,6 @@ def parts_of(
 
     def load() -> Engine:
         from judgetrain.engines.lazy_model import make_engine
-        from judgetrain.engines.model_check import snapshot
 
         if method.target in TARGETS:
             return make_engine(_served(method, engine), name=method.name)
@@ -86,8 +86,6 @@ def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
 def judge_directory(name: str, revision: str | None = None) -> Path:
     """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub (a
     ConfigError where it holds no judge, an EngineError where there is none)."""
-    from judgetrain.engines.model_check import snapshot
-
     directory = snapshot(name, FILE, revision)
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():

@@ -17,9 +17,9 @@ from judgetrain.engines.config import (
     LocalEngineConfig,
     ModelConfig,
     TransformersEngineConfig,
-    hub_id,
     model_files,
 )
+from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import LEVELS, JudgeConfig, OnceConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
@@ -172,7 +172,7 @@ def check_criteria(criteria: int, method: Method, branches: int, key: str) -> No
 
 def check_directories(engine: EngineConfig | None, methods: Iterable[Method], key: str) -> None:
     """Check that the models in the directories, or on the Hub, that methods name can be loaded (ConfigError)."""
-    from judgetrain.engines.model_check import check_loadable, check_on_hub
+    from judgetrain.engines.model_check import check_loadable
 
     for method in methods:
         if method.on_hub and method.kind == BRANCHING:

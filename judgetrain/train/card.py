@@ -10,7 +10,8 @@ from typing import Any
 
 from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
-from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.hub import looks_local
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.keys import PACKAGE

@@ -19,7 +19,7 @@ from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines import lazy_model, model_check
+from judgetrain.engines import hub, lazy_model
 from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.config import (
     WORLD_BASE,
@@ -115,7 +115,7 @@ def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.Monkey
         asked.append((repo, how["revision"]))
         return str(trained)
 
-    monkeypatch.setattr(model_check, "check_on_hub", lambda path, revision, file: there)
+    monkeypatch.setattr(hub, "check_on_hub", lambda path, revision, file: there)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     judge = load_judge("me/judge", engine=TransformersEngineConfig(model=ModelConfig(revision="v1")))
     assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == [("me/judge", "v1")]

@@ -22,7 +22,8 @@ from judgetrain.artifacts.fingerprint import ContentHashes, plain
 from judgetrain.data import world
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.model_check import commit_of
+from judgetrain.engines.hub import commit_of
+from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
 from judgetrain.judges.config import JudgeConfig
@@ -340,3 +341,40 @@ def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.M
     refused(r"needs a token that may write: set HF_TOKEN")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refused(r"HF_HUB_OFFLINE is set: unset it")
+
+
+@pytest.mark.parametrize("revision", [None, "v1"])
+def test_a_base_of_the_hub_is_known_and_loaded_by_its_commit(
+    revision: str | None, tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: constants.HF_HUB_OFFLINE)
+    directory = tmp_path / "model"
+    shutil.copytree(Path(world.__file__).parent / "base", directory)
+    model = ModelConfig(path="me/base", revision=revision)
+
+    def content() -> Any:
+        commit_of.cache_clear()  # as another process
+        return plain(model, lambda key, path: path)["path"]
+
+    def pushed(template: str) -> str:
+        (directory / "chat_template.jinja").write_text(template)
+        push(directory, "me/base")
+        name = f"me/base:{revision}" if revision else "me/base"
+        hub.heads[name] = hub.heads["me/base"]
+        return hub.heads[name]
+
+    assert content() == "me/base", "neither the Hub nor the cache has it"
+    first = pushed("{{ messages[0]['content'] }} one")
+    assert content() == ["me/base", ["commit", first]]
+    second = pushed("{{ messages[0]['content'] }} two")
+    assert content() == ["me/base", ["commit", second]] and second != first, "a changed base is another one"
+    third = pushed("{{ messages[0]['content'] }} three")  # moved since the fingerprint was made
+    assert str(load_tokenizer(model).chat_template).endswith("two")
+    load_model(model, "cpu")
+    hub.shutdown()
+    hub.server_close()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert content() == ["me/base", ["commit", second]] and third != second, "what the cache has is used"
+    assert str(load_tokenizer(model).chat_template).endswith("two")
+    load_model(model, "cpu")

@@ -13,7 +13,7 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.engines.config import hub_id
+from judgetrain.engines.hub import hub_id
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.intervals import Interval, paired_difference
