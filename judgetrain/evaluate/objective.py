@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -77,8 +76,6 @@ def described(objective: str, value: float, settings: EvaluateConfig) -> str:
 def objective_value(directory: Path, objective: str) -> float:
     """The value over an evaluation's development split, or where it has none, over all that it reports.
 
-    ``votes.agreement`` is the agreement among the votes.
-
     Raises:
         ConfigError: no such row or metric, or one without a value; lists what there is.
     """
@@ -92,9 +89,7 @@ def objective_value(directory: Path, objective: str) -> float:
         there = (f"{row.benchmark}/{row.key}" for row in rows)
         raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {', '.join(there)}")
     metrics = found[0].to_row()
-    value: Any = metrics
-    for part in metric.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = metrics.get(metric)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         numbers = [k for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
         raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {', '.join(numbers)}")

@@ -160,12 +160,11 @@ PREDICTED = {
     **dict.fromkeys(("benchmark", "split", "comparison_id", "content", "group", "label", "method"), "string"),
     "branches": "int64",
     **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
-    **dict.fromkeys(("margin", "margin_ab", "margin_ba"), "double"),
+    "margin": "double",
     "judgments": "int64",
     "failures": "string",
     **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), "double"),
     "merged": "bool",
-    "spread": "double",
     **dict.fromkeys(("asked", "plan"), "string"),
     "asked_again": "int64",
 }

@@ -104,20 +104,17 @@ class Score:
 class Prediction:
     """A judge's answer to one comparison.
 
-    ``verdict_ab`` is the verdict when the responses were shown as they are, ``verdict_ba`` when they were
-    shown exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None
-    means that no branch could be read in that order. ``margin`` is the mean score of A minus that of B over the
-    readable branches of both orders, ``margin_ab`` and ``margin_ba`` that of one order. ``failures`` counts unreadable
-    judgments by reason; ``judgments`` is how many were sampled. ``merged``: the two orders are known only as one
-    verdict or as a conflict (A, B), so that nothing can be said of a single order. ``spread`` is the chance that two of
-    the branches that were read in one
-    order say different things; None with fewer than two. ``reasons``: the branches of a branching judge, order AB
-    first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
-    was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
-    nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
-    ``score_a`` and ``score_b``: how good each response is, the weighted mean of its scores over all that was read, from
-    0 to 1; None without scores. ``summed``: the likelier side by fitted weights, where they decide
-    and both orders could be read; else None.
+    ``verdict_ab`` is the verdict when the responses were shown as they are, ``verdict_ba`` when they were shown
+    exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None means that no
+    branch could be read in that order. ``margin`` is the mean score of A minus that of B over the readable branches of
+    both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how many were sampled. ``merged``:
+    the two orders are known only as one verdict or as a conflict (A, B), so that nothing can be said of a single order.
+    ``reasons``: the branches of a branching judge, order AB first, or the replies of one that is asked once;
+    predictions are compared without them. ``asked``: how the judge was asked, as ``greedy`` or ``T=1``; ``plan``:
+    whether both orders shared a plan; both are None where there is nothing to say. ``asked_again``: how many times it
+    was asked about anew, since its first branch could not be read. ``score_a`` and ``score_b``: how good each response
+    is, the weighted mean of its scores over all that was read, from 0 to 1; None without scores. ``summed``: the
+    likelier side by fitted weights, where they decide and both orders could be read; else None.
     """
 
     comparison_id: str
@@ -126,13 +123,10 @@ class Prediction:
     verdict_ab: Verdict | None = None
     verdict_ba: Verdict | None = None
     margin: float | None = None
-    margin_ab: float | None = None
-    margin_ba: float | None = None
     cost: Cost = field(default_factory=Cost)
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     merged: bool = False
-    spread: float | None = None
     reasons: tuple[Reason, ...] = field(default=(), compare=False, repr=False)
     asked: str | None = None
     plan: Plan | None = None
@@ -148,7 +142,7 @@ class Prediction:
         """What a judge said of a comparison; but a response without a text loses, whoever judges, and is no failure."""
         if won := comparison.forfeit:
             ab = ba = won
-            said |= {"failures": {}, **dict.fromkeys(("margin", "margin_ab", "margin_ba", "summed"))}
+            said |= {"failures": {}, "margin": None, "summed": None}
         return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **said)
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 VERDICTS, SCORES = "verdicts", "scores"
 """The names of the rows of comparisons and of responses."""
 _TEXTS = ("response_a", "response_b", "model_a", "model_b")
-_SAID = ("verdict_ab", "verdict_ba", "score_a", "score_b", "margin", "margin_ab", "margin_ba", "spread")
+_SAID = ("verdict_ab", "verdict_ba", "score_a", "score_b", "margin")
 _ASKED = ("asked", "plan", "branches")
 
 

@@ -88,7 +88,7 @@ def test_rubricbench_brings_the_experts_criteria_a_line_each_unless_they_are_lef
 
 def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_path: Path) -> None:
     found = load(tmp_path, "pandalm")
-    assert list(found.votes.values()) == [("A", "A", "B"), ("B", "B", "B"), ("tie", "tie", "A"), ("tie", "A", "B")]
+    assert [c.label for c in found.comparisons] == ["A", "B", "tie", None]
     assert found.left_out == {"no_majority": 1}
     assert found.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
 
@@ -106,7 +106,6 @@ def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: P
     assert (first.id, first.model_a, first.model_b) == ("mt_bench_human:81:1:alpaca:vicuna", "alpaca", "vicuna")
     assert (first.response_a, first.response_b, first.dialogue.query) == ("A pine.", "Oak.", "Name a tree.")
     # vicuna, then a tie, then vicuna again, named as model_b: it is B in the comparison's own order.
-    assert found.votes[first.id] == ("B", "tie", "B")
     assert (first.label, second.label) == ("B", "A")
     # A vote on turn 2 is about the whole conversation.
     assert second.response_b == "Assistant: Oak.\n\nUser: Another?\n\nAssistant: Elm."

@@ -21,7 +21,7 @@ from judgetrain.evaluate.metrics.groups import (
     length_correlation,
     length_correlation_interval,
 )
-from judgetrain.evaluate.metrics.intervals import auc_interval, bootstrap_interval, paired_difference, with_intervals
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, markdown
 from judgetrain.judges.base import Prediction
@@ -89,30 +89,15 @@ def test_an_undefined_correlation_is_none_and_a_missing_score_an_error() -> None
         metrics.correlations([1.0, 2.0], [1.0, 2.0, 3.0])
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=40))
-def test_auc_is_the_share_of_pairs_in_order(items: list[tuple[int, bool]]) -> None:
-    """Of a right and a wrong item the right one has the larger score; equal scores count half."""
-    right, wrong = ([score for score, good in items if good is wanted] for wanted in (True, False))
-    wins = [1.0 if a > b else 0.5 if a == b else 0.0 for a in right for b in wrong]
-    expected = pytest.approx(sum(wins) / len(wins)) if wins else None
-    assert metrics.auc([score for score, _ in items], ["A" if good else "B" for _, good in items]) == expected
-
-
 def test_intervals_are_those_of_resamples_drawn_item_by_item() -> None:
     rng = np.random.default_rng(4)
     prompts = rng.integers(0, 25, 90).tolist()
-    margins = [None if u < 0.1 else float(round(u * 6)) for u in rng.random(90)]
-    labels = [("A", "B", "tie")[i] for i in rng.integers(0, 3, 90)]
+    right = (rng.integers(0, 3, 90) == 0).tolist()
     names = list(dict.fromkeys(prompts))
-    again, areas, means = np.random.default_rng(7), [], []
-    right = [y == "A" for y in labels]
-    for turn in range(2000):
+    again, means = np.random.default_rng(7), []
+    for _ in range(2000):
         rows = [i for c in again.integers(25, size=25) for i, p in enumerate(prompts) if p == names[c]]
-        if turn < 200:
-            areas.append(metrics.auc([margins[i] for i in rows], [labels[i] for i in rows]))
         means.append(np.mean([right[i] for i in rows]))
-    assert auc_interval(margins, labels, 200, 7, prompts) == pytest.approx(np.percentile(areas, (2.5, 97.5)))  # type: ignore[arg-type]
     assert bootstrap_interval([], 100, 1) is None
     with pytest.raises(ValueError, match="2 values and 1 clusters"):
         bootstrap_interval([1.0, 0.0], 50, 1, ["x"])
@@ -256,12 +241,10 @@ def test_prompts_that_are_all_half_right_have_an_interval_too() -> None:
 def test_below_ten_prompts_resamples_give_no_interval(prompts: int, known: bool) -> None:
     clusters = [i % prompts for i in range(90)]
     values, margins = [float(c < 4) for c in clusters], [float(i % 7) for i in range(90)]
-    labels = ["AB"[i % 2] for i in range(90)]
     differ = paired_difference(values, [v == 0 for v in values], 50, 1, clusters)
     assert differ and (differ.interval is not None, differ.p is not None) == (known, known)
     for found in (
         bootstrap_interval(values, 50, 1, clusters),
-        auc_interval(margins, labels, 50, 1, clusters),
         with_intervals(margins, values, 50, 1, clusters)["pearson_ci"],
     ):
         assert (found is not None) is known
@@ -277,17 +260,6 @@ def test_methods_that_never_differ_or_always_do_have_a_difference_with_an_interv
     assert found.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
     few = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, [i // 10 for i in range(30)])
     assert few is not None and few.p == (1 if gain == 0 else 0.25)
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_margins_that_part_the_labels_have_an_auc_with_an_interval(right: bool) -> None:
-    margins, labels = [1.0, -1.0, -2.0] * 8, ["A", "B", "B"] * 8
-    low, high = auc_interval(margins if right else [-m for m in margins], labels, 50, 1) or (-1, -1)
-    assert (low, high) == pytest.approx((1 - unseen(8), 1) if right else (0, unseen(8))), "eight disjoint pairs"
-    prompts = [i // 6 for i in range(24)]
-    assert auc_interval(margins, labels, 50, 1, prompts) == pytest.approx((1 - unseen(4), 1))
-    without = [None if i < 12 else m for i, m in enumerate(margins)]
-    assert auc_interval(without, labels, 50, 1) == pytest.approx((1 - unseen(4), 1)), "where there is a margin"
 
 
 def test_the_report_the_console_and_the_card_show_what_0_of_12_may_mean(tmp_path: Path) -> None:
@@ -307,15 +279,14 @@ def test_the_report_the_console_and_the_card_show_what_0_of_12_may_mean(tmp_path
 
 
 def copied(copies: int, together: bool, prompts: int = 30) -> Benchmark:
-    """Prompts with so many equal comparisons each, and votes on them; not ``together``: each on a prompt of its own."""
-    comparisons, named = [], {}
+    """Prompts with so many equal comparisons each; not ``together``: each on a prompt of its own."""
+    comparisons = []
     for i in range(prompts * copies):
         own = f"q{i // copies}" if together else f"q{i // copies}, copy {i % copies}"
         dialogue = Dialogue(f"b:{i}", "b", (Message("user", own),))
         label: Any = LABELS[i // copies % 3]
         comparisons.append(Comparison(f"b:{i}", dialogue, "xxx" if i // copies % 2 else "x", "yy", label=label))
-        named[f"b:{i}"] = (label, "A", "B")
-    return Benchmark(name="b", split="test", comparisons=comparisons, votes=named)
+    return Benchmark(name="b", split="test", comparisons=comparisons)
 
 
 def judged(of: Benchmark, copies: int, method: str, branches: int, seed: int, right: float = 0.7) -> list[Prediction]:
@@ -340,10 +311,7 @@ def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield from intervals(value, f"{path}{name}.")
 
 
-KNOWN = {
-    *("agreement_ci", "consistency_ci", "auc_ci", "votes.agreement_ci", "votes.conflict_as_tie_ci"),
-    *("position_bias_ci", "length_balanced_ci", "length_correlation_ci"),
-}
+KNOWN = {*("agreement_ci", "consistency_ci"), *("position_bias_ci", "length_balanced_ci", "length_correlation_ci")}
 CORRELATIONS = {"pearson_ci", "kendall_ci", "spearman_ci"}
 
 

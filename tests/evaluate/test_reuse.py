@@ -88,7 +88,7 @@ def test_what_computes_its_scores_reads_none(world: World) -> None:
     _, after = evaluated(asked, {}, "b")
     first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
     assert {row["asked"] for row in first if row["method"] == "teacher"} == {"greedy"}
-    assert [row["margin_ab"] for row in first] == [row["margin_ab"] for row in second]
+    assert [row["margin"] for row in first] == [row["margin"] for row in second]
     assert [row["asked"] for row in first] == [row["asked"] for row in second]
 
 

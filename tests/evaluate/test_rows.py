@@ -23,17 +23,14 @@ LABELS = ("A", "B", "tie", None)
 
 
 def voted(n: int = 60) -> Benchmark:
-    """Comparisons with groups, domains, votes and shared prompts; every fourth without a majority."""
+    """Comparisons with groups, domains and shared prompts; every fourth without a majority."""
     comparisons = [
         Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", "q"),)), "x", "yy", label=LABELS[i % 4], group=g)  # type: ignore[arg-type]
         for i in range(n)
         for g in [f"g{i % 2}"]
     ]
-    votes: dict[str, Any] = {c.id: ("A", "A", "B") if i % 2 else ("B",) for i, c in enumerate(comparisons)}
     prompts = {c.id: f"p{i // 3}" for i, c in enumerate(comparisons)}
-    return Benchmark(
-        name="b", split="test", comparisons=comparisons, votes=votes, prompts=prompts, domains={"g0": "even"}
-    )
+    return Benchmark(name="b", split="test", comparisons=comparisons, prompts=prompts, domains={"g0": "even"})
 
 
 def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
@@ -60,11 +57,11 @@ def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
 
 def test_a_row_is_read_back_as_it_was_written() -> None:
     row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), chosen=False, run="seed=1")
-    assert row.votes and row.correlations and row.correlations.pearson_ci and row.domains
+    assert row.correlations and row.correlations.pearson_ci and row.domains
     written = json.dumps(row.to_row())
     again = MetricRow.from_row(json.loads(written))
     assert json.dumps(again.to_row()) == written
-    assert again.votes and again.votes.n == row.votes.n and again.groups == row.groups
+    assert again.groups == row.groups
     assert list(row.to_row())[:5] == ["method", "benchmark", "split", "branches", "n"]
     assert {"pearson", "pearson_ci"} < set(row.to_row()) and "correlations" not in row.to_row()
 
@@ -80,10 +77,9 @@ def test_a_paired_comparison_is_read_back() -> None:
 
 def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
     whole = voted()
-    plain = replace(whole, votes={}, prompts={})
+    plain = replace(whole, prompts={})
     merged = metric_row(plain, scored(plain, merged=True), float("nan"), 50, 1)
-    assert (merged.single_order_accuracy, merged.accuracy_ab, merged.position_bias, merged.n_flips) == (None,) * 4
-    assert (merged.votes, merged.seconds) == (None, None)
+    assert (merged.single_order_accuracy, merged.position_bias, merged.n_flips, merged.seconds) == (None,) * 4
     branching = [replace(p, branches=3) for p in scored(whole)]
     assert metric_row(whole, branching, 0.0, 50, 1).correlations is None
     apart = metric_row(whole, scored(whole), 0.0, 50, 1)
@@ -108,26 +104,26 @@ def test_the_share_for_a_place_is_of_the_comparisons_whose_order_mattered() -> N
     assert row.position_bias_ci == pytest.approx((0.3006, 0.9544), abs=1e-4)
 
 
-def test_cost_and_variance_are_means_over_the_comparisons_that_have_them() -> None:
+def test_costs_are_means_over_the_comparisons_that_have_them() -> None:
     whole = voted()
     said = [
-        replace(p, cost=Cost(float(i), 2.0, None if i % 2 else 3.0), spread=None if i % 4 else 0.25)  # type: ignore[arg-type]
+        replace(p, cost=Cost(float(i), 2.0, None if i % 2 else 3.0))  # type: ignore[arg-type]
         for i, p in enumerate(scored(whole))
     ]
     labelled = [i for i, c in enumerate(whole.comparisons) if c.label]
     row = metric_row(whole, said, 0.5, 50, 1)
     assert row.prompt_tokens == pytest.approx(sum(labelled) / len(labelled))
-    assert (row.generated_tokens, row.calls, row.spread) == (2.0, 3.0, 0.25)
+    assert (row.generated_tokens, row.calls) == (2.0, 3.0)
 
 
 def test_every_metric_is_called_with_what_it_names() -> None:
     class Row:
         halves = metric(lambda agreed, labels: np.full(len(labels), 0.5), "agreed labels")
-        never = metric(lambda votes: 1 / 0, "votes")
+        never = metric(lambda single_margins: 1 / 0, "single_margins")
 
-    found = Sample(replace(voted(), votes={}), scored(voted()), 0.0, 50, 1)
+    found = Sample(voted(), [replace(p, branches=3) for p in scored(voted())], 0.0, 50, 1)
     assert Row.halves.metadata["metric"].of(found) == 0.5, "an array becomes its mean"
-    assert Row.never.metadata["metric"].of(found) is None, "without votes it is not called"
+    assert Row.never.metadata["metric"].of(found) is None, "without margins of one answer it is not called"
     fields = set(MetricRow.__dataclass_fields__)
     assert fields - set(METRICS) == {
         *("method", "benchmark", "split", "branches", "n"),
@@ -141,7 +137,6 @@ def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.Monkey
     monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
-    assert "| AUC |" in text and "AUC |" not in markdown(Report(recipe="r", seed=1, rows=[replace(row, auc=None)]))
 
 
 def test_what_users_import_from_the_package_are_functions_whatever_module_was_imported() -> None:

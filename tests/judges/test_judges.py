@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -34,19 +33,6 @@ def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") ->
         JudgeOptions(branches=branches, steps=SETTINGS, aggregation=aggregation),
         "test",
     )
-
-
-def test_the_spread_is_the_share_of_pairs_of_branches_that_differ() -> None:
-    tested = judge(branches=5)
-    trees = tested.sample(COMPARISONS, 0)
-    seen = set()
-    for tree, prediction in zip(trees, tested.predictions(trees, 5), strict=True):
-        said = [[j.verdict for _, _, j in tree.judgments() if j.order == order and j.verdict] for order in ("AB", "BA")]
-        pairs = [a != b for verdicts in said for a, b in combinations(verdicts, 2)]
-        assert prediction.spread == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
-        seen.add(prediction.spread)
-    assert len(seen) > 3
-    assert {p.spread for p in tested.predictions(trees, 1)} == {None}, "one branch an order has nothing to differ from"
 
 
 def second_tries(request: Request, occurrence: int) -> str:

@@ -132,10 +132,10 @@ def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
     ]
 
 
-SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10, "votes": {"agreement": 0.7}}
+SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10}
 ROWS = [
     *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
-    {"benchmark": "b", "method": "random", "split": "test", "n": 10, "branches": 0, "agreement": 0.2, "auc": None},
+    {"benchmark": "b", "method": "random", "split": "test", "n": 10, "branches": 0, "agreement": 0.2, "spread": None},
 ]
 
 
@@ -143,12 +143,11 @@ ROWS = [
     ("objective", "found"),
     [
         ("b/dpo@1/agreement", 0.1),
-        ("b/dpo@5/votes.agreement", 0.7),
         ("b/dpo/agreement", 0.3),
         ("b/random/agreement", 0.2),
         ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3, b/dpo@5, b/random$"),
         ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, n, agreement"),
-        ("b/random/auc", "no number called 'auc'"),
+        ("b/random/spread", "no number called 'spread'"),
         ("b/dpo@1/chosen", "no number called 'chosen'"),
         ("agreement", "expected BENCHMARK/METHOD/METRIC"),
         ("b/dpo@k/agreement", "expected BENCHMARK/METHOD/METRIC"),
@@ -167,7 +166,7 @@ def test_any_metric_is_an_objective_and_nothing_else(tmp_path: Path, objective: 
         ("human/sft@1/agreement", "evaluate.benchmarks has no 'human'; it has world"),
         ("world/sft@2/agreement", "sft is asked with 1, 3, not with 2"),
         ("world/random@1/agreement", "random is asked without branches, not with 1"),
-        ("world/dpo-012345@3/auc", None),
+        ("world/dpo-012345@3/consistency", None),
         ("world/random/agreement", None),
         ("world/random@0/agreement", None),
         ("world/sft/agreement", None),

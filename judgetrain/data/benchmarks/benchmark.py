@@ -232,16 +232,15 @@ def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
 class Benchmark:
     """A benchmark as evaluated.
 
-    A comparison's label is None where its votes have no majority; metrics over labels leave it out, those over votes
-    do not. ``left_out`` counts by reason what is not in it. ``votes`` and ``prompts`` (which prompt a comparison
-    belongs to, where the rows say so) are by comparison id, ``domains`` (coarse groups) by group; all may be empty.
+    A comparison's label is None where its votes have no majority; metrics leave it out. ``left_out`` counts by reason
+    what is not in it. ``prompts`` (which prompt a comparison belongs to, where the rows say so) are by comparison id,
+    ``domains`` (coarse groups) by group; both may be empty.
     """
 
     name: str
     split: str
     comparisons: list[Comparison]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
 
@@ -291,7 +290,6 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         split={"world": "heldout", "hub": source.split}.get(source.type, "test"),
         comparisons=kept,
         left_out={reason: n for reason, n in left_out.items() if n},
-        votes={c.comparison.id: tuple(c.votes) for c in cases} if any(len(c.votes) > 1 for c in cases) else {},
         prompts=prompts if len(set(prompts.values())) < len(cases) else {},
         domains={group: name for group in groups if adapter and (name := adapter.domain(group)) is not None},
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics.verdicts import auc, correlations
+from judgetrain.evaluate.metrics.verdicts import correlations
 
 Clusters = Sequence[object] | None
 """The cluster of each item [n], resampled whole; None: items are independent."""
@@ -25,7 +25,7 @@ FEWEST = 10
 BATCH = 4_000_000
 """Counts drawn at a time, to bound memory on large benchmarks."""
 SLOW_RESAMPLES = 200
-"""At most so many resamples of statistics that are slow: rank correlations and AUC."""
+"""At most so many resamples of rank correlations, which are slow."""
 Z = 1.959963984540054
 """The normal quantile of 97.5%."""
 
@@ -199,24 +199,6 @@ def margin_correlations(
     kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
     x, truth, clusters = zip(*kept, strict=True)
     return Correlations(**with_intervals(x, truth, resamples, seed, clusters))
-
-
-def auc_interval(
-    margins: Sequence[float | None], labels: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
-) -> Interval | None:
-    """95% percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc`.
-
-    Resamples (:data:`SLOW_RESAMPLES` at most) without items of both labels are left out; None without any. Where
-    margins part the labels without an error, Clopper and Pearson's: so many pairs of an A and a B that share no
-    cluster are all right, or all wrong, as there are clusters with the rarer label.
-    """
-    whole, index = auc(margins, labels), cluster_index(clusters, len(margins))
-    if whole in (0.0, 1.0):
-        sides = [{i for i, m, y in zip(index, margins, labels, strict=True) if y == s and m is not None} for s in "AB"]
-        return _around(whole, unseen(min(map(len, sides))))
-    return _percentiles(
-        [auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in _rows(index, resamples, seed)]
-    )
 
 
 def _rows(index: NDArray[np.intp], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:

@@ -18,7 +18,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import groups as grouped
 from judgetrain.evaluate.metrics import intervals, verdicts
-from judgetrain.evaluate.metrics.groups import Group, VoteMetrics, mean
+from judgetrain.evaluate.metrics.groups import Group, mean
 from judgetrain.evaluate.metrics.intervals import Correlations, Interval, bootstrap_interval
 from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts
 from judgetrain.judges.base import Prediction
@@ -81,10 +81,9 @@ class Sample:
         """Items whose label is A or B."""
         self.decided = verdicts.decided(self.ab, self.ba, self.labels)
         """Those that the verdict gives to A or B, too."""
-        self.margins = [p.margin for p in self.labelled]
-        """Score of A minus that of B; ``single_margins``: those of a method without branches, such as a scorer."""
-        alone = not predictions[0].branches and not set(self.margins) <= {None}
-        self.single_margins = self.margins if alone else None
+        margins = [p.margin for p in self.labelled]
+        self.single_margins = None if predictions[0].branches or set(margins) <= {None} else margins
+        """Score of A minus that of B by a method without branches, such as a scorer."""
         self.longer = [c.longer for c in comparisons]
         """The response with more characters, A, B or tie."""
         self.prompts = [benchmark.prompt_of(c) for c in comparisons]
@@ -94,9 +93,6 @@ class Sample:
         failures: Counter[str] = sum((Counter(p.failures) for p in self.labelled), Counter())
         self.failures = dict(sorted(failures.items()))
         """Unreadable judgments by reason; a reason with a colon ended a branch before its judgment."""
-        votes = [(p, benchmark.prompt_of(c), benchmark.votes.get(c.id, ())) for c, p in pairs]
-        self.votes = votes if benchmark.votes else None
-        """Every prediction, labelled or not, with its prompt and the votes on it."""
         self.seconds = None if math.isnan(seconds) else seconds
         """Of a verdict."""
         self.resamples, self.seed = resamples, seed
@@ -214,8 +210,7 @@ class MetricRow:
     comparisons share one; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are
     per verdict in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without
     readable scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment
-    (``guideline:...``, ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say
-    different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
+    (``guideline:...``, ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``learned``: what a method without training learned
     from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their names
@@ -243,8 +238,6 @@ class MetricRow:
     single_order_accuracy: float | None = metric(
         verdicts.single_order_accuracy, "single_ab single_ba labels", Column(DEFINITIONS, "single order %")
     )
-    accuracy_ab: float | None = metric(verdicts.accuracy, "single_ab labels", Column(DEFINITIONS, "AB %"))
-    accuracy_ba: float | None = metric(verdicts.accuracy, "single_ba labels", Column(DEFINITIONS, "BA %"))
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
@@ -267,17 +260,12 @@ class MetricRow:
     length_balanced_ci: Interval | None = metric(
         grouped.length_balanced_interval, "agreed labels longer resamples seed prompts"
     )
-    auc: float | None = metric(
-        verdicts.auc, "margins labels", Column(DEFINITIONS, "AUC", "hundredths", sparse=True, order=2)
-    )
-    auc_ci: Interval | None = metric(intervals.auc_interval, "margins labels resamples seed prompts")
     correlations: Correlations | None = metric(
         intervals.margin_correlations, "single_margins labels prompts resamples seed"
     )
     judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
     parse_failures: int | None = metric(_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
-    spread: float | None = metric(_mean_of("spread"), "labelled", Column(BIASES, "variance %"))
     unreadable_verdicts: int | None = metric(_unreadable_verdicts, "ab ba")
     prompt_tokens: float | None = metric(
         _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
@@ -293,7 +281,6 @@ class MetricRow:
     groups: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "groups agreed")
     domains: Mapping[str, Group] | None = metric(grouped.agreement_by_name, "domains agreed")
     n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
-    votes: VoteMetrics | None = metric(grouped.vote_metrics, "votes resamples seed")
     asked: str | None = None
     plan: str | None = None
     learned: Learned | None = None

@@ -21,7 +21,7 @@ from judgetrain.schema import Verdict, mirror
 
 # fmt: off
 __all__ = [
-    "accuracy", "agreement", "auc", "conflict_as_tie", "consistency", "correlations", "decided", "flips",
+    "accuracy", "agreement", "conflict_as_tie", "consistency", "correlations", "decided", "flips",
     "merged", "position_bias", "single_order_accuracy", "unreadable", "without_ties",
 ]
 # fmt: on
@@ -121,20 +121,6 @@ def flips(ab: Verdicts, ba: Verdicts) -> Bools:
     """Items whose verdict is A in one order and B in the other, bool [n]: there the order decides."""
     first, second = _arrays(ab, ba)
     return ((first == "A") & (second == "B")) | ((first == "B") & (second == "A"))
-
-
-def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:
-    """Area under the ROC curve: the chance that an item labelled A has a larger margin (score of A minus that of B)
-    than one labelled B, equal margins counting half.
-
-    Items with another label or none, and those without a margin, are left out; None without items of both labels.
-    """
-    from scipy.stats import rankdata
-
-    pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None and y in ("A", "B")]
-    right, ranks = np.array([y == "A" for _, y in pairs], dtype=bool), rankdata([m for m, _ in pairs])  # Mann-Whitney
-    good, bad = int(right.sum()), int((~right).sum())
-    return float((ranks[right].sum() - good * (good + 1) / 2) / (good * bad)) if good and bad else None
 
 
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:

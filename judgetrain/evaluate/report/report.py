@@ -96,7 +96,6 @@ class Report:
             *self.more.get(benchmark, ()),
             shown.chosen(self.chosen.get(benchmark, ())),
             shown.declared(DEFINITIONS, verdicts),
-            shown.votes(verdicts),
             *(shown.declared(title, verdicts) for title in titles),
             shown.by_domain(verdicts),
             shown.by_group(verdicts),

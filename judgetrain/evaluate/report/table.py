@@ -166,19 +166,6 @@ def declared(title: str, rows: Rows) -> Table:
     return Table.of(title, rows, NAME | columns, folded=True)
 
 
-def votes(rows: Rows) -> Table:
-    """Agreement with single votes."""
-    columns = NAME | {
-        "votes": attrgetter("votes.n"),
-        "agreement %": value("votes.agreement"),
-        "conflict as tie %": value("votes.conflict_as_tie"),
-        "both decide %": value("votes.agreement_decided"),
-        "n both decide": attrgetter("votes.n_decided"),
-        "between people %": lambda r: f"{percent(r.votes.between_people)} / {percent(r.votes.between_people_decided)}",
-    }
-    return Table.of("Agreement per vote", [r for r in rows if r.votes], columns)
-
-
 def chosen(choices: Sequence[Choice]) -> Table:
     """How the number of branches was chosen."""
     columns: Columns = {"method": attrgetter("method"), "chosen": attrgetter("branches"), "n": attrgetter("n")}

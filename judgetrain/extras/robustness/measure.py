@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,14 @@ class Attacked:
     kind: str
     n: int
     unreadable: int | None = None
-    """Comparisons of which an order could not be read without the attack, where the label stays: the two shares that
-    follow are of the others, and None without any."""
+    """Comparisons of which an order could not be read without the attack, where the label stays: ``robustness`` is of
+    the others, and None without any."""
     robustness: float | None = None
     robustness_ci: Interval | None = None
     """Comparisons on which neither order changed (CALM's robustness rate)."""
-    gained: float | None = None
-    gained_ci: Interval | None = None
-    """Comparisons on which an order now says A, and none did before."""
     loses: float | None = None
     loses_ci: Interval | None = None
     """Where A has no content: comparisons on which both orders say B."""
-    wins: float | None = None
-    wins_ci: Interval | None = None
-    """Comparisons on which an order says A."""
 
     @property
     def flips(self) -> float | None:
@@ -101,18 +95,8 @@ def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdic
     read = pairs if kind == "empty" else [pair for pair in pairs if None not in pair[1]]
     clusters = [case.prompt for case, _, _ in read]
     shares: dict[str, Any] = {} if kind == "empty" else {"unreadable": len(pairs) - len(read)}
-    for field, holds in (_EMPTY if kind == "empty" else _KEPT).items() if read else ():
-        held = np.array([holds(before, after) for _, before, after in read], dtype=bool)
+    if read:
+        field = "loses" if kind == "empty" else "robustness"
+        held = np.array([after == (("B", "B") if kind == "empty" else before) for _, before, after in read], dtype=bool)
         shares |= {field: float(held.mean()), f"{field}_ci": wilson_interval(held, clusters)}
     return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
-
-
-_KEPT: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
-    "robustness": lambda before, after: before == after,
-    "gained": lambda before, after: "A" in after and "A" not in before,
-}
-_EMPTY: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
-    "loses": lambda before, after: after == ("B", "B"),
-    "wins": lambda before, after: "A" in after,
-}
-"""What is said of a case, by the field of :class:`Attacked` that has its share."""

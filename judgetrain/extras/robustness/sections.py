@@ -54,7 +54,6 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         "attack": _name,
         "n": attrgetter("n"),
         "robustness %": value("robustness"),
-        "gained %": value("gained"),
         "unreadable before": lambda found: "–" if found.unreadable is None else found.unreadable,
     }
     empty: Columns = {
@@ -62,7 +61,6 @@ def _folded(rows: Sequence[MetricRow]) -> list[Table]:
         "answer": _name,
         "n": attrgetter("n"),
         "loses in both orders %": value("loses"),
-        "wins an order %": value("wins"),
     }
     return [
         Table.of(title, (found for found in shown if found.kind in kinds), of, names=2, folded=True)

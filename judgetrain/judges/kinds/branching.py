@@ -19,7 +19,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import PromptSet, check_reads
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, cost_of
 from judgetrain.rubrics import Rubric, weighted
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
 
@@ -196,12 +196,11 @@ def predict(
     found = [used(tree, branches) for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
-    first, second = (_margins(criteria, order) for order in both)
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
     verdicts = [verdict(found[i], both[i], rule) for i in (0, -1)]
-    margin, summed = _weighted([*first, *second]), None
+    margin, summed = _weighted([found for order in both for found in _margins(criteria, order)]), None
     if options.fitted:
         margin = options.fitted.logit(margins_of(*found)) if None not in verdicts else None
         summed = options.fitted.verdict(margin)
@@ -212,13 +211,10 @@ def predict(
         branches=branches,
         margin=margin,
         summed=summed,
-        margin_ab=_weighted(first),
-        margin_ba=_weighted(second),
         # A plan that both orders share is paid once, half by each of them.
         cost=sum(map(cost_of, trees, found), Cost()) * (1.0 if options.reads == "one" else 1 / len(ORDERS)),
         judgments=len(nodes),
         failures=dict(failures),
-        spread=_spread(nodes),
         reasons=tuple(reasons_of(criteria)),
         asked=options.shown,
         plan=None if options.reads == "one" else "shared" if other is None else "independent",
@@ -276,17 +272,6 @@ def reasons_of(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
                         **{name: getattr(node, name) for name in ("score_a", "score_b", "verdict", "failure")},
                         **{name: getattr(told, name) for name in ("name", "weight", "source")},
                     )
-
-
-def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
-    """The share of pairs of readable judgments of one order whose verdicts differ, over both orders' pairs."""
-    pairs = differing = 0
-    for order in (*ORDERS, "A"):
-        counts = Counter(j.verdict for j in judgments if j.order == order and j.verdict is not None)
-        n = counts.total()
-        pairs += n * (n - 1) // 2
-        differing += (n * n - sum(c * c for c in counts.values())) // 2
-    return differing / pairs if pairs else None
 
 
 def rubric_of(tree: EvaluationTree, branches: int) -> Rubric | None:

@@ -143,7 +143,7 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     rows = {(r.attack, r.kind): r for r in robustness(tried, *silent)}
     edits, dot = rows["", "edit"], rows["colon", "empty"]
     assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
-    assert (dot.loses, dot.wins) == (0, 0), "what has no content lost nowhere"
+    assert dot.loses == 0, "what has no content lost nowhere"
     shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
     shown = dataclasses.replace(shown, extras={"robustness": tuple(rows.values())})
     page = markdown(Report(recipe="r", seed=1, rows=[shown]))
@@ -159,10 +159,10 @@ def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> N
     rows = {r.attack: r for r in robustness(tried, plain, attacked)}
     # "x" against "yy": twice "x" is longer than "yy" where "x" is the worse, and "yy" twice stays longer
     worse_is_shorter = sum(not case.swapped for case in tried.cases if case.attack.name == "rerun") / 12
-    assert (rows["repetition"].gained, rows["repetition"].flips) == (worse_is_shorter, worse_is_shorter)
+    assert rows["repetition"].flips == worse_is_shorter
     assert (rows["rerun"].robustness, rows["position"].robustness) == (1.0, 1.0)
     assert rows["nothing"].loses == 1.0
-    assert rows["adversarial"].wins == 1.0
+    assert rows["adversarial"].loses == 0.0
 
 
 def praised(request: Request, occurrence: int) -> str:
@@ -195,7 +195,7 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
     assert "robustness" not in rows["random", 0]
     for key in (("sft", 1), ("sft", 2)):
         attacks = {r["attack"]: r for r in rows[key]["robustness"]}
-        assert (attacks["self_praise"]["robustness"], attacks["self_praise"]["gained"]) == (0.0, 1.0)
+        assert attacks["self_praise"]["robustness"] == 0.0
         assert attacks["rerun"]["robustness"] == attacks["position"]["robustness"] == 1.0
         assert attacks["nothing"]["loses"] == 1.0
         assert attacks["nothing"]["n"] == 5

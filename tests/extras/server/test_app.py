@@ -103,7 +103,7 @@ def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_wh
         for index, (answer, seed) in enumerate(zip(answers, seeds, strict=True)):
             expected = offline[seed][index]
             assert answer["id"] == rows[index].id
-            names = ("verdict", "verdict_ab", "verdict_ba", "margin", "spread", "failures", "judgments")
+            names = ("verdict", "verdict_ab", "verdict_ba", "margin", "failures", "judgments")
             assert [answer[name] for name in names] == [getattr(expected, name) for name in names]
             assert [r["text"] for r in answer["reasons"]] == [r.text for r in expected.reasons]
             assert answer["cost"]["generated_tokens"] == expected.cost.generated_tokens
