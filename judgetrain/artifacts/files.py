@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, BinaryIO
 
 from judgetrain.artifacts.console import Console
@@ -107,7 +108,9 @@ def full_disk_explained(place: Path) -> Iterator[None]:
 
 def refused(error: OSError) -> str | None:
     """A sentence for what the file system does not allow; None for other errors."""
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+    making = extract_tb(error.__traceback__)[-1:]
+    unmade = error.errno == errno.ENOENT and making and making[0].name == "mkdir"  # as /proc says
+    if unmade or error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         place = error.filename or "output_dir"
         return f"{place} cannot be used ({error.strerror}): output_dir must be a directory that this process may write"
     return None

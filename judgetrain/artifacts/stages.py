@@ -102,6 +102,7 @@ class Stage(Generic[S]):
         check_here: refuses what this machine cannot do, and files with a row that the stage cannot read; asked only of
             a stage that is about to be made. What single configuration objects need they say themselves.
         artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
+        tracked: whether it is a run for trackers; to ask a judge is no experiment, and not to wait for.
         estimate: ``module:function`` of ``estimate(settings, inputs)``, the lines of a dry run; ``inputs()`` makes the
             stage's inputs and gives their directories.
         finished: ``module:function`` of ``finished(directory)``, which may fail a command whose stage is there.
@@ -120,6 +121,7 @@ class Stage(Generic[S]):
     trains: bool = False
     check_here: Callable[[S], None] = _no_check
     artifact: str = "dataset"
+    tracked: bool = True
     estimate: str = ""
     finished: str = ""
     without: str = ""

@@ -100,7 +100,10 @@ class RowReader:
         return value
 
     def _response(self, row: Mapping[str, Any], field: str) -> str:
-        value = self._replied(self._get(row, field))
+        value, names = self._replied(self._get(row, field)), (self._source.fields.get(field), *DEFAULT_FIELDS[field])
+        table = self._source.path.removesuffix(".gz").endswith((".csv", ".tsv"))
+        if value is None and table and any(name in row for name in names):
+            return ""  # a table has no other way to write a response without text
         return value if isinstance(value, str) else self._text(row, field)
 
     def _replied(self, value: Any) -> Any:

@@ -15,9 +15,9 @@ class VerdictsConfig(LimitsConfig):
     """Stage judge: verdicts with reasons on comparisons that need no labels."""
 
     judge: str = key(
-        "dpo",
-        "who judges, as in evaluate.methods: dpo@3, a judge's directory or id on the Hub, pairwise:DIR, "
-        "scorer:NAME, external, longer",
+        "",
+        "who judges, as in evaluate.methods: a judge's directory or id on the Hub, dpo@3 (this recipe's, trained where "
+        "it is missing), pairwise:DIR, scorer:NAME, external, longer",
         content=beside(method_directory),
     )
     source: SourceConfig = key(

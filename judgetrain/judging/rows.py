@@ -197,8 +197,22 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"sent to the paid model: {_listed(summary['spent'])}"
 
 
+MEANINGS = {
+    "off_frame": "a line that the form does not have",
+    "no_scores": "no score in it",
+    "no_score_a": "no score of A",
+    "no_score_b": "no score of B",
+    "out_of_range": "a score on another scale",
+    "ambiguous": "two scores, or more than a score, on a score's line",
+    "cut_off": "cut at its limit of tokens",
+    "repeated": "a criterion named twice",
+}
+"""What reasons of unreadable judgments mean (docs/prompts.md has more)."""
+
+
 def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {name}" for name, n in counts.items())
+    told = ((n, name, MEANINGS.get(name.rpartition(":")[2])) for name, n in counts.items())
+    return ", ".join(f"{n} {name}" + (f" ({meaning})" if meaning else "") for n, name, meaning in told)
 
 
 def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:

@@ -28,7 +28,7 @@ class JudgeSettings(ModelSettings):
 
     @property
     def methods(self) -> Sequence[Method]:
-        return (self.method,)
+        return (self.method,) if self.verdicts.judge else ()
 
     @property
     def reads_world(self) -> bool:
@@ -74,8 +74,17 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
         )
 
 
+NO_JUDGE = """verdicts.judge is empty: name who judges
+judge verdicts.judge=./my-judge@3 verdicts.source.path=FILE: a trained judge, here or on the Hub, by three criteria
+judge recipe=pairs verdicts.judge=base train.base.path=MODEL verdicts.source.path=FILE criteria=FILE: any tuned model
+judge recipe=pairs verdicts.judge=external external=openai verdicts.source.path=FILE criteria=FILE: a model on a server
+judge verdicts.judge=dpo verdicts.source.path=FILE: this recipe's own judge, which is trained first if it is missing"""
+
+
 def check_judged(found: JudgeSettings) -> None:
     settings = found.verdicts
+    if not settings.judge:
+        raise ConfigError(NO_JUDGE)
     if found.criteria_file and found.method.kind != BRANCHING:
         raise ConfigError(
             f"criteria={found.criteria_file}: {settings.judge} goes by no criteria; judges that branch do"
@@ -133,4 +142,4 @@ def _check_here(settings: JudgeSettings) -> None:
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 
 
-JUDGE = Stage(name="judge", settings=JudgeSettings, artifact="evaluation", check=check_judged, check_here=_check_here)
+JUDGE = Stage(name="judge", settings=JudgeSettings, tracked=False, check=check_judged, check_here=_check_here)

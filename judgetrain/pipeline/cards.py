@@ -35,8 +35,11 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
     judges = [name for name in JUDGE_STAGES if name == config.stage]
     if config.stage in MEASURING:
         judges = [name for name in JUDGE_STAGES if name in pipeline.plan(config.stage).upstream]
-    for name in judges:
-        fill(pipeline.plan(name).directory, pipeline.plan(config.stage).directory)
+    newest = pipeline.plan(config.stage).directory
+    for directory in (pipeline.plan(name).directory for name in judges):
+        card = directory / "model" / "README.md"
+        if pipeline.made or config.hub or card.stat().st_mtime < (newest / MANIFEST).stat().st_mtime:
+            fill(directory, newest)
     return judges
 
 

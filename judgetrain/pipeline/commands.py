@@ -63,7 +63,8 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]], lacking: li
     try:
         plan = pipeline.plan(name)
     except ConfigError as error:
-        lacking += str(error).splitlines()
+        if any(name in stages for stages in wanted.values()):
+            lacking += str(error).splitlines()
         stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
         return {"fingerprint": "-", "state": "no input", **stop, "detail": str(error).partition("=")[0]}
     damage = pipeline.damage(name)

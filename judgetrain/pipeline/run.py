@@ -21,7 +21,7 @@ from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manif
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
-from judgetrain.artifacts.tracker import StageFacts, tracked
+from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -162,6 +162,8 @@ class Pipeline:
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
         # Whatever is wrong with what any stage is about to read is reported before the first one runs.
+        if not self._made(name):
+            self.console.line(f"{name}: looking at settings, files and models first")
         self.check_all(name)
         started, made, plan = time.time(), len(self.made), self.plan(name)
         with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
@@ -273,7 +275,8 @@ class Pipeline:
         fine(self.plan, name)
         if stages:
             fine(executor_type(self.config.executor).check, self.config.executor)
-            fine(self.config.track.check_here)
+            if any(STAGES[stage].tracked for stage in stages):
+                fine(self.config.track.check_here)
         for stage in allowed:
             settings = self.settings(stage)
             if stage not in there or fine(STAGES[stage].check_here, settings):
@@ -324,7 +327,8 @@ class Pipeline:
             console=self.console,
             asked=name == self.config.stage,
         )
-        with out.timed(), tracked(self.config.track, facts) as track:
+        config = self.config.track if plan.stage.tracked else TrackConfig("none")
+        with out.timed(), tracked(config, facts) as track:
             out.track = track
             for i, directory in task.inputs.items():
                 track.uses(directory, plan.inputs[i].manifest or {})

@@ -67,6 +67,14 @@ def test_a_file_comes_out_as_verdicts_in_its_order_and_a_row_that_cannot_be_judg
     assert "1 comparisons hold an empty response, which loses" in said and str(directory / "verdicts.jsonl") in said
 
 
+def test_who_judges_has_to_be_said(tmp_path: Path) -> None:
+    done = judgetrain("judge", file_of(tmp_path), "output_dir=out", cwd=tmp_path)
+    assert done.returncode == 2 and not (tmp_path / "out" / "artifacts").exists(), "nothing is trained unasked"
+    assert "verdicts.judge is empty" in done.stderr and "judge verdicts.judge=./my-judge@3 verd" in done.stderr
+    done = judgetrain("judge", file_of(tmp_path), "verdicts.judge=longer", "output_dir=/proc/x", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "/proc/x cannot be used" in done.stderr
+
+
 def test_datasets_opens_the_file(tmp_path: Path) -> None:
     import datasets
 

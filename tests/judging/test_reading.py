@@ -162,8 +162,9 @@ def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(
     path.write_text('id,query,response_a,response_b\nx,why,"two\nlines",b\n,why,a\n,why,a,b,c\nx7,why,,b\nx,why,a,b\n')
     found = of(path, name="mine")
     assert [(item.failure or "").partition(": expected")[0] for item in found] == [
-        *("", "wrong_cells: a.csv:4", "wrong_cells: a.csv:5", "missing_field: a.csv:6", "")
+        *("", "wrong_cells: a.csv:4", "wrong_cells: a.csv:5", "", "")
     ]
+    assert [item.comparison.forfeit for item in found[3:]] == ["B", None], "an empty cell is an empty response"
     assert [item.comparison.id for item in found] == [
         *("mine:x", "mine:a.csv:4", "mine:a.csv:5", "mine:x7", "mine:x#2")
     ], "an id of its own, where it can be read"

@@ -46,6 +46,10 @@ def test_what_is_missing_is_said_before_the_data_is_there(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_what_no_run_reads_is_not_asked_for() -> None:
+    commands.show(Pipeline(configured("recipe=debug", "correct.source={type: jsonl, path: nowhere.jsonl}")))
+
+
 def test_every_missing_file_of_a_stage_is_named() -> None:
     sources = ",".join(f"{{name: {name}, path: nowhere/{name}.jsonl}}" for name in ("one", "two", "three"))
     with pytest.raises(ConfigError) as error:

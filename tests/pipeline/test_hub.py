@@ -88,7 +88,7 @@ def pipeline(root: Path, config: Config) -> Any:
         "evaluate": SimpleNamespace(directory=evaluation, fingerprint="e4a1", upstream={"dpo": "f00d"}),
         "dpo": SimpleNamespace(directory=root / "artifacts" / "dpo" / "f00d", fingerprint="f00d", upstream={}),
     }
-    return SimpleNamespace(config=config, console=Console(), plan=plans.__getitem__)
+    return SimpleNamespace(config=config, console=Console(), plan=plans.__getitem__, made=["evaluate"])
 
 
 def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def _writable(text: str) -> str:
 
 def _rubric(given: Any) -> Rubric | None:
     try:
-        found = None if given is None else rubric_of(given)
+        found = None if given is None or given == "" else rubric_of(given)
     except DataError as error:
         raise ValueError(str(error)) from error
     if found is not None:

@@ -33,6 +33,7 @@ def serve(pipeline: Pipeline) -> None:
     from judgetrain.extras.server.run import bound, run
     from judgetrain.extras.server.service import Service
 
+    pipeline.console.line(f"serve: loading {config.serve.judge}")
     settings = _settings(config)
     inputs = _inputs(pipeline, settings)
     token, listener = os.environ.get(TOKEN, "").strip() or None, bound(config.serve)

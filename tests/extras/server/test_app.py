@@ -309,6 +309,7 @@ def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:
     for objects, rewards in (([], []), ([nemo("a")], [None]), ([nemo("a")] * 2, [0.5, 0.5])):
         alone = client.post("/compare", json={**asked, "response_objs": objects}).json()
         assert (alone["rewards"], alone["comparison_results"]) == (rewards, [])
+    assert client.post("/compare", json={**asked, "principle": ""}).status_code == 200, "none is given"
     refused = client.post("/compare", json={**asked, "principle": "be short"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "principle")
     long = client.post("/compare", json={**asked, "response_objs": [nemo("a")] * 65})
