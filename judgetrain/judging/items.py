@@ -76,7 +76,7 @@ class _Answers:
             if not isinstance(row, Mapping):
                 raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
             self.columns.update(map(str, row))
-            answer = self._answer(row, file)
+            answer = self._answer(row, file, "missing_column" if number == 1 else "missing_field")
             self.systems[answer.system] = None
             known = self.by_prompt.setdefault(answer.prompt, {})
             if answer.system in known:
@@ -90,7 +90,7 @@ class _Answers:
         self.used.update(next(([name] for name in columns if row.get(name) is not None), []))
         return first_of(row, columns)
 
-    def _answer(self, row: Mapping[str, Any], file: str) -> Answer:
+    def _answer(self, row: Mapping[str, Any], file: str, missing: str) -> Answer:
         named, prompt, group = (self._first(row, columns) for columns in (MODELS, IDS, GROUPS))
         if isinstance(row.get("messages"), list):
             messages, text = _spoken(row["messages"])
@@ -100,7 +100,7 @@ class _Answers:
                 found.append(self._first(row, columns))
                 if not any(column in row for column in columns):
                     told = f"looked for {', '.join(columns)}, found {', '.join(map(str, row))}"
-                    raise RowError("missing_field", f"no column of {name}: {told}")
+                    raise RowError(missing, f"no column of {name}: {told}")
             query, text = found
             if not isinstance(query, str) or not isinstance(text, str):
                 raise RowError("wrong_type", "expected a prompt and an answer that are texts")

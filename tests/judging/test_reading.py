@@ -245,7 +245,7 @@ def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
         ((small,), None, r"two systems or more are needed, found small in 1"),
         ((small, answers / "large.jsonl"), "gpt", r"baseline='gpt': there is no such system; .* small, large"),
         ((none,), None, r"verdicts\.systems='.*none\.json': no such file"),
-        ((other,), None, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
+        ((small, other), None, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             from_systems(*paths, baseline=baseline)

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
 
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.base import SHARES, Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 
@@ -26,9 +25,7 @@ Scalar = float | None
 MODES = ("round_robin", "anchor")
 """``round_robin`` asks about every pair: a scalar is the mean share over the group's other responses, in [0, 1].
 
-``anchor`` asks about each response against one answer: a scalar is its share of that comparison. The answer is the
-reference, where there is one; else the median of three responses, found by judging these three among each other first,
-which costs n pairs for n responses in place of n(n - 1)/2. It has 0.5 itself.
+``anchor`` asks about each response against the group's reference: a scalar is its share of that comparison.
 """
 
 
@@ -64,14 +61,13 @@ def soft_share(prediction: Prediction) -> Share:
 def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> list[list[Scalar]]:
     """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
 
-    All pairs of a round, of all groups, are asked in one call; ``round_robin`` has one round, ``anchor`` one with
-    references and else two. The same texts are asked about once, and in an order that depends on them alone. Nothing is
-    asked about equal responses, which are equally good, nor about one without text, which loses to every one that has
-    some.
+    All pairs of all groups are asked in one call. The same texts are asked about once, and in an order that depends on
+    them alone. Nothing is asked about equal responses, which are equally good, nor about one without text, which loses
+    to every one that has some.
 
     Raises:
         ConfigError: no such mode.
-        DataError: a prompt that is none.
+        DataError: a prompt that is none, or no reference for mode ``anchor``.
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
@@ -79,14 +75,11 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
     if mode == "round_robin":
         _ask_about(((t, *pair) for t in tables for pair in combinations(t.members, 2)), ask, hard_share)
         return [[t.mean_share(response) for response in t.group.responses] for t in tables]
-    _ask_about(((t, *pair) for t in tables for pair in t.first_pairs()), ask, soft_share)
-    anchors = [t.anchor() for t in tables]
-    own = [(t, anchor) for t, anchor in zip(tables, anchors, strict=True) if t.group.reference is None]
-    _ask_about(((t, anchor, other) for t, anchor in own for other in t.members[3:]), ask, soft_share)
-    return [
-        [t.against(anchor, response) for response in t.group.responses]
-        for t, anchor in zip(tables, anchors, strict=True)
-    ]
+    if any(group.reference is None for group in groups):
+        raise DataError("mode anchor compares responses with a reference answer, and a prompt has none: give it one")
+    known = [(table, str(table.group.reference)) for table in tables]
+    _ask_about(((t, member, reference) for t, reference in known for member in t.members), ask, soft_share)
+    return [[t.shares[response, reference] for response in t.group.responses] for t, reference in known]
 
 
 class _Table:
@@ -107,29 +100,6 @@ class _Table:
         read += [(0.5, self.counts[member] - 1)] if read or not others else []
         weight = sum(each for _, each in read)
         return sum(share * each for share, each in read) / weight if weight else None
-
-    def first_pairs(self) -> Iterable[tuple[str, str]]:
-        """All responses with the reference, or the three of which one becomes the anchor, among each other."""
-        reference = self.group.reference
-        return combinations(self.members[:3], 2) if reference is None else ((m, reference) for m in self.members)
-
-    def anchor(self) -> str:
-        """What responses are compared with: the reference, or of three the one nearest to winning half."""
-        if self.group.reference is not None:
-            return self.group.reference
-
-        def off_middle(one: str) -> float:
-            shares = [self.shares[one, other] for other in self.members[:3] if other != one]
-            read = [share for share in shares if share is not None]
-            return abs(fmean(read) - 0.5) if read else 1.0
-
-        return min(self.members[:3], key=off_middle, default="")
-
-    def against(self, anchor: str, response: str) -> Scalar:
-        if self.group.reference is not None or response != anchor:
-            return self.shares.get((response, anchor))
-        compared = [self.shares.get((m, anchor)) is not None for m in self.members]
-        return 0.5 if any(compared) or len(compared) == 1 < self.counts[anchor] else None
 
 
 def _ask_about(pairs: Iterable[tuple[_Table, str, str]], ask: Ask, read: Callable[[Prediction], Share]) -> None:

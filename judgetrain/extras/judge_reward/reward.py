@@ -44,8 +44,7 @@ class JudgeReward:
             name. None: the judge's own.
         rubrics: the column with each row's own criteria, in any of these shapes.
         reference: the column with reference answers, as text or messages. In mode ``score`` the judge is shown them;
-            in mode ``anchor`` completions are compared with them, and None is no reward: by default one of the
-            completions is chosen.
+            in mode ``anchor``, which needs it, completions are compared with them, and None is no reward.
         seed: of a judge that samples. What it is asked also decides, so that equal calls get equal rewards.
         asked: of a judge by its name, how it is loaded and asked: ``branches=3, aggregation="mean"``.
 
@@ -70,8 +69,8 @@ class JudgeReward:
             raise ConfigError(f"criteria are for mode={SCORE!r}; give those of comparisons to load_judge(criteria=...)")
         if asked and not isinstance(judge, (str, Path)):
             raise ConfigError(f"{', '.join(asked)}: only for a judge that is given by its name; this one is loaded")
-        if reference is not None and mode not in ("anchor", SCORE):
-            raise ConfigError(f"reference={reference!r}: has no use in mode={mode!r}; it has in anchor and {SCORE}")
+        if (reference is None) == (mode == "anchor") and mode != SCORE:
+            raise ConfigError(f"mode={mode!r}, reference={reference!r}: anchor compares with it, {MODES[0]} not")
         self.mode, self.__name__ = mode, f"judge_{mode}"
         self._named, self._how = judge, ({"reads": "one"} if mode == SCORE else {}) | asked
         self._reference, self._seed = reference, seed

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from judgetrain.artifacts.pages import render
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.extras.judge_reward.groups import Group, Scalar, scalars, soft_share
+from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars, soft_share
 from judgetrain.extras.server import schema
 from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
@@ -219,7 +219,9 @@ def _add_judge(app: FastAPI, service: Service) -> None:
 def _add_reward(app: FastAPI, service: Service) -> None:
     threads, config = ThreadPoolExecutor(GROUPS, thread_name_prefix="reward"), service.config
 
-    async def of_group(group: Group, rubric: Rubric | None = None, said: list[Said] | None = None) -> list[Scalar]:
+    async def of_group(
+        group: Group, mode: str = config.reward, rubric: Rubric | None = None, said: list[Said] | None = None
+    ) -> list[Scalar]:
         loop, gone = asyncio.get_running_loop(), Event()
 
         def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
@@ -229,7 +231,7 @@ def _add_reward(app: FastAPI, service: Service) -> None:
             return found
 
         try:
-            return (await loop.run_in_executor(threads, scalars, [group], ask, config.reward))[0]
+            return (await loop.run_in_executor(threads, scalars, [group], ask, mode))[0]
         finally:
             gone.set()
 
@@ -239,7 +241,7 @@ def _add_reward(app: FastAPI, service: Service) -> None:
     async def get_reward(request: schema.RewardIn) -> Response:
         """Rewards as OpenRLHF's ``--remote_rm_url`` expects them.
 
-        The responses to one prompt are compared with one another (mode ``anchor``: with their label, where that is
+        The responses to one prompt are compared with one another (mode ``anchor``: with their label, a
         text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
         """
         groups = await asyncio.to_thread(groups_of, request, config.reward == "anchor")
@@ -266,7 +268,7 @@ def _add_reward(app: FastAPI, service: Service) -> None:
             return refused
         texts, said = [each.text for each in request.response_objs], list[Said]()
         prompt = [message.model_dump() for message in request.conversation_history]
-        rewards = await of_group(Group(prompt, texts), request.principle, said) if texts else []
+        rewards = await of_group(Group(prompt, texts), MODES[0], request.principle, said) if texts else []
         results = [*_results(texts, said)]
         counts = {"comparisons": len(said), "unreadable": sum(soft_share(found) is None for _, found in said)}
         return JSONResponse({"rewards": rewards, "comparison_results": results, "metrics": counts})

@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.extras.judge_reward import Group, JudgeReward, best_of_n, scalars
-from judgetrain.extras.judge_reward.groups import MODES, hard_share, soft_share
+from judgetrain.extras.judge_reward.groups import hard_share, soft_share
 from judgetrain.judges import Judge, LongerJudge, Prediction
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.schema import Comparison, Message, Verdict, mirror
@@ -63,26 +63,23 @@ def test_equal_completions_share_their_verdicts_and_are_judged_once() -> None:
     judge = Table(longer)
     assert of(judge, ["a", "bb", "a"]) == [0.25, 1.0, 0.25]
     assert [len(call) for call in judge.calls] == [1]
-    for mode in MODES:
-        assert of(judge, ["a", "a", "a"], mode) == [0.5] * 3
-        assert of(judge, ["a"], mode) == [None], "one completion is compared with nothing"
+    assert of(judge, ["a", "a", "a"]) == [0.5] * 3
+    assert of(judge, ["a"]) == [None], "one completion is compared with nothing"
     assert len(judge.calls) == 1
-    assert of(judge, [], "anchor") == []
+    assert of(judge, []) == []
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("group", [["one", "three", "four"], EIGHT, [*EIGHT, "x", "x"]])
-def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(mode: str, group: list[str]) -> None:
-    assert len(set(of(FirstJudge(), group, mode))) == 1
-    assert len(set(of(Table(lambda a, b: ("A", "B", 0.0)), group, mode))) == 1
+def test_a_judge_that_prefers_what_it_sees_first_rewards_all_alike(group: list[str]) -> None:
+    assert len(set(of(FirstJudge(), group))) == 1
+    assert len(set(of(Table(lambda a, b: ("A", "B", 0.0)), group))) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_what_cannot_be_read_has_no_reward(mode: str) -> None:
+def test_what_cannot_be_read_has_no_reward() -> None:
     judge = Table(lambda a, b: (None, "A", 1.0) if "?" in (a, b) else longer(a, b))
-    found = of(judge, ["?", *EIGHT], mode)
+    found = of(judge, ["?", *EIGHT])
     assert found[0] is None and None not in found[1:]
-    assert of(Table(lambda a, b: ("A", None, None)), EIGHT, mode) == [None] * 8
+    assert of(Table(lambda a, b: ("A", None, None)), EIGHT) == [None] * 8
 
 
 def test_hard_shares_follow_the_strict_rule_and_soft_ones_the_margin() -> None:
@@ -101,21 +98,13 @@ def test_hard_shares_follow_the_strict_rule_and_soft_ones_the_margin() -> None:
         assert soft_share(prediction) == (None if soft is None else pytest.approx(soft))
 
 
-def test_the_anchor_is_the_middle_one_of_three() -> None:
-    assert of(LongerJudge(), ["ccc", "a", "bb"], "anchor") == [1.0, 0.0, 0.5]
-    assert of(Table(longer), ["ccc", "a", "bb"], "anchor") == pytest.approx([0.731, 0.269, 0.5], abs=1e-3)
-    found = dict(zip(map(len, EIGHT), of(LongerJudge(), EIGHT, "anchor"), strict=True))
-    place = next(n for n, share in found.items() if share == 0.5)
-    assert found == {n: 0.0 if n < place else 1.0 if n > place else 0.5 for n in range(1, 9)}
-    assert 2 <= place <= 7, "the middle one of three is neither the best nor the worst"
-
-
-@pytest.mark.parametrize(("mode", "rounds"), [("round_robin", [28]), ("anchor", [3, 5])])
-def test_all_groups_of_a_call_are_asked_about_at_once(mode: str, rounds: list[int]) -> None:
+def test_all_groups_of_a_call_are_asked_about_at_once() -> None:
     judge = Table(longer)
-    found = JudgeReward(judge, mode)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])
-    assert [len(call) for call in judge.calls] == [2 * pairs for pairs in rounds]
-    assert found[::2] == found[1::2] == of(Table(longer), EIGHT, mode)
+    found = JudgeReward(judge)(["p", "q"] * 8, [text for text in EIGHT for _ in "pq"])
+    assert [len(call) for call in judge.calls] == [2 * 28]
+    assert found[::2] == found[1::2] == of(Table(longer), EIGHT)
+    with pytest.raises(DataError, match="mode anchor compares responses with a reference answer, and a prompt has"):
+        scalars([Group("p", ["a", "bb"], "r"), Group("q", ["a"])], judge.compare_all, "anchor")
     with pytest.raises(ConfigError, match="mode='none'"):
         scalars([Group("p", ["a", "bb"]), Group("r", [])], judge.compare_all, "none")
 
@@ -151,8 +140,9 @@ def test_references_stand_in_a_column() -> None:
     assert [len(call) for call in judge.calls] == [2], "what equals its reference is as good as that, unasked"
     with pytest.raises(DataError, match="'chosen': no such column in the data, only kind"):
         reward(["q"], ["a"], kind=[1])
-    with pytest.raises(ConfigError, match="has no use in mode='round_robin'"):
-        JudgeReward(judge, reference="chosen")
+    for mode, column in (("round_robin", "chosen"), ("anchor", None)):
+        with pytest.raises(ConfigError, match=f"mode='{mode}', reference={column!r}: anchor compares with it"):
+            JudgeReward(judge, mode, reference=column)
 
 
 def test_equal_calls_have_equal_seeds_whatever_their_order() -> None:
@@ -175,8 +165,8 @@ def test_the_trainer_is_told_how_much_was_asked_and_could_not_be_used() -> None:
 
 
 def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:
-    reward = JudgeReward("longer", "anchor")
-    assert reward.__name__ == "judge_anchor"
+    reward = JudgeReward("longer")
+    assert reward.__name__ == "judge_round_robin"
     low, high = reward(["q"] * 2, ["a", "bb"])
     assert low is not None and high is not None and low < high
     assert reward.judge is reward.judge
@@ -190,8 +180,7 @@ def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:
 
 def test_best_of_n_is_the_first_of_the_best() -> None:
     assert best_of_n(LongerJudge(), "q", EIGHT).index == 1
-    for mode in MODES:
-        assert best_of_n(LongerJudge(), "q", ["a"], mode).index == 0 == best_of_n("longer", "q", ["a", "a"], mode).index
+    assert best_of_n(LongerJudge(), "q", ["a"]).index == 0 == best_of_n("longer", "q", ["a", "a"]).index
     assert best_of_n(LongerJudge(), [Message("user", "q")], EIGHT).index == 1
     found = best_of_n("longer", "q", ["a", "cc", "bb"])
     assert (found.index, found.scores) == (1, (0.0, 0.75, 0.75))
@@ -200,13 +189,12 @@ def test_best_of_n_is_the_first_of_the_best() -> None:
         best_of_n("longer", "q", [])
 
 
-@pytest.mark.parametrize("mode", list(MODES))
-def test_what_holds_no_text_loses_without_being_asked_about(mode: str) -> None:
+def test_what_holds_no_text_loses_without_being_asked_about() -> None:
     judge = Table(lambda a, b: ("tie", "tie", 0.0))
-    found = best_of_n(judge, "q", ["", "a", " \n", "b"], mode)
+    found = best_of_n(judge, "q", ["", "a", " \n", "b"])
     assert found.index in (1, 3)
     texts = [(c.response_a, c.response_b) for call in judge.calls for c in call]
     assert all(a.strip() and b.strip() for a, b in texts)
-    (empty, some) = JudgeReward(judge, mode)(["q", "q"], ["", "a"])
+    (empty, some) = JudgeReward(judge)(["q", "q"], ["", "a"])
     assert empty is not None and some is not None and empty < some
-    assert len({*JudgeReward(judge, mode)(["q", "q"], ["", " "])}) == 1, "two of them are equally bad"
+    assert len({*JudgeReward(judge)(["q", "q"], ["", " "])}) == 1, "two of them are equally bad"
