@@ -157,7 +157,7 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Metho
 
 
 PREDICTED = {
-    **dict.fromkeys(("benchmark", "split", "comparison_id", "content", "group", "label", "method"), "string"),
+    **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), "string"),
     "branches": "int64",
     **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
     "margin": "double",
@@ -172,12 +172,11 @@ PREDICTED = {
 
 
 def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """The rows of one method on a benchmark, in its order; ``failures`` is JSON, ``content`` a hash of the texts."""
+    """The rows of one method on a benchmark, in its order; ``failures`` is JSON."""
     rows = []
     for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
         own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group}
-        own |= {"label": comparison.label, "content": comparison.content}
-        own |= {"failures": json.dumps(dict(sorted(prediction.failures.items())))}
+        own |= {"label": comparison.label, "failures": json.dumps(dict(sorted(prediction.failures.items())))}
         found = vars(prediction) | vars(prediction.cost) | own
         rows.append({name: found[name] for name in PREDICTED})
     return rows

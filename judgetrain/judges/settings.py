@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.artifacts.stages import StageSettings, at
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.rubrics import read_rubric
-from judgetrain.engines.config import (
-    EngineConfig,
-    LocalEngineConfig,
-    ModelConfig,
-    TransformersEngineConfig,
-    model_files,
-)
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import LEVELS, JudgeConfig, OnceConfig, criteria_of
@@ -66,7 +59,6 @@ class ModelSettings(StageSettings):
     )
     prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)
-    base_path: str = at("train.base.path", in_fingerprint=False)
     teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
     pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=_has("pairwise"))
@@ -132,8 +124,6 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     else:
         asked = (settings.judge or JudgeConfig()).changed(**method.asking)
         check_asking(engine, "judge.constrained=true, +constrained" if asked.constrained else "")
-        if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
-            check_lengths(asked, method.target if method.is_directory else settings.base_path, method.text)
     if engine.computes and "expected" in method.options:
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
@@ -196,31 +186,6 @@ def check_asking(engine: EngineConfig, constrained: str = "") -> None:
     engine.with_model("world").check("engine")
     if constrained and isinstance(engine, TransformersEngineConfig):
         check_package("xgrammar", f"an enforced form ({constrained})")
-
-
-def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:
-    """Refuse (ConfigError) a step of a branching judge that asks for as many tokens as its model can read and write.
-
-    ``path``: the model's directory, ``world``, or an id on the Hub, of which nothing is known here; ``method`` names
-    the judge in the message.
-    """
-    here = model_files(path)
-    try:
-        read: dict[str, Any] = json.loads((Path(here or "").expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    text = read.get("text_config") or read
-    context = text.get("max_position_embeddings") or text.get("n_positions")
-    if not here or not isinstance(context, int):
-        return
-    found = {f"judge.{step}_tokens": n for step in LEVELS if (n := getattr(judge, f"{step}_tokens")) >= context}
-    if found:
-        told = " ".join(f"{key}={value}" for key, value in found.items())
-        lower = " ".join(f"{key}={context // 4}" for key in found)
-        raise ConfigError(
-            f"{told}: the model of {method} has a context of {context} tokens, which leaves none for a prompt: lower "
-            f"them, for example {lower}"
-        )
 
 
 def too_long_hint(failures: Mapping[str, int]) -> str | None:

@@ -65,27 +65,6 @@ def test_a_corrected_label_makes_only_evaluate_and_asks_no_judge_again(root: Pat
     assert "trees-test-dpo: 1 shards are those of" in done.stdout
 
 
-def test_another_benchmark_makes_only_evaluate_and_says_what_training_has_seen_of_it(root: Path) -> None:
-    (teacher,) = root.glob("outputs/artifacts/teacher/*")
-    seen = json.loads((teacher / "remaining.jsonl").read_text().splitlines()[0])["dialogue"]["messages"][-1]["content"]
-    write(root / "other.jsonl", ["How deep is the sea?", seen.upper()], ["A", "B"])
-    before = manifests(root)
-    other = "{name: other, source: {name: other, path: other.jsonl, format: comparison}}"
-    done = command(root, f"evaluate.benchmarks=[{BENCHMARK}, {other}]", f"dialogues.decontaminate=[{BENCHMARK}]")
-    assert done.returncode == 0, done.stderr
-    assert made(before, manifests(root)) == ["evaluate"]
-    assert re.search(r"other: 1 of 2 comparisons have a query among the \d+ that dpo learned from", done.stdout)
-    (evaluation,) = (path.parent for path in manifests(root).keys() - before.keys())
-    rows = {(r["benchmark"], r["method"]): r for r in json.loads((evaluation / "metrics.json").read_text())}
-    found = rows["other", "dpo"]["guarantees"]["overlap"]
-    assert (found["exact"], found["near"], found["ids"]) == (1, 0, ["other:1"])
-    assert (rows["test", "dpo"]["guarantees"]["overlap"]["exact"], "guarantees" in rows["other", "random"]) == (
-        0,
-        False,
-    )
-    assert "first other:1" in done.stdout
-
-
 def test_the_command_of_the_page_measures_a_finished_judge_as_written(root: Path) -> None:
     blocks = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = (text for text in blocks if "my_judge" in text)
@@ -100,5 +79,3 @@ def test_the_command_of_the_page_measures_a_finished_judge_as_written(root: Path
     (evaluation,) = (path.parent for path in manifests(root).keys() - before.keys())
     rows = json.loads((evaluation / "metrics.json").read_text())
     assert {(r["method"], r["branches"]) for r in rows} == {("my_judge", k) for k in (1, 3, 5, 10)} | {("random", 0)}
-    (found,) = (r["guarantees"]["overlap"] for r in rows if r["method"] == "my_judge" and r["branches"] == 10)
-    assert found["training_queries"] > 0, "found behind the link"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
@@ -25,7 +22,7 @@ from judgetrain.judges.prompting.prompts import (
     packaged_sets,
     quoted,
 )
-from judgetrain.judges.settings import check_lengths, too_long_hint
+from judgetrain.judges.settings import too_long_hint
 from judgetrain.judging.rows import summary_of, verdicts_told
 from tests.builders.scripted import comparison
 
@@ -268,29 +265,6 @@ def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:
     for name in ("id-dpo", "ood-dpo"):
         (tmp_path / name).symlink_to(tmp_path / "dpo" / "0123456789abcdef" / "model")
         assert Method.parse(f"{tmp_path}/{name}").name == name, "recipe=tables/table1 has many such links side by side"
-
-
-def test_answers_as_long_as_the_context_are_refused_with_what_to_set() -> None:
-    message = (
-        "judge.criteria_tokens=512 judge.judgment_tokens=600: the model of dpo has a context of 512 tokens, which "
-        "leaves none for a prompt: lower them, for example judge.criteria_tokens=128 judge.judgment_tokens=128"
-    )
-    with pytest.raises(ConfigError) as error:
-        check_lengths(JudgeConfig(guideline_tokens=511, judgment_tokens=600), "world", "dpo")
-    assert str(error.value) == message
-    check_lengths(JudgeConfig(criteria_tokens=128, guideline_tokens=128, judgment_tokens=128), "world", "dpo")
-
-
-def test_the_models_own_configuration_says_its_context(tmp_path: Path) -> None:
-    check_lengths(JudgeConfig(), str(tmp_path), "./mine")  # no configuration is there
-    for context, refused in ((512, True), (513, False), (None, False)):
-        for found in (
-            {"n_positions": context},
-            {"text_config": {"max_position_embeddings": context}, "max_position_embeddings": 9},
-        ):
-            (tmp_path / "config.json").write_text(json.dumps(found))
-            with pytest.raises(ConfigError, match="guideline_tokens=512") if refused else nullcontext():
-                check_lengths(JudgeConfig(), str(tmp_path), "./mine")
 
 
 def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:

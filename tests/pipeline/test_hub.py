@@ -135,7 +135,7 @@ def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
 
 
 def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
-    """Evaluation, floors, attacks, coverage and training data; nothing else."""
+    """Evaluation, floors and training data; nothing else."""
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d", upstream={"label": "bb"}, notes={"training": {"steps": 7}})
     finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"})
@@ -147,10 +147,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "- `dialogues`: 9 in, 8 out\n- `label`: 9 in, 8 out\n" in text
     assert "- `dpo`: 9 in, 8 out; recipe r, seed 5, 7 steps" in text
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
-    attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
-    forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}
-    rows = [row("dpo", 5, 0.75) | {"robustness": [attack, forged, forged | {"attack": ""}], "length_bias": 0.021}]
-    rows += [row("sft", 5, 0.6), row("longer", 0, 0.38)]
+    rows = [row("dpo", 5, 0.75) | {"length_bias": 0.021}, row("sft", 5, 0.6), row("longer", 0, 0.38)]
     write_json_atomic(evaluation / "metrics.json", rows)
     other = finished(tmp_path, "evaluate", "ffff", upstream={"dpo": "another"})
     write_json_atomic(other / "metrics.json", [row("dpo", 1, 0.111)])
@@ -159,51 +156,31 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
     assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 (0.6" not in text
     assert "`longer` 0.380" in text
-    assert "| world | 5 | all: keeps | 40 | 0.900 (0.800–0.950) | – |" in text
-    assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
-    assert "A flip is a verdict in one order" in text and "guarantees.required" not in text
-    assert "`rerun`: asked once more, nothing changed, so that its flips are what the judge changes" in " ".join(
-        text.split()
-    )
     assert text.startswith(bare.partition("---\n\n")[0][:40]) and text.count("<!-- measured -->") == 1
     fill(judge)
     assert (directory / "README.md").read_text() == text
-    check = {"benchmark": "world", "rule": "dpo beats floors", "first": "dpo@5", "passed": False, "told": "no better"}
-    check |= {"n": 77}
-    others = [check | {"first": "sft@5", "told": "of another"}, check | {"first": "dpo+sampled@1", "passed": True}]
-    write_json_atomic(evaluation / "gate.json", {"passed": False, "untested": [], "checks": [check, *others]})
-    fill(judge)
-    text = (directory / "README.md").read_text()
-    rule = "world (n = 77), dpo beats floors: no better"
-    assert f"- **failed**, {rule}\n- passed, {rule}" in text
-    assert "of another" not in text and "Beats: more agreement" in text
-    assert "**It did not pass**: 1 of 2 hold." in text
 
 
 def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_path: Path) -> None:
-    """The recipes guarantees and robustness measure different things; a card has both, whichever ran last."""
     directory = model_directory(tmp_path)
     judge = finished(tmp_path, "dpo", "f00d")
-    attack = {"attack": "", "kind": "edit", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
-    check = {"benchmark": "world", "rule": "dpo beats sft", "first": "dpo@5", "passed": True, "told": "better", "n": 9}
+    paid = [{"benchmark": "world", "judge": "dpo@5", "told": "it pays", "n": 9}]
 
-    def evaluated(mark: str, day: str, agreement: float, **files: Any) -> None:
+    def evaluated(mark: str, day: str, agreement: float, **files: list[dict[str, Any]]) -> None:
         place = finished(tmp_path, "evaluate", mark, upstream={"dpo": "f00d"})
-        write_json_atomic(place / "metrics.json", [row("dpo", 5, agreement) | files.pop("row", {})])
+        write_json_atomic(place / "metrics.json", [row("dpo", 5, agreement)])
         for name, content in files.items():
             write_json_atomic(place / f"{name}.json", content)
         when = datetime.fromisoformat(f"{day}T12:00").timestamp()
         os.utime(place / "manifest.json", (when, when))
 
-    gate = {"passed": True, "untested": [], "checks": [check]}
-    evaluated("aaaa", "2026-11-01", 0.7, gate=gate)
-    evaluated("bbbb", "2026-11-02", 0.71, row={"robustness": [attack]})
+    evaluated("aaaa", "2026-11-01", 0.7, worth=paid)
+    evaluated("bbbb", "2026-11-02", 0.71)
     evaluated("cccc", "2026-11-03", 0.72)
     fill(judge)
     text = (directory / "README.md").read_text()
     assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 (" in text
-    assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
-    assert "### Gate\n\nBy evaluation `aaaa`, 2026-11-01:" in text and "- passed, world (n = 9)" in text
+    assert "### Worth training\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world (n = 9): it pays" in text
     fill(judge, tmp_path / "artifacts" / "evaluate" / "bbbb")
     assert "By evaluation `bbbb`, 2026-11-02, seed 5;" in (directory / "README.md").read_text(), (
         "this one counts as last"

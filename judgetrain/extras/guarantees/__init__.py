@@ -1,1 +1,1 @@
-"""What can be relied on: a gate, whether training paid, and what judges were trained on."""
+"""What can be relied on: a gate, and whether training paid."""

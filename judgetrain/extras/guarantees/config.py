@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.keys import beside, key
+from judgetrain.keys import key
 
 
 @dataclass
@@ -14,11 +14,5 @@ class GuaranteesConfig:
     required: list[str] = key(
         [],
         "the gate, or the run fails after its artifact is written: dpo beats sft, dpo@10 beats floors, "
-        "dpo beats untrained, dpo matches release (docs/guarantees.md)",
-    )
-    release: str = key(
-        "",
-        "directory of the last release's finished evaluation",
-        content=beside(lambda directory, owner: f"{directory}/predictions.parquet" if directory else None),
-        active_if=lambda c: c.required,
+        "dpo beats untrained, dpo matches sft (docs/guarantees.md)",
     )

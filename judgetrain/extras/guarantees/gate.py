@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST
@@ -21,21 +21,20 @@ from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.evaluate.report.table import signed, within
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.release import Verdicts, release_verdicts
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 
-FLOORS, RELEASE, UNTRAINED = "floors", "release", "untrained"
+FLOORS, UNTRAINED = "floors", "untrained"
 FILE = "gate.json"
 """Where an artifact says what its gate found; there is none without a gate."""
 BETTER, NOT_WORSE = "beats", "matches"
 _RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
 P = 0.05
 """The p of the paired bootstrap up to which a difference counts."""
-COVERED = 0.98
-"""Both sides must have verdicts on so large a share of a benchmark's labelled comparisons, or nothing has passed."""
+Verdicts = dict[MethodKey, dict[str, tuple[Any, Any]]]
+"""By method the verdicts in both orders by comparison id."""
 
 
 class GateError(JudgetrainError):
@@ -63,31 +62,24 @@ class Rule:
         if found is None:
             raise ConfigError(
                 f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
-                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS}, {UNTRAINED} or {RELEASE}"
+                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
             )
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
-
-
-class Side(NamedTuple):
-    """One side of a rule."""
-
-    name: str
-    verdicts: Verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """A rule on a benchmark: agreement of ``first`` less that of ``second`` on the same ``n`` items, its 95% paired
-    interval and p. Difference and p are None where the two cannot be compared, which is not to pass."""
+    interval and p."""
 
     benchmark: str
     rule: str
     first: str
     second: str
     n: int
-    difference: float | None
+    difference: float
     difference_ci: Interval | None
-    p: float | None
+    p: float
     passed: bool
     told: str
 
@@ -99,13 +91,11 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         raise ConfigError("evaluate.partial=true: leaves out judges that guarantees.required asks for; set it to false")
     for rule in map(Rule.parse, config.required):
         named, here = [(rule.judge, rule.branches)], f"guarantees.required: {rule.text}:"
-        if rule.than == RELEASE and not config.release:
-            raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
         if rule.than == FLOORS and not set(methods) & set(BASELINES):
             raise ConfigError(f"{here} evaluate.methods has no baseline ({', '.join(BASELINES)})")
         if rule.than == UNTRAINED and not any(map(untrained, methods.values())):
             raise ConfigError(f"{here} evaluate.methods has nothing that needs no training, such as rubric:70")
-        named += [] if rule.than in (FLOORS, RELEASE, UNTRAINED) else [(rule.than, rule.than_branches)]
+        named += [] if rule.than in (FLOORS, UNTRAINED) else [(rule.than, rule.than_branches)]
         for name, branches in named:
             if name not in methods:
                 raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
@@ -120,7 +110,7 @@ def gate_checks(
     methods: Sequence[Method],
     results: Sequence[Sequence[Prediction]],
     chosen: Mapping[str, int],
-    config: GuaranteesConfig,
+    required: Sequence[str],
     resamples: int,
     seed: int,
 ) -> list[Check]:
@@ -131,45 +121,35 @@ def gate_checks(
         methods: all that are evaluated.
         results: the predictions of a method with one number of branches each, in its order.
         chosen: numbers of branches by method.
-        config: ``guarantees``.
+        required: the rules.
         resamples: of the paired bootstrap.
         seed: of the resamples.
     """
-    here: dict[MethodKey, Verdicts] = {
-        MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results
-    }
-    found = []
-    for rule in map(Rule.parse, config.required):
+    here, found = verdicts_of(results), list[Check]()
+    for rule in map(Rule.parse, required):
         first = key_of(here, rule.judge, rule.branches, chosen)
         if first is None:
             continue
-        for other in _others(rule, methods, here, chosen, config.release, benchmark, first.branches):
-            found.append(checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
+        for other in _others(rule, methods, here, chosen, benchmark):
+            check = checked(rule, benchmark, here, first, other, resamples, seed)
+            found += [check] if check else []
     return found
 
 
+def verdicts_of(results: Iterable[Sequence[Prediction]]) -> Verdicts:
+    return {MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results}
+
+
 def _others(
-    rule: Rule,
-    methods: Sequence[Method],
-    here: Mapping[MethodKey, Verdicts],
-    chosen: Mapping[str, int],
-    release: str,
-    benchmark: Benchmark,
-    branches: int,
-) -> Iterable[Side]:
+    rule: Rule, methods: Sequence[Method], here: Verdicts, chosen: Mapping[str, int], benchmark: Benchmark
+) -> Iterable[MethodKey]:
     """What a rule's judge is set against."""
     if rule.than == FLOORS:
-        return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
+        return [key for key in here if key.method in BASELINES]
     if rule.than == UNTRAINED:
-        return [Side(str(key), here[key]) for key in best_untrained(methods, here, benchmark)[:1]]
-    if rule.than == RELEASE:
-        then = release_verdicts(release, benchmark)
-        key = key_of(then, rule.judge, rule.than_branches or branches, {})
-        if rule.than_branches is None:  # else no other number stands in for the one that was asked for
-            key = key or key_of(then, rule.judge, None, {})
-        return [Side(f"{RELEASE}:{key or rule.judge}", then[key] if key else {})]
+        return best_untrained(methods, here, benchmark)[:1]
     second = key_of(here, rule.than, rule.than_branches, chosen)
-    return [Side(str(second), here[second])] if second else []
+    return [second] if second else []
 
 
 def untrained(method: Method) -> bool:
@@ -198,9 +178,7 @@ def _holds_judge(method: Method) -> bool:
     return (directory / SETTINGS).is_file() or (isinstance(made, dict) and made.get("stage") in JUDGE_STAGES)
 
 
-def best_untrained(
-    methods: Sequence[Method], here: Mapping[MethodKey, Verdicts], benchmark: Benchmark
-) -> list[MethodKey]:
+def best_untrained(methods: Sequence[Method], here: Verdicts, benchmark: Benchmark) -> list[MethodKey]:
     """All that needs no training, what agrees most with the labels first."""
     names = {method.name for method in methods if untrained(method)}
     labels = {c.id: c.label for c in benchmark.comparisons if c.label is not None}
@@ -208,24 +186,22 @@ def best_untrained(
     def right(key: MethodKey) -> int:
         return sum(here[key][name] == (label, label) for name, label in labels.items())
 
-    found = [key for key in here if key.method in names and labels.keys() <= here[key].keys()]
-    return sorted(found, key=right, reverse=True)
+    return sorted((key for key in here if key.method in names), key=right, reverse=True)
 
 
-def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:
-    labelled = [c for c in benchmark.comparisons if c.label is not None]
-    items = [c for c in labelled if c.id in first.verdicts and c.id in second.verdicts]
-    names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first.name, "second": second.name}
-    names["n"] = len(items)
-    if told := _incomparable(second, benchmark.name, len(items), len(labelled)):
-        return Check(**names, difference=None, difference_ci=None, p=None, passed=False, told=told)
+def checked(
+    rule: Rule, benchmark: Benchmark, here: Verdicts, first: MethodKey, second: MethodKey, resamples: int, seed: int
+) -> Check | None:
+    """A rule on the labelled comparisons of a benchmark; None without any."""
+    items = [c for c in benchmark.comparisons if c.label is not None]
     labels, prompts = [str(c.label) for c in items], [benchmark.prompt_of(c) for c in items]
     right = []
-    for side in (first, second):
-        ab, ba = ([side.verdicts[c.id][order] for c in items] for order in (0, 1))
+    for key in (first, second):
+        ab, ba = ([here[key][c.id][order] for c in items] for order in (0, 1))
         right.append(agreement(ab, ba, labels))
     differ = paired_difference(right[0], right[1], resamples, seed, prompts)
-    assert differ is not None
+    if differ is None:
+        return None
     p = 1.0 if differ.p is None else differ.p  # one prompt shows nothing
     counts = p <= P
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
@@ -234,22 +210,17 @@ def checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resampl
     figures = f"{signed(differ.mean)}{within(*map(signed, ends)) if ends else ''} points"
     remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
     return Check(
-        **names,
+        benchmark=benchmark.name,
+        rule=rule.text,
+        first=str(first),
+        second=str(second),
+        n=len(items),
         difference=round(differ.mean, 6),
         difference_ci=ends,
         p=p,
         passed=passed,
-        told=f"{first.name} {relation} {second.name} on {benchmark.name}: {'; '.join(remarks)}",
+        told=f"{first} {relation} {second} on {benchmark.name}: {'; '.join(remarks)}",
     )
-
-
-def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> str:
-    """Why the two sides cannot be compared, in a sentence; empty where they can."""
-    if not shared:
-        return f"{second.name} has no verdict on the comparisons of {benchmark}, text for text"
-    seen = f"{shared} of {labelled} labelled comparisons of {benchmark}, which is less than {COVERED:.0%}"
-    told = f"{second.name} has verdicts on {seen}: what is left out may be what it is weak on"
-    return told if shared < COVERED * labelled else ""
 
 
 def write_gate(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:

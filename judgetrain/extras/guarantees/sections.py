@@ -10,7 +10,7 @@ from judgetrain.extras.guarantees.gate import Check
 from judgetrain.extras.guarantees.worth import Worth
 
 
-def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth | str]) -> Sections:
+def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth]) -> Sections:
     """Whether training paid, and the gate."""
     return Sections(
         first=[_paid([r for r in records if isinstance(r, Worth)]), _gate([r for r in records if isinstance(r, Check)])]
@@ -30,6 +30,6 @@ def _gate(checks: Sequence[Check]) -> Table:
         "against": lambda c: c.second,
         "difference": lambda c: points(c.difference, c.difference_ci),
         "p": lambda c: number(c.p, 3),
-        "passed": lambda c: "yes" if c.passed else "no" if c.difference is not None else f"no: {c.told}",
+        "passed": lambda c: "yes" if c.passed else "no",
     }
     return Table.of("Gate", checks, columns, names=3)

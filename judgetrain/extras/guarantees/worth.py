@@ -14,7 +14,16 @@ from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.evaluate.report.report import lineage
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.gate import UNTRAINED, Check, Rule, Side, best_untrained, checked, key_of, write_gate
+from judgetrain.extras.guarantees.gate import (
+    UNTRAINED,
+    Check,
+    Rule,
+    best_untrained,
+    checked,
+    key_of,
+    verdicts_of,
+    write_gate,
+)
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 
@@ -59,15 +68,14 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     told = [(rule.judge, rule.branches) for rule in map(Rule.parse, settings.guarantees.required)]
     told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
     named = next((branches for judge, branches in told if judge == name and branches), None)
-    verdicts = {key: {p.comparison_id: p.decided for p in each} for key, each in here.items()}
+    verdicts = verdicts_of(results)
     judge, others = key_of(here, name, named, found.chosen), best_untrained(settings.evaluated, verdicts, benchmark)
     if judge is None or not others:
         return None
     than = others[0]
-    first, second = (Side(str(key), verdicts[key]) for key in (judge, than))
     rule = Rule.parse(f"{judge} beats {UNTRAINED}")
-    check = checked(rule, benchmark, first, second, settings.evaluate.bootstrap, settings.seed)
-    if check.difference is None:
+    check = checked(rule, benchmark, verdicts, judge, than, settings.evaluate.bootstrap, settings.seed)
+    if check is None:
         return None
     upstream = lineage([inputs[trained.target]]) if trained.target in inputs else []
     made = [row["seconds"] for row in upstream if row["stage"] not in DATA]
@@ -101,7 +109,6 @@ def _tokens(found: Sequence[Prediction]) -> float:
 
 
 def _told(check: Check, among: int, seconds: float | None, tokens: float, share: float | None) -> str:
-    assert check.difference is not None
     ahead = check.difference >= 0
     low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
     best = f", best of {among} here" if among > 1 else ""
@@ -117,10 +124,8 @@ def _told(check: Check, among: int, seconds: float | None, tokens: float, share:
     return f"{shown}: use {check.second}{best} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
 
 
-def write(records: Sequence[Check | Worth | str], config: GuaranteesConfig, out: StageRun) -> None:
-    """Write what the gate found, and whether training paid; say what overlaps there are."""
-    for told in (r for r in records if isinstance(r, str)):
-        out.log(f"evaluate: {told}")
+def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
+    """Write what the gate found, and whether training paid."""
     write_gate([r for r in records if isinstance(r, Check)], config, out)
     found = [r for r in records if isinstance(r, Worth)]
     if found:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from judgetrain.artifacts.tracker import Runs
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.stage import parquet, prediction_rows
-from judgetrain.extras.guarantees.config import GuaranteesConfig
+from judgetrain.errors import ConfigError
 from judgetrain.extras.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
@@ -24,9 +20,9 @@ from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
 
-def checks(of: Benchmark, results: list[list[Prediction]], *required: str, **keys: Any) -> list[Check]:
+def checks(of: Benchmark, results: list[list[Prediction]], *required: str) -> list[Check]:
     methods = [Method.parse(name) for name in {r[0].method: None for r in results}]
-    return gate_checks(of, methods, results, {}, GuaranteesConfig(required=list(required), **keys), 400, 1)
+    return gate_checks(of, methods, results, {}, required, 400, 1)
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:
@@ -52,57 +48,6 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     floors = checks(whole, results(whole), "dpo beats floors", "sft beats floors")
     assert [(c.second, c.passed) for c in floors[:2]] == [("random", True), ("longer", True)]
     assert [(c.second, c.passed) for c in floors[2:]] == [("random", True), ("longer", False)]
-
-
-def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Path) -> None:
-    whole = benchmark(60)
-    earlier = [answers("dpo", 3, whole, 30)]
-    rows = [r for p in earlier for r in prediction_rows(whole, p)]
-    (tmp_path / "predictions.parquet").write_bytes(parquet(rows))
-    found = checks(whole, results(whole), "dpo beats release", "sft beats release", release=str(tmp_path))
-    assert [(c.second, c.passed) for c in found] == [("release:dpo@3", True), ("release:sft", False)]
-    assert "release:sft has no verdict on the comparisons of b" in found[1].told
-    [other] = checks(whole, results(whole), "dpo@1 beats release", release=str(tmp_path))
-    assert other.second == "release:dpo@3", "the same number, else the most"
-    [named] = checks(whole, results(whole), "dpo matches release@1", release=str(tmp_path))
-    assert not named.passed and "release:dpo has no verdict on the comparisons of b" in named.told
-    with pytest.raises(DataError, match=r"guarantees\.release=.*no finished evaluation"):
-        checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
-
-
-def released(directory: Path, then: Benchmark, right: int) -> str:
-    """A release's directory: dpo@3 was right on so many comparisons."""
-    directory.mkdir(exist_ok=True)
-    (directory / "predictions.parquet").write_bytes(parquet(prediction_rows(then, answers("dpo", 3, then, right))))
-    return str(directory)
-
-
-def test_a_release_of_other_comparisons_with_the_same_ids_is_no_match(tmp_path: Path) -> None:
-    whole, judged = benchmark(60), [answers("dpo", 3, benchmark(60), 30)]
-    other = replace(whole, comparisons=[replace(c, response_a="another") for c in whole.comparisons])
-    for rule in ("dpo beats release", "dpo matches release"):
-        [found] = checks(whole, judged, rule, release=released(tmp_path / "other", other, 58))
-        assert not found.passed and found.difference is None
-        assert "release:dpo has no verdict on the comparisons of b, text for text" in found.told
-    relabelled = replace(whole, comparisons=[replace(c, label="A") for c in whole.comparisons])
-    [found] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "relabelled", relabelled, 10))
-    assert found.n == 60 and found.difference is not None, "labels are today's"
-
-
-def test_a_release_that_judged_a_sliver_passes_no_gate(tmp_path: Path) -> None:
-    whole = benchmark(60)
-
-    def against(n: int) -> Check:
-        sliver = replace(whole, comparisons=whole.comparisons[:n])
-        then = released(tmp_path / str(n), sliver, n)
-        return checks(whole, [answers("dpo", 3, whole, 60)], "dpo matches release", release=then)[0]
-
-    few = against(2)
-    assert (few.n, few.passed, few.p) == (2, False, None)
-    assert few.told.startswith(
-        "release:dpo@3 has verdicts on 2 of 60 labelled comparisons of b, which is less than 98%"
-    )
-    assert not against(58).passed and against(59).passed
 
 
 def test_one_prompt_passes_nothing() -> None:
@@ -133,7 +78,6 @@ def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
     [
         ("longer", "'longer' is no rule; expected JUDGE beats METHOD"),
         ("dpo beats random", "dpo is not evaluated; evaluate.methods has longer, random, base"),
-        ("longer beats release", "guarantees.release is empty"),
         ("longer@3 beats random", "longer is asked without branches, not with 3"),
         ("base@7 beats random", "base is asked with 1, 3, 5, 10, not with 7"),
     ],
