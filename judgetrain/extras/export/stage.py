@@ -6,12 +6,13 @@ is the softmax over the levels' rows of the language head at the place before th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
@@ -21,43 +22,33 @@ from judgetrain.extras.export.stages import ExportSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.prompting.parsing import SCORES
 from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.trees.grow import WITHOUT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+ROOM = Path(__file__).parent
 TEMPLATE = "template.txt"
-SLOTS = ("query", "criterion", "guideline", "response")
+HEAD = "expected_score"
+"""The module of the ranker's own code."""
+PAIR = {
+    "query": "messages[0].content",
+    "criterion": "criterion",
+    "guideline": f"guideline | default({WITHOUT!r})",
+    "response": "messages[1].content",
+}
+"""The slots of the prompt, and how vLLM's template of a query and a document fills each of them in."""
+SLOTS = tuple(PAIR)
 APART = 1e-3
 """How far the classifier's levels may be from the judge's, in probability."""
 PROBES = ("?", "It is right.", "Six minutes in boiling water, then cold water.")
 """Responses that both are asked about, once the classifier is written."""
 _LABEL = re.compile(r"([\w ]+: ?)\[1-5\]")
 
-CARD = """---
-library_name: transformers
-pipeline_tag: text-classification
-tags: [judgetrain, llm-judge]
----
-
-# {name} as a classifier
-
-Scores one response by one criterion. The labels are the levels 1 to 5. The expected score is the sum of each level
-times its probability; it equals the judge's own (`judge.reads=one`) where the judge's reply can be read.
-
-`{template}` is the prompt. Fill in its slots ({slots}), and tokenize it without special tokens: it holds them.
-The judge marks lines of a response that imitate the prompt's headings; this template does not.
-
-```bash
-vllm serve {directory} --runner pooling
-curl localhost:8000/classify -d '{{"model": "{directory}", "input": "FILLED TEMPLATE", "add_special_tokens": false}}'
-```
-
-`/score` and `/rerank` want one label, which the expected level is not: read `/classify`.
-"""
-
 
 def run(settings: ExportSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``model/``: the classifier, its tokenizer, :data:`TEMPLATE` and a card.
+    """Write ``model/``: the classifier, its tokenizer, :data:`TEMPLATE` and a card; and ``ranker/``, which gives its
+    expected score.
 
     Raises:
         EngineError: the judge's score does not follow from its prompt alone, or its model has no such classifier.
@@ -66,17 +57,20 @@ def run(settings: ExportSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     directory = models.directory(method)
     assert directory is not None
     own = settings.engine.model if isinstance(settings.engine, LocalEngineConfig) else ModelConfig()
-    place = out.path("model")
-    save(own.at(directory), models.prompts(method), place, method.name)
-    out.log(f"export: {place}")
+    place, ranker = out.path("model"), out.path("ranker")
+    save(own.at(directory), models.prompts(method), place, ranker, method.name)
+    out.log(f"export: {place} (/classify), {ranker} (/score, /rerank)")
 
 
-def save(config: ModelConfig, prompts: PromptSet, place: Path, name: str) -> None:
-    """Write a judge's classifier into a directory, load it again and compare it with the judge.
+def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker: Path, name: str) -> None:
+    """Write a judge's classifier and its ranker into two directories, load them again and compare them with the judge.
 
     Raises:
         EngineError: as :func:`run`; or the two differ.
     """
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
     judge, tokenizer = load_model(config, "cpu"), load_tokenizer(config)
     template = render(prompts.render("score", {"context": "", **{slot: f"{{{slot}}}" for slot in SLOTS}}), tokenizer)
     text, levels = begun(prompts, tokenizer, name)
@@ -84,20 +78,50 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, name: str) -> Non
     classifier.save_pretrained(place, safe_serialization=True)
     tokenizer.save_pretrained(place)
     write_text_atomic(place / TEMPLATE, template + text)
-    shown = {"name": name, "template": TEMPLATE, "slots": ", ".join(SLOTS), "directory": place}
-    write_text_atomic(place / "README.md", CARD.format(**shown))
+    card = (ROOM / "card.md").read_text(encoding="utf-8")
+    write_text_atomic(
+        place / "README.md", card.format(name=name, slots=", ".join(SLOTS), model=place.name, ranker=ranker.name)
+    )
+    save_ranker(classifier, tokenizer, template + text, ranker)
     again: PreTrainedModel = type(classifier).from_pretrained(place, dtype=judge.dtype).eval()
+    scores = AutoModelForSequenceClassification.from_pretrained(ranker, dtype=judge.dtype, trust_remote_code=True)
     for response in PROBES:
         ids = token_ids(
             tokenizer, filled(template + text, query="Why?", criterion="x", guideline="y", response=response)
         )
         own = at_end(judge, ids)[..., list(levels)].softmax(-1)
-        apart = float((at_end(again, ids).softmax(-1) - own).abs().max())
-        if not apart <= APART:
+        levels_apart = float((at_end(again, ids).softmax(-1) - own).abs().max())
+        score = float(own @ torch.linspace(0, 1, len(levels)))
+        if not (apart := max(levels_apart, abs(float(at_end(scores.eval(), ids)) - score))) <= APART:
             raise EngineError(
                 f"{name}: the classifier's levels are {apart:.3g} from the judge's (at most {APART:g}): the "
                 f"{judge.config.model_type} model does more after its head than a classifier does"
             )
+
+
+def save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: str, place: Path) -> None:
+    """Write the classifier with code of its own for its head, and the prompt as a template of query and document.
+
+    Raises:
+        EngineError: the tokenizer adds more to a text than the token that prompts begin with.
+    """
+    base, levels = type(classifier).__name__, classifier.config.num_labels
+    renamed = {"score.weight": "classifier.weight"}
+    state = {renamed.get(name, name): value for name, value in classifier.state_dict().items()}
+    classifier.save_pretrained(place, state_dict=state)
+    config = read_json(place / "config.json")
+    config |= {"auto_map": {"AutoModelForSequenceClassification": f"{HEAD}.JudgeForScoring"}, "num_labels": 1}
+    config |= {"problem_type": "regression", "id2label": {"0": "score"}, "label2id": {"score": 0}}
+    write_json_atomic(place / "config.json", config)
+    tokenizer.save_pretrained(place)
+    code = (ROOM / f"{HEAD}.txt").read_text(encoding="utf-8")
+    write_text_atomic(place / f"{HEAD}.py", code.format(base=base, levels=levels))
+    adds = tokenizer("")["input_ids"]
+    shown = template.removeprefix(str(tokenizer.bos_token) if adds == [tokenizer.bos_token_id] else "")
+    if tokenizer(shown)["input_ids"] != [*token_ids(tokenizer, template)]:
+        raise EngineError(f"vLLM has the tokenizer add {adds}, which the judge's prompt is not written for")
+    parts = [PAIR.get(part, json.dumps(part, ensure_ascii=False)) for part in re.split(r"{(\w+)}", shown)]
+    write_text_atomic(place / "score_template.jinja", "".join(f"{{{{ {part} }}}}" for part in parts))
 
 
 def begun(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: str) -> tuple[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from judgetrain.artifacts.console import Console
@@ -90,6 +91,14 @@ def test_expected_scores_of_200_prompts_are_the_judges_own(trained: Path, tmp_pa
     assert len({round(score, 3) for score in own}) > 50, "they differ"
     assert list(model.config.id2label.values()) == ["1", "2", "3", "4", "5"]
     assert type(model).__name__ == "LlamaForSequenceClassification" and (place / "model.safetensors").is_file()
+    alone: Any = AutoModelForSequenceClassification.from_pretrained(place.parent / "ranker", trust_remote_code=True)
+    pairs = (place.parent / "ranker" / "score_template.jinja").read_text()
+    for group, text, score in zip(groups[:5], shown[::2], own[::2], strict=False):
+        asked = [{"content": group.dialogue.query}, {"content": group.responses[0]}]
+        assert jinja2.Template(pairs).render(messages=asked, **slots) == text
+        with torch.no_grad():
+            found_score = alone(**tokenizer(text, return_tensors="pt")).logits.item()
+        assert 1 + 4 * found_score == pytest.approx(score, abs=1e-3)
 
 
 def test_what_cannot_be_exported_exactly_is_refused_by_name(trained: Path, tmp_path: Path) -> None:
@@ -126,4 +135,4 @@ def test_a_model_that_does_more_after_its_head_is_refused(trained: Path, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "load_model", capped)
         with pytest.raises(EngineError, match="from the judge's .*the llama model does more after its head"):
-            export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", "mine")
+            export.save(ModelConfig(path=str(trained)), WORDING, tmp_path / "model", tmp_path / "ranker", "mine")

@@ -1,0 +1,106 @@
+"""An exported judge behind vLLM's pooling runner: where vLLM is installed (``.ci/scale``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.extras.export.stage import filled
+from judgetrain.judges import load_judge
+from judgetrain.schema import Candidates
+from tests.extras.export.test_export import RUBRIC, exported, trained
+
+pytest.importorskip("vllm")
+__all__ = ["trained"]
+
+CPU = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+ALONE = ("--trust-remote-code", "--model-impl", "transformers", "--pooler-config", '{"pooling_type": "LAST"}')
+(CRITERION,) = RUBRIC.criteria
+SHOWN = {"criterion": CRITERION.line, "guideline": str(CRITERION.guideline)}
+
+
+@contextmanager
+def served(model: Path, *how: str) -> Iterator[Any]:
+    """A function that asks a served model: path and body in, the answer out."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port))
+    command = (*command, "--model", str(model), "--served-model-name", "judge", "--runner", "pooling", *how)
+    server = subprocess.Popen([*command, "--enforce-eager"], env=os.environ | CPU)
+
+    def ask(path: str, **body: Any) -> Any:
+        data = json.dumps({"model": "judge", **body}).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)) as answer:
+            return json.load(answer)
+
+    try:
+        for _ in range(300):
+            assert server.poll() is None, "it ended; its own words are above"
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
+                break
+            except OSError:
+                time.sleep(1)
+        yield ask
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def rows(trained: Path) -> list[tuple[Candidates, list[float]]]:
+    """20 queries with five responses each, and the judge's own scores of them."""
+    found = eval_comparisons(WorldConfig(eval_comparisons=50), 3)
+    texts = [text for c in found for text in (c.response_a, c.response_b)]
+    groups = [Candidates(c.id, c.dialogue, tuple(texts[5 * i : 5 * i + 5]), RUBRIC) for i, c in enumerate(found[:20])]
+    judge: Any = load_judge(trained, reads="one", retries=0)
+    own = [[score.reasons[0].score_a for score in scores] for scores in judge.score_all(groups)]
+    assert len({round(score, 3) for scores in own for score in scores}) > 50, "they differ"
+    return list(zip(groups, own, strict=True))
+
+
+@pytest.fixture(scope="module")
+def place(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("exported"), trained, "judge.reads=one")
+
+
+def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
+    template = (place / "template.txt").read_text()
+    with served(place) as ask:
+        for group, own in rows:
+            shown = [filled(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
+            answer = ask("/classify", input=shown, add_special_tokens=False)["data"]
+            found = [sum((i + 1) * p for i, p in enumerate(each["probs"])) for each in answer]
+            assert found == pytest.approx(own, abs=2e-3)
+
+
+def test_score_and_rerank_give_its_scores_and_order(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
+    ranker = place.parent / "ranker"
+    with served(ranker, *ALONE, "--chat-template", str(ranker / "score_template.jinja")) as ask:
+        for group, own in rows:
+            query, responses = group.dialogue.query, list(group.responses)
+            answer = ask("/score", text_1=query, text_2=responses, chat_template_kwargs=SHOWN)["data"]
+            assert [1 + 4 * each["score"] for each in answer] == pytest.approx(own, abs=2e-3)
+            ranked = ask("/rerank", query=query, documents=responses, chat_template_kwargs=SHOWN)["results"]
+            in_order = [own[each["index"]] for each in ranked]
+            assert in_order == pytest.approx(sorted(own, reverse=True), abs=2e-3)
