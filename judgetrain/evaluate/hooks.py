@@ -40,16 +40,14 @@ class Further:
 class Predicted:
     """What an extra measures: all predictions on a benchmark.
 
-    ``results``: of a method with one number of branches each, over both splits (``dev`` may be None) in the benchmark's
-    order. ``chosen``: numbers of branches by method. ``further``: the benchmarks that the extra made of this one, with
+    ``results``: of a method with one number of branches each, over the development split and ``test``, in the
+    benchmark's order. ``further``: the benchmarks that the extra made of this one, with
     their results. ``settings``: of the stage; ``inputs``: the directories of this run's judges, by stage.
     """
 
     settings: Any
-    dev: Benchmark | None
     test: Benchmark
     results: Sequence[list[Prediction]]
-    chosen: Mapping[str, int]
     further: Sequence[tuple[Further, Sequence[list[Prediction]]]] = ()
     inputs: Mapping[str, Path] = field(default_factory=dict)
 

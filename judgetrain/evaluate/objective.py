@@ -19,7 +19,7 @@ SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in worl
 
 
 def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
-    """Benchmark, method, number of branches (None: the chosen, else the largest) and metric.
+    """Benchmark, method, number of branches (None: the largest) and metric.
 
     Raises:
         ConfigError: not of that shape.
@@ -90,7 +90,7 @@ def objective_value(directory: Path, objective: str) -> float:
         raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {', '.join(there)}")
     metrics = found[0].to_row()
     value = metrics.get(metric)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        numbers = [k for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if not isinstance(value, (int, float)):
+        numbers = [k for k, v in metrics.items() if isinstance(v, (int, float))]
         raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {', '.join(numbers)}")
     return float(value)

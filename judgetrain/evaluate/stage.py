@@ -20,7 +20,7 @@ from judgetrain.engines.answers import CostProbe, Costs, described, spending
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
-from judgetrain.evaluate.metrics.paired import Choice, PairedComparison, choose, paired_comparisons, part_of, split
+from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
 from judgetrain.evaluate.runners import runner_of
@@ -80,27 +80,22 @@ def _write(
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, tuning, paired, predicted = list[MetricRow](), list[MetricRow](), list[PairedComparison](), list[Any]()
-    chosen, records = dict[str, Sequence[Choice]](), dict[tuple[str, str], Sequence[Any]]()
+    records = dict[tuple[str, str], Sequence[Any]]()
     engines = {method.name: evaluation.models.external(method.target) for method in evaluation.methods}
     for benchmark in evaluation.benchmarks:
         predictions = [found for found, _ in results[benchmark.name]]
         dev, test = split(benchmark, settings.dev_share)
-        choices = chosen[benchmark.name] = choose(dev, predictions) if dev else []
-        best = {c.method: c.branches for c in choices}
         of_parts: dict[str, list[MetricRow]] = {}
         for part in filter(None, (dev, test)):
             of_parts[part.split] = own = []
             for found, seconds in results[benchmark.name]:
                 row = metric_row(part, part_of(part, found), seconds, settings.bootstrap, seed)
-                learned = evaluation.learned.get(row.method)
-                row = replace(row, chosen=best.get(row.method) == row.branches, learned=learned)
+                row = replace(row, learned=evaluation.learned.get(row.method))
                 if engine := engines.get(row.method):
                     row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
                 own.append(row)
                 predicted += prediction_rows(part, part_of(part, found))
-        told = Predicted(
-            settings=evaluation.settings, dev=dev, test=test, results=predictions, chosen=best, inputs=evaluation.inputs
-        )
+        told = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
         columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}
         for extra, measure, _ in calls("measure", evaluation.settings):
             made = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]
@@ -118,7 +113,6 @@ def _write(
         rows=rows,
         paired=paired,
         left_out={b.name: b.left_out for b in evaluation.benchmarks},
-        chosen=chosen,
         lineage=made_from,
         versions=versions(),
         records=records,

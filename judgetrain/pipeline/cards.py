@@ -134,7 +134,7 @@ def _place(source: Mapping[str, Any]) -> Mapping[str, Any]:
 def eval_results(judge: Path) -> list[Any]:
     """A judge's agreement by the benchmarks that are on the Hub, for ``.eval_results/`` beside its card.
 
-    Of each benchmark it is the row with the chosen number of branches, else with the most, of the last evaluation.
+    Of each benchmark it is the row with the most branches of the last evaluation.
     """
     from huggingface_hub import EvalResultEntry
 
@@ -147,7 +147,7 @@ def eval_results(judge: Path) -> list[Any]:
     for benchmark in _manifest(evaluation).get("config", {}).get("evaluate", {}).get("benchmarks", ()):
         own = [row for row in own_rows(rows, judge.parent.name) if row["benchmark"] == benchmark["name"]]
         if own and (place := _place(benchmark["source"])):
-            row = max(own, key=lambda row: (row.get("chosen", False), row["branches"]))
+            row = max(own, key=lambda row: int(row["branches"]))
             told = f"share of {row['n']} comparisons with the right verdict in both orders, {row['branches']} branches"
             entry = {"dataset_id": place["path"], "task_id": place.get("name", "default")}
             entry |= {"dataset_revision": place.get("revision"), "date": str(_day(evaluation)), "notes": told}

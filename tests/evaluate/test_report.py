@@ -19,7 +19,7 @@ from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
 from judgetrain.engines import lazy_model
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.paired import choose, paired_comparisons, split
+from judgetrain.evaluate.metrics.paired import paired_comparisons, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown, track_report
@@ -54,14 +54,6 @@ def test_without_a_share_nothing_is_set_aside_and_too_few_queries_are_an_error()
         split(benchmark(6, 1), 0.5)
 
 
-def test_the_best_number_of_branches_is_chosen_and_of_equals_the_smallest() -> None:
-    dev = benchmark(10)
-    results = [answers("a", k, dev, right) for k, right in ((1, 4), (3, 7), (5, 7), (10, 6))]
-    found = choose(dev, [*results, answers("baseline", 0, dev, 9)])
-    assert [(c.method, c.branches, c.n) for c in found] == [("a", 3, 10)]
-    assert found[0].agreement == {1: 0.4, 3: 0.7, 5: 0.7, 10: 0.6}
-
-
 def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) -> None:
     manifest(tmp_path, "tree", "t1", {})
     manifest(tmp_path, "label", "l1", {"tree": "t1"})
@@ -82,29 +74,24 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run("evaluate", config, {"sft": sft}, tmp_path / "out").directory
 
 
-def test_the_choice_and_an_objective_are_of_items_that_are_not_reported(evaluated: Path) -> None:
+def test_an_objective_is_of_items_that_are_not_reported(evaluated: Path) -> None:
     metrics = json.loads((evaluated / "metrics.json").read_text())
     predictions = pyarrow.parquet.read_table(evaluated / "predictions.parquet").to_pylist()
     sides = Counter((r["method"], r["branches"], r["split"]) for r in predictions)
     assert sides["sft", 1, "development"] == 15 and sides["sft", 1, "test"] == 45
-    choice = json.loads((evaluated / "summary.json").read_text())["chosen"]["pairs"][0]
+    development = json.loads((evaluated / "development.json").read_text())
     for k in (1, 3):
-        for side, expected in (
-            ("development", choice["agreement"][str(k)]),
-            ("test", next(r["agreement"] for r in metrics if (r["method"], r["branches"]) == ("sft", k))),
-        ):
+        for side, rows in (("development", development), ("test", metrics)):
+            expected = next(r["agreement"] for r in rows if (r["method"], r["branches"]) == ("sft", k))
             mine = [r for r in predictions if (r["method"], r["branches"], r["split"]) == ("sft", k, side)]
             share = sum(r["verdict_ab"] == r["verdict_ba"] == r["label"] for r in mine) / len(mine)
             assert share == pytest.approx(expected, abs=1e-6)
-        assert objective_value(evaluated, f"pairs/sft@{k}/agreement") == choice["agreement"][str(k)]
-    assert objective_value(evaluated, "pairs/sft/agreement") == max(choice["agreement"].values())
-    assert {r["split"] for r in json.loads((evaluated / "development.json").read_text())} == {"development"}
-    best = max((1, 3), key=lambda k: (choice["agreement"][str(k)], -k))
-    assert choice["branches"] == best
-    assert [r["branches"] for r in metrics if r["chosen"]] == [best]
+        of = next(r["agreement"] for r in development if (r["method"], r["branches"]) == ("sft", k))
+        assert objective_value(evaluated, f"pairs/sft@{k}/agreement") == of
+    assert objective_value(evaluated, "pairs/sft/agreement") == objective_value(evaluated, "pairs/sft@3/agreement")
+    assert {r["split"] for r in development} == {"development"}
     for name in ("report.html", "report.md"):
-        text = (evaluated / name).read_text().replace("\\", "")
-        assert f"{best} *" in text and "Choice of branches" in text
+        text = (evaluated / name).read_text()
         assert "s1" in text and "l1" in text, "the lineage"
 
 

@@ -56,7 +56,7 @@ def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
 
 
 def test_a_row_is_read_back_as_it_was_written() -> None:
-    row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), chosen=False, run="seed=1")
+    row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), run="seed=1")
     assert row.correlations and row.correlations.pearson_ci and row.domains
     written = json.dumps(row.to_row())
     again = MetricRow.from_row(json.loads(written))
@@ -127,7 +127,7 @@ def test_every_metric_is_called_with_what_it_names() -> None:
     fields = set(MetricRow.__dataclass_fields__)
     assert fields - set(METRICS) == {
         *("method", "benchmark", "split", "branches", "n"),
-        *("asked", "plan", "learned", "money", "extras", "chosen", "run"),
+        *("asked", "plan", "learned", "money", "extras", "run"),
     }
 
 

@@ -240,7 +240,7 @@ def test_results_on_the_hub_s_benchmarks_stand_beside_the_card_which_names_the_d
         row("dpo", 5, 0.62514) | {"benchmark": "judgebench"},
     ]
     rows += [row("sft", 9, 0.9) | {"benchmark": "judgebench"}]
-    rows += [row("dpo", k, 0.1 * k) | {"benchmark": "own", "chosen": k == 3} for k in (1, 3, 5)]
+    rows += [row("dpo", k, 0.1 * k) | {"benchmark": "own"} for k in (1, 3, 5)]
     write_json_atomic(evaluation / "metrics.json", rows)
     fill(judge)
     push(directory, "me/judge")
@@ -252,7 +252,7 @@ def test_results_on_the_hub_s_benchmarks_stand_beside_the_card_which_names_the_d
     day = str(date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime))
     assert [(e.dataset_id, e.task_id, e.value, e.dataset_revision, e.date) for e in found] == [
         ("ScalerLab/JudgeBench", "default", 0.6251, None, day),
-        ("me/labels", "hard", 0.3, "v2", day),
+        ("me/labels", "hard", 0.5, "v2", day),
     ]
     assert "300 comparisons" in str(found[0].notes) and "5 branches" in str(found[0].notes)
     assert not (directory / ".eval_results").exists(), "the artifact is as it was"

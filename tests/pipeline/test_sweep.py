@@ -134,7 +134,7 @@ def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
 
 SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10}
 ROWS = [
-    *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
+    *(SHARED | {"branches": k, "agreement": k / 10} for k in (1, 3, 5)),
     {"benchmark": "b", "method": "random", "split": "test", "n": 10, "branches": 0, "agreement": 0.2, "spread": None},
 ]
 
@@ -143,12 +143,12 @@ ROWS = [
     ("objective", "found"),
     [
         ("b/dpo@1/agreement", 0.1),
-        ("b/dpo/agreement", 0.3),
+        ("b/dpo/agreement", 0.5),
         ("b/random/agreement", 0.2),
         ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3, b/dpo@5, b/random$"),
         ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, n, agreement"),
         ("b/random/spread", "no number called 'spread'"),
-        ("b/dpo@1/chosen", "no number called 'chosen'"),
+        ("b/dpo@1/split", "no number called 'split'"),
         ("agreement", "expected BENCHMARK/METHOD/METRIC"),
         ("b/dpo@k/agreement", "expected BENCHMARK/METHOD/METRIC"),
     ],

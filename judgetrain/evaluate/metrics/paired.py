@@ -1,4 +1,4 @@
-"""Methods and numbers of branches beside each other: paired differences, and the choice on a development split."""
+"""Methods and numbers of branches beside each other: paired differences, and the development split."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -96,17 +94,7 @@ def _pairs(keys: Sequence[MethodKey]) -> list[tuple[MethodKey, MethodKey]]:
     return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
 
 
-DEVELOPMENT = "development"  # the name of the split that choices are made on
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The number of branches chosen for a method: strict agreement on the ``n`` development items by number."""
-
-    method: str
-    branches: int
-    n: int
-    agreement: dict[int, float]
+DEVELOPMENT = "development"  # the name of the split to choose by
 
 
 def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchmark]:
@@ -137,22 +125,3 @@ def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Pre
     """The predictions on a part of a benchmark, in its order."""
     by_id = {p.comparison_id: p for p in predictions}
     return [by_id[c.id] for c in benchmark.comparisons]
-
-
-def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choice]:
-    """For every method with several numbers of branches: the one with the best strict agreement on ``dev``.
-
-    Of equally good ones the smallest, which is the cheapest.
-    """
-    by_method: dict[str, dict[int, float]] = {}
-    labelled = dev.part([c for c in dev.comparisons if c.label is not None], dev.split)
-    labels = [str(c.label) for c in labelled.comparisons]
-    for predictions in results:
-        mine = part_of(labelled, predictions)
-        agreed = agreement([p.decided[0] for p in mine], [p.decided[1] for p in mine], labels)
-        by_method.setdefault(mine[0].method, {})[mine[0].branches] = round(float(np.mean(agreed)), 6)
-    return [
-        Choice(method, max(sorted(found), key=lambda k: found[k]), len(labels), dict(sorted(found.items())))
-        for method, found in by_method.items()
-        if len(found) > 1
-    ]

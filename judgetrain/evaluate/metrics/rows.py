@@ -145,7 +145,7 @@ def metric(compute: Callable[..., Any], needs: str, column: Column | None = None
     return field(default=None, metadata={"metric": Metric(compute, tuple(needs.split()), column)})
 
 
-_OPTIONAL = ("asked", "plan", "learned", "money", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "learned", "money", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -215,7 +215,6 @@ class MetricRow:
     list of criteria and its guidelines, or ``independent``. ``learned``: what a method without training learned
     from. ``money``: of a verdict, where the engine has a price. ``extras``: the columns of extras by their names
     (:mod:`judgetrain.evaluate.hooks`).
-    ``chosen``: this number of branches was chosen on a development split;
     ``run``: in a merged report, its run.
     ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
     A metric is None where it is not defined.
@@ -286,7 +285,6 @@ class MetricRow:
     learned: Learned | None = None
     money: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
-    chosen: bool | None = None
     run: str | None = None
 
     @property

@@ -17,7 +17,7 @@ from judgetrain.artifacts.pages import Chart, Point, render
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.evaluate.hooks import extras, resolved
-from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
+from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, notes, number, percent
@@ -35,7 +35,7 @@ class Report:
     """What a report is made of.
 
     ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was
-    left out, the numbers of branches ``chosen`` on a development split, the ``lineage`` (manifests of everything
+    left out, the ``lineage`` (manifests of everything
     upstream) and package ``versions``. ``runs`` describes the runs that were put together, ``seeds`` the means over
     runs that differ in nothing but their seed, ``more`` further tables by benchmark, ``records`` what extras noted
     of each benchmark, by their names.
@@ -46,7 +46,6 @@ class Report:
     rows: Sequence[MetricRow]
     paired: Sequence[PairedComparison] = ()
     left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    chosen: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
     lineage: Sequence[Row] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
@@ -94,7 +93,6 @@ class Report:
             shown.results(verdicts),
             shown.ratings(rows),
             *self.more.get(benchmark, ()),
-            shown.chosen(self.chosen.get(benchmark, ())),
             shown.declared(DEFINITIONS, verdicts),
             *(shown.declared(title, verdicts) for title in titles),
             shown.by_domain(verdicts),
@@ -173,9 +171,8 @@ def console_tables(report: Report) -> list[Any]:
             table.caption_justify = "left"
         if verdicts:
             tables.append(table)
-    note = shown.CHOSEN if any(row.chosen for row in report.rows) else ""
     told = notes()["Results"] if everything else "k: criteria of a judge's own. Agreement: both orders give the label."
-    return [*tables, f"{told} In brackets: 95% interval over prompts.{note}"]
+    return [*tables, f"{told} In brackets: 95% interval over prompts."]
 
 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:

@@ -13,7 +13,7 @@ import yaml
 
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.intervals import Interval
-from judgetrain.evaluate.metrics.paired import Choice, PairedComparison
+from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow, Unit
 
 Cells = tuple[str, ...]
@@ -100,15 +100,9 @@ Row = Mapping[str, Any]
 
 EXACT = "; at 0 and 100% Clopper and Pearson's exact one; else none below ten prompts"
 BALANCED = "Length-balanced: mean of the agreement where the longer response is better and where the shorter one is."
-CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
 
 
-def _branches(row: Any) -> str:
-    star = " *" if getattr(row, "chosen", None) else ""
-    return f"{row.branches}{star}" if row.branches else "–"
-
-
-NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
+NAME: Columns = {"method": attrgetter("method"), "branches": lambda row: str(row.branches or "–")}
 ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
@@ -124,11 +118,10 @@ def asked(rows: Rows) -> Columns:
 
 
 def one_each(rows: Rows) -> list[MetricRow]:
-    """Each method once: with the number of branches that was chosen for it, else with the largest."""
+    """Each method once, with its largest number of branches."""
     best: dict[str, MetricRow] = {}
     for row in rows:
-        current = best.get(row.method, row)
-        if row.chosen or (not current.chosen and row.branches >= current.branches):
+        if row.branches >= best.get(row.method, row).branches:
             best[row.method] = row
     return list(best.values())
 
@@ -147,11 +140,10 @@ def results(rows: Rows) -> Table:
     over = "over comparisons"
     if shared:
         over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
-    starred = CHOSEN if any(r.chosen for r in rows) else ""
     columns: Columns = NAME | asked(rows)
     columns |= {"agreement %": value("agreement"), "consistency %": value("consistency")} | SPENT
     columns["length-balanced %"] = value("length_balanced")
-    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred} {BALANCED}")
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}. {BALANCED}")
 
 
 def declared(title: str, rows: Rows) -> Table:
@@ -166,14 +158,6 @@ def declared(title: str, rows: Rows) -> Table:
     return Table.of(title, rows, NAME | columns, folded=True)
 
 
-def chosen(choices: Sequence[Choice]) -> Table:
-    """How the number of branches was chosen."""
-    columns: Columns = {"method": attrgetter("method"), "chosen": attrgetter("branches"), "n": attrgetter("n")}
-    counts = sorted({k for c in choices for k in c.agreement})
-    columns |= {f"{k} %": partial(lambda k, choice: percent(choice.agreement.get(k)), k) for k in counts}
-    return Table.of("Choice of branches", choices, columns)
-
-
 def ratings(rows: Rows) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
     columns: Columns = {"method": attrgetter("method"), "n": attrgetter("n")}
@@ -182,7 +166,7 @@ def ratings(rows: Rows) -> Table:
 
 
 def by_group(rows: Rows) -> Table:
-    """Agreement by group, every method with its chosen, else its largest, number of branches."""
+    """Agreement by group, every method with its largest number of branches."""
     shown = [r for r in one_each(rows) if r.groups]
     columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
     columns |= {str(r.key): partial(lambda groups, item: _agreement(groups, item[0]), r.groups) for r in shown}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,12 +70,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     out.write_json("refinement", table)
     out.note("refinement", table)
     if table["rewritten"]:
-        again, after = (f"{table[name] or math.nan:.2f}" for name in ("before_again", "after"))
-        out.log(
-            f"correct: {table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%}); "
-            f"mean score {again} before, {after} after, judged against each other",
-            keep=True,
-        )
+        told = f"{table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%})"
+        out.log(f"correct: {told}", keep=True)
     if table["rated"] is not None:
         out.log(
             f"correct: rated {table['rated']:.2f} before, {table['rated_after'] or 0:.2f} after, over all responses",
@@ -134,11 +129,6 @@ class Correction:
     corrected: str | None = None
     failure: str | None = None
     """The new text, None where the response was good enough or ``failure`` says why none was had."""
-    score_again: float | None = None
-    score_after: float | None = None
-    verdict: str | None = None
-    """Of judging the old and the new text against each other: their scores, and ``better``, ``worse``, ``tie``,
-    ``inconsistent`` (it changes with the order) or ``unreadable``."""
     rated: float | None = None
     rated_after: float | None = None
     """An external rater's ratings of the old and the new text, each by itself."""
@@ -201,10 +191,7 @@ class Corrector:
     single: bool = False
 
     def correct(self, comparisons: Sequence[Comparison], seed: int) -> Corrected:
-        """Judge comparisons, rewrite the responses that score below :data:`THRESHOLD`, and judge old against new.
-
-        Measuring again matters: responses chosen for a low score would score higher the second time without any change.
-        """
+        """Judge comparisons, and rewrite the responses that score below :data:`THRESHOLD`."""
         trees = self.judge.sample(comparisons, derive_seed(seed, "before"))
         sides = SIDES[:1] if self.single else SIDES
         of = [item for item in comparisons for _ in sides]
@@ -214,20 +201,9 @@ class Corrector:
         completions = self.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
         for index, completion in zip(low, completions, strict=True):
             judged[index] = _taken(judged[index], completion)
-        rewritten = [i for i in low if judged[i].corrected is not None]
-        duels = [  # the old response (A) against the new one (B)
-            Comparison(f"{c.comparison_id}/{c.side}", of[i].dialogue, c.response, c.corrected or "")
-            for i, c in ((i, judged[i]) for i in rewritten)
-        ]
-        after = self.judge.sample(duels, derive_seed(seed, "after"))
-        predictions = self.judge.predictions(after, self.judge.options.branches)
-        for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
-            again, new = mean_score(tree, "A"), mean_score(tree, "B")
-            verdict = {"A": "worse", "B": "better"}.get(prediction.verdict, prediction.verdict)
-            judged[index] = replace(judged[index], score_again=again, score_after=new, verdict=verdict)
         if self.rater is not None:
             judged = self._rated(judged, of, self.rater, derive_seed(seed, "rated"))
-        return Corrected(judged, [*trees, *after], completions)
+        return Corrected(judged, trees, completions)
 
     def close(self) -> None:
         """Free the models."""
@@ -281,11 +257,9 @@ def _taken(correction: Correction, completion: Completion) -> Correction:
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
     """The manifest's table: how many were rewritten, and what that did to their scores.
 
-    ``refine_rate``: share of the scored responses that were rewritten (the paper's table 3). Of the rewritten ones,
-    ``before`` is the mean of the scores that they were chosen by, ``before_again`` and ``after`` those of the old and
-    the new text judged against each other. ``rated`` and ``rated_after``: an external rater's mean over all
-    responses that have both ratings, before and with the rewritten ones in the place of the old (the paper's table 3,
-    from 1 to 10).
+    ``refine_rate``: share of the scored responses that were rewritten. ``rated`` and ``rated_after``: an external
+    rater's mean over all responses that have both ratings, before and with the rewritten ones in the place of the old,
+    from 1 to 10 (both: the paper's table 3).
     """
     everything = list(corrections)
     scored = [c for c in everything if c.score is not None]
@@ -298,12 +272,8 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
         "rewritten": len(rewritten),
         "refine_rate": round(len(rewritten) / len(scored), 6) if scored else None,
         "failures": dict(sorted(Counter(c.failure for c in everything if c.failure).items())),
-        "before": _mean(c.score for c in rewritten),
-        "before_again": _mean(c.score_again for c in rewritten),
-        "after": _mean(c.score_after for c in rewritten),
         "rated": _mean(before for before, _ in both),
         "rated_after": _mean(after for _, after in both),
-        "verdicts": dict(sorted(Counter(c.verdict for c in rewritten if c.verdict).items())),
     }
 
 

@@ -45,7 +45,7 @@ class GateError(JudgetrainError):
 class Rule:
     """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse.
 
-    Branches None: the number that was chosen, else the most.
+    Branches None: the most.
     """
 
     text: str
@@ -109,7 +109,6 @@ def gate_checks(
     benchmark: Benchmark,
     methods: Sequence[Method],
     results: Sequence[Sequence[Prediction]],
-    chosen: Mapping[str, int],
     required: Sequence[str],
     resamples: int,
     seed: int,
@@ -120,17 +119,16 @@ def gate_checks(
         benchmark: what is reported.
         methods: all that are evaluated.
         results: the predictions of a method with one number of branches each, in its order.
-        chosen: numbers of branches by method.
         required: the rules.
         resamples: of the paired bootstrap.
         seed: of the resamples.
     """
     here, found = verdicts_of(results), list[Check]()
     for rule in map(Rule.parse, required):
-        first = key_of(here, rule.judge, rule.branches, chosen)
+        first = key_of(here, rule.judge, rule.branches)
         if first is None:
             continue
-        for other in _others(rule, methods, here, chosen, benchmark):
+        for other in _others(rule, methods, here, benchmark):
             check = checked(rule, benchmark, here, first, other, resamples, seed)
             found += [check] if check else []
     return found
@@ -140,15 +138,13 @@ def verdicts_of(results: Iterable[Sequence[Prediction]]) -> Verdicts:
     return {MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results}
 
 
-def _others(
-    rule: Rule, methods: Sequence[Method], here: Verdicts, chosen: Mapping[str, int], benchmark: Benchmark
-) -> Iterable[MethodKey]:
+def _others(rule: Rule, methods: Sequence[Method], here: Verdicts, benchmark: Benchmark) -> Iterable[MethodKey]:
     """What a rule's judge is set against."""
     if rule.than == FLOORS:
         return [key for key in here if key.method in BASELINES]
     if rule.than == UNTRAINED:
         return best_untrained(methods, here, benchmark)[:1]
-    second = key_of(here, rule.than, rule.than_branches, chosen)
+    second = key_of(here, rule.than, rule.than_branches)
     return [second] if second else []
 
 
@@ -262,10 +258,9 @@ def _numbered(name: str) -> tuple[str, int | None]:
     return (method, int(branches)) if at and branches.isdigit() else (name, None)
 
 
-def key_of(keys: Iterable[MethodKey], method: str, branches: int | None, chosen: Mapping[str, int]) -> MethodKey | None:
-    """A method's key: with the branches asked for, else those chosen, else the most; None: it is not there."""
+def key_of(keys: Iterable[MethodKey], method: str, branches: int | None) -> MethodKey | None:
+    """A method's key: with the branches asked for, else the most; None: it is not there."""
     mine = [key for key in keys if key.method == method]
-    wanted = chosen.get(method) if branches is None else branches
-    if wanted is not None:
-        return next((key for key in mine if key.branches == wanted), None)
+    if branches is not None:
+        return next((key for key in mine if key.branches == branches), None)
     return max(mine, key=lambda key: key.branches, default=None)

@@ -13,6 +13,6 @@ def measure(found: Predicted) -> Measured:
     settings, required = found.settings, found.settings.guarantees.required
     tested = [part_of(found.test, p) for p in found.results]
     resamples = settings.evaluate.bootstrap
-    checks = gate_checks(found.test, settings.evaluated, tested, found.chosen, required, resamples, settings.seed)
+    checks = gate_checks(found.test, settings.evaluated, tested, required, resamples, settings.seed)
     paid = worth(found, tested)
     return Measured(records=[*checks, *([paid] if paid else [])])

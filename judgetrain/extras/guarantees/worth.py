@@ -57,7 +57,7 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     it.
 
     The judge is the last one trained, in its plain form where that is evaluated. It is asked with the branches that a
-    rule of ``guarantees.required`` or the ``objective`` names, else those chosen on a development split, else the most.
+    rule of ``guarantees.required`` or the ``objective`` names, else the most.
     """
     benchmark, settings, inputs = found.test, found.settings, found.inputs
     here = {MethodKey(r[0].method, r[0].branches): r for r in results}
@@ -69,7 +69,7 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
     named = next((branches for judge, branches in told if judge == name and branches), None)
     verdicts = verdicts_of(results)
-    judge, others = key_of(here, name, named, found.chosen), best_untrained(settings.evaluated, verdicts, benchmark)
+    judge, others = key_of(here, name, named), best_untrained(settings.evaluated, verdicts, benchmark)
     if judge is None or not others:
         return None
     than = others[0]

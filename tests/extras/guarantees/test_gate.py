@@ -22,7 +22,7 @@ from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str) -> list[Check]:
     methods = [Method.parse(name) for name in {r[0].method: None for r in results}]
-    return gate_checks(of, methods, results, {}, required, 400, 1)
+    return gate_checks(of, methods, results, required, 400, 1)
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:

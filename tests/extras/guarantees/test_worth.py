@@ -45,7 +45,7 @@ def found(
         evaluate=EvaluateConfig(methods=list(written), bootstrap=2000),
     )
     settings = EvaluateSettings.of(config)
-    return worth(Predicted(settings=settings, dev=None, test=WHOLE, results=results, **{"chosen": {}, **told}), results)
+    return worth(Predicted(settings=settings, test=WHOLE, results=results, **told), results)
 
 
 def lineage(root: Path) -> Path:
@@ -138,9 +138,9 @@ def test_the_judge_is_the_last_one_trained_in_its_plain_form_or_the_first(method
 
 def test_the_judge_has_the_branches_that_were_asked_for() -> None:
     results = [paid("dpo", 1, 50), paid("dpo", 3, 45), paid("dpo", 10, 40), paid("longer", 0, 30)]
-    said = [found(*results), found(*results, chosen={"dpo": 3}), found(*results, required=("dpo@1 beats longer",))]
+    said = [found(*results), found(*results, required=("dpo@1 beats longer",))]
     said += [found(*results, objective=f"b/{method}/agreement") for method in ("dpo@3", "longer")]
-    assert [told and told.judge for told in said] == ["dpo@10", "dpo@3", "dpo@1", "dpo@3", "dpo@10"]
+    assert [told and told.judge for told in said] == ["dpo@10", "dpo@1", "dpo@3", "dpo@10"]
 
 
 def test_the_sentence_is_printed_and_stands_in_the_report_and_the_card(
