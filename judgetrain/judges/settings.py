@@ -25,11 +25,13 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 """Targets that are no model of this run: the keys of their engines."""
 
 
-def _names(target: str) -> Callable[[ModelSettings], bool]:
+def names_target(target: str) -> Callable[[ModelSettings], bool]:
+    """Says of settings whether a method names this model."""
     return lambda settings: any(m.target == target for m in settings.methods if m.names_model)
 
 
-def _has(kind: str) -> Callable[[ModelSettings], bool]:
+def has_kind(kind: str) -> Callable[[ModelSettings], bool]:
+    """Says of settings whether a method is of this kind."""
     return lambda settings: any(m.kind == kind for m in settings.methods)
 
 
@@ -41,7 +43,7 @@ def _run_prompts(settings: ModelSettings) -> bool:
 def _base(settings: ModelSettings) -> bool:
     """Whether a method names the base model, or scorers read it."""
     read = settings.scorer is not None and not settings.scorer.model.path
-    return _names("base")(settings) or (_has("scorer")(settings) and read)
+    return names_target("base")(settings) or (has_kind("scorer")(settings) and read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +53,19 @@ class ModelSettings(StageSettings):
     Judges are asked alike in all stages: as ``judge.*`` says, and ``evaluate.*`` where that says it already.
     """
 
-    judge: JudgeConfig | None = at("judge", active_if=_has(BRANCHING))
-    criteria: int | None = at("tree.criteria", active_if=_has(BRANCHING))
-    rubric: str | None = at("criteria", content=of_file, active_if=_has(BRANCHING))
+    judge: JudgeConfig | None = at("judge", active_if=has_kind(BRANCHING))
+    criteria: int | None = at("tree.criteria", active_if=has_kind(BRANCHING))
+    rubric: str | None = at("criteria", content=of_file, active_if=has_kind(BRANCHING))
     engine: EngineConfig | None = at(
         "engine", active_if=lambda s: not {m.target for m in s.methods if m.names_model} <= {*EXTERNAL}
     )
     prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)
-    teacher: EngineConfig | None = at("teacher.engine", active_if=_names("teacher"))
-    external: EngineConfig | None = at("evaluate.external", active_if=_names("external"))
-    pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=_has("pairwise"))
-    pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=_has("pointwise"))
-    scorer: ScorerConfig | None = at("scorer", active_if=_has("scorer"))
+    teacher: EngineConfig | None = at("teacher.engine", active_if=names_target("teacher"))
+    external: EngineConfig | None = at("evaluate.external", active_if=names_target("external"))
+    pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=has_kind("pairwise"))
+    pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=has_kind("pointwise"))
+    scorer: ScorerConfig | None = at("scorer", active_if=has_kind("scorer"))
     world: WorldConfig | None = at("dialogues.world", active_if=lambda s: s.reads_world)
     eval_comparisons: int | None = at(
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world

@@ -113,11 +113,6 @@ class _Answers:
             group=None if group is None else str(group),
         )
 
-    def tell_unused(self, say: Callable[[str], object]) -> None:
-        """Say which columns nothing was read from, and in how many rows they stood; if any."""
-        if unused := [f"{name} ({n})" for name, n in sorted(self.columns.items()) if name not in self.used]:
-            say(f"systems: columns that are not used (rows): {', '.join(unused)}")
-
 
 def unread(source: str, row: Mapping[str, Any]) -> Item:
     """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
@@ -142,7 +137,8 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     files = [path for name in paths for path in files_of(name, SYSTEMS)]
     for path in files:
         answers.read(path)
-    answers.tell_unused(say)
+    if unused := [f"{name} ({n})" for name, n in sorted(answers.columns.items()) if name not in answers.used]:
+        say(f"systems: columns that are not used (rows): {', '.join(unused)}")
     names = list(answers.systems)
     if len(names) < 2:
         told = f"; {answers.unread[0].failure}" if answers.unread else ""

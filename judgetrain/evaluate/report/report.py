@@ -20,7 +20,7 @@ from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
-from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, notes, number, percent
+from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, number, percent
 from judgetrain.judges.method import JUDGE_STAGES
 
 Row = Mapping[str, Any]
@@ -145,25 +145,24 @@ def _lineage_table(rows: Sequence[Row]) -> Table:
 def console_tables(report: Report) -> list[Any]:
     """Rich tables, one a benchmark, for 80 columns, and what their columns mean: of the rows those that matter.
 
-    With ``-v`` every row, every column, and all that is to be said of them.
+    With ``-v`` every row.
     """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
 
     tables: list[Any] = []
-    everything = VERBOSE in os.environ
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
         columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
         columns |= {f"{name} %": shown.value(name) for name in ("agreement", "consistency")}
-        columns |= shown.SPENT if everything else {"tokens": shown.SPENT["tokens"]}
+        columns["tokens"] = shown.SPENT["tokens"]
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
         for header in [*columns][1:]:
-            table.add_column(header.replace(" ", "\n") if everything else header, justify="right")
-        kept = verdicts if everything else that_matter(verdicts)
+            table.add_column(header, justify="right")
+        kept = verdicts if VERBOSE in os.environ else that_matter(verdicts)
         for row in kept:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if len(kept) < len(verdicts):
@@ -171,7 +170,7 @@ def console_tables(report: Report) -> list[Any]:
             table.caption_justify = "left"
         if verdicts:
             tables.append(table)
-    told = notes()["Results"] if everything else "k: criteria of a judge's own. Agreement: both orders give the label."
+    told = "k: criteria of a judge's own. Agreement: both orders give the label."
     return [*tables, f"{told} In brackets: 95% interval over prompts."]
 
 
@@ -246,20 +245,15 @@ def write_report(
 
 
 def figures(rows: Iterable[MetricRow]) -> list[Chart]:
-    """Agreement of the branching judges among metric rows, by branches and by cost; without such judges none."""
+    """Agreement of the branching judges among metric rows, by branches; without such judges none."""
     drawn = sorted((row for row in rows if row.branches and row.agreement is not None), key=lambda row: row.branches)
-    charts = []
-    for title, by_cost in (("Agreement by branches", False), ("Agreement by cost", True)):
-        series: dict[str, list[Point]] = {}
-        for row in drawn:
-            x = row.generated_tokens or 0.0 if by_cost else row.branches
-            tip = f"{row.method}, {row.branches} branches, n = {row.n}: {percent(row.agreement)}%"
-            series.setdefault(row.method, []).append(Point(x, row.agreement or 0.0, tip, row.agreement_ci))
-        ticks = None if by_cost else sorted({float(row.branches) for row in drawn})
-        if series:
-            x_label, n = "tokens a verdict" if by_cost else "branches", drawn[0].n
-            charts.append(Chart(title=f"{title} (n = {n})", x_label=x_label, series=series, ticks=ticks))
-    return charts
+    series: dict[str, list[Point]] = {}
+    for row in drawn:
+        tip = f"{row.method}, {row.branches} branches, n = {row.n}: {percent(row.agreement)}%"
+        series.setdefault(row.method, []).append(Point(row.branches, row.agreement or 0.0, tip, row.agreement_ci))
+    ticks = sorted({float(row.branches) for row in drawn})
+    title = f"Agreement by branches (n = {drawn[0].n})" if drawn else ""
+    return [Chart(title=title, x_label="branches", series=series, ticks=ticks)] if drawn else []
 
 
 LOGGED = ("agreement", "consistency", "generated_tokens")
@@ -277,9 +271,6 @@ def track_report(report: Report, track: Run) -> None:
         }
     )
     for benchmark, rows in report.benchmarks().items():
-        headline = shown.results([row for row in rows if row.agreement is not None])
-        if headline.cells:
-            track.table(f"{benchmark}/headline", headline.headers, headline.cells)
         flat = [_scalars(row) for row in rows]
         columns = list(dict.fromkeys(name for values in flat for name in values))
         track.table(f"{benchmark}/metrics", columns, [[values.get(name) for name in columns] for values in flat])

@@ -197,7 +197,7 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
         "first": attrgetter("first"),
         "second": attrgetter("second"),
         "difference": lambda r: points(r.agreement_difference, r.agreement_difference_ci),
-        "bootstrap p": lambda r: _p(r.bootstrap_p),
+        "bootstrap p": lambda r: "< 0.001" if (r.bootstrap_p or 1) < 0.001 else number(r.bootstrap_p, 3),
     }
     return Table.of("Differences", paired, columns, names=2, folded=True)
 
@@ -205,10 +205,6 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
 def points(difference: float | None, ends: Interval | None) -> str:
     """A difference of shares in percentage points, with its interval."""
     return signed(difference) + (f" ({signed(ends[0])} to {signed(ends[1])})" if ends else "")
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,18 +12,7 @@ from judgetrain.extras.guarantees.worth import Worth
 
 def sections(rows: Sequence[MetricRow], records: Sequence[Check | Worth]) -> Sections:
     """Whether training paid, and the gate."""
-    return Sections(
-        first=[_paid([r for r in records if isinstance(r, Worth)]), _gate([r for r in records if isinstance(r, Check)])]
-    )
-
-
-def _paid(found: Sequence[Worth]) -> Table:
-    """Whether training paid, in a sentence."""
-    return Table.of("Worth training", found, {"in words": lambda w: w.told, "n": lambda w: w.n})
-
-
-def _gate(checks: Sequence[Check]) -> Table:
-    """What the gate asks for and found."""
+    said: Columns = {"in words": lambda w: w.told, "n": lambda w: w.n}
     columns: Columns = {
         "rule": lambda c: c.rule,
         "judge": lambda c: c.first,
@@ -32,4 +21,6 @@ def _gate(checks: Sequence[Check]) -> Table:
         "p": lambda c: number(c.p, 3),
         "passed": lambda c: "yes" if c.passed else "no",
     }
-    return Table.of("Gate", checks, columns, names=3)
+    paid = Table.of("Worth training", [r for r in records if isinstance(r, Worth)], said)
+    gate = Table.of("Gate", [r for r in records if isinstance(r, Check)], columns, names=3)
+    return Sections(first=[paid, gate])

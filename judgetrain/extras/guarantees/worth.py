@@ -5,25 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.evaluate.hooks import Predicted
+from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.intervals import Interval
+from judgetrain.evaluate.metrics.paired import part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.evaluate.report.report import lineage
+from judgetrain.extras.guarantees import gate
 from judgetrain.extras.guarantees.config import GuaranteesConfig
-from judgetrain.extras.guarantees.gate import (
-    UNTRAINED,
-    Check,
-    Rule,
-    best_untrained,
-    checked,
-    key_of,
-    verdicts_of,
-    write_gate,
-)
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
 
@@ -65,16 +59,16 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
     if trained is None:
         return None
     name = trained.name
-    told = [(rule.judge, rule.branches) for rule in map(Rule.parse, settings.guarantees.required)]
+    told = [(rule.judge, rule.branches) for rule in map(gate.Rule.parse, settings.guarantees.required)]
     told += [parse_objective(settings.objective)[1:3]] if settings.objective else []
     named = next((branches for judge, branches in told if judge == name and branches), None)
-    verdicts = verdicts_of(results)
-    judge, others = key_of(here, name, named), best_untrained(settings.evaluated, verdicts, benchmark)
+    verdicts = gate.verdicts_of(results)
+    judge, others = gate.key_of(here, name, named), gate.best_untrained(settings.evaluated, verdicts, benchmark)
     if judge is None or not others:
         return None
     than = others[0]
-    rule = Rule.parse(f"{judge} beats {UNTRAINED}")
-    check = checked(rule, benchmark, verdicts, judge, than, settings.evaluate.bootstrap, settings.seed)
+    rule = gate.Rule.parse(f"{judge} beats {gate.UNTRAINED}")
+    check = gate.checked(rule, benchmark, verdicts, judge, than, settings.evaluate.bootstrap, settings.seed)
     if check is None:
         return None
     upstream = lineage([inputs[trained.target]]) if trained.target in inputs else []
@@ -108,7 +102,7 @@ def _tokens(found: Sequence[Prediction]) -> float:
     return sum(cost.prompt_tokens + cost.generated_tokens for cost in costs) / len(found)
 
 
-def _told(check: Check, among: int, seconds: float | None, tokens: float, share: float | None) -> str:
+def _told(check: gate.Check, among: int, seconds: float | None, tokens: float, share: float | None) -> str:
     ahead = check.difference >= 0
     low, high = sorted((1 if ahead else -1) * 100 * end for end in check.difference_ci or (math.nan, math.nan))
     best = f", best of {among} here" if among > 1 else ""
@@ -124,12 +118,31 @@ def _told(check: Check, among: int, seconds: float | None, tokens: float, share:
     return f"{shown}: use {check.second}{best} ({check.first} is {points} {'ahead' if ahead else 'behind'}, {interval})"
 
 
-def write(records: Sequence[Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
+def measure(found: Predicted) -> Measured:
+    """The gate's checks, and whether training paid, out of the predictions."""
+    settings, tested = found.settings, [part_of(found.test, p) for p in found.results]
+    required, resamples = settings.guarantees.required, settings.evaluate.bootstrap
+    checks = gate.gate_checks(found.test, settings.evaluated, tested, required, resamples, settings.seed)
+    paid = worth(found, tested)
+    return Measured(records=[*checks, *([paid] if paid else [])])
+
+
+def write(records: Sequence[gate.Check | Worth], config: GuaranteesConfig, out: StageRun) -> None:
     """Write what the gate found, and whether training paid."""
-    write_gate([r for r in records if isinstance(r, Check)], config, out)
+    gate.write_gate([r for r in records if isinstance(r, gate.Check)], config, out)
     found = [r for r in records if isinstance(r, Worth)]
     if found:
         out.write_json(FILE.removesuffix(".json"), [asdict(each) for each in found])
     for each in found:
         out.track.summary({f"{each.benchmark}/training_gains": each.difference})
         out.log(f"evaluate: {each.benchmark}: {each.told}", keep=True)
+
+
+def _told_of(directory: Path, judge: str) -> str:
+    """Whether training a judge paid, a line a benchmark."""
+    found = [w for w in read_json(directory / FILE) or () if Method.parse(w["judge"]).target == judge]
+    return "\n".join(f"- {w['benchmark']} (n = {w['n']}): {w['told']}" for w in found)
+
+
+PARTS = {"Worth training": _told_of}
+"""By its title a section of a judge's card: its text of what a finished artifact holds, empty for nothing."""

@@ -17,16 +17,8 @@ from judgetrain.extras.probdiff_studies.config import StudiesConfig
 from judgetrain.extras.selfeval.config import SelfEvalConfig
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.judges.settings import ModelSettings, check_directories, check_model
+from judgetrain.judges.settings import ModelSettings, check_directories, check_model, has_kind, names_target
 from judgetrain.scorers.config import ScorerConfig, check_scorer
-
-
-def _grows(settings: StudiesSettings) -> bool:
-    return any(m.kind == BRANCHING for m in settings.methods)
-
-
-def _base(settings: StudiesSettings) -> bool:
-    return any(m.target == "base" for m in settings.methods if m.names_model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +28,11 @@ class StudiesSettings(ModelSettings):
     studies: StudiesConfig = at("studies")
     scorer: ScorerConfig = at("scorer")
     selfeval: SelfEvalConfig = at("selfeval", in_fingerprint=False)
-    base: ModelConfig | None = at("train.base", active_if=lambda s: not s.scorer.model.path or _base(s))
+    base: ModelConfig | None = at("train.base", active_if=lambda s: not s.scorer.model.path or names_target("base")(s))
     cluster: ClusterConfig | None = at(
         "cluster", only=("encoder",), active_if=lambda settings: settings.studies.prompts
     )
-    branches: list[int] | None = at("evaluate.branches", active_if=_grows)
+    branches: list[int] | None = at("evaluate.branches", active_if=has_kind(BRANCHING))
 
     @property
     def methods(self) -> Sequence[Method]:

@@ -104,7 +104,8 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
     stand once. Runs that differ in nothing but their seed are also put together
     as mean and standard deviation.
     """
-    runs = _in_order(runs)
+    keys = [*swept_keys([run.settings for run in runs]), SEED]
+    runs = sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
     labels = run_labels([run.settings for run in runs])
     differ = _differing_methods(runs)
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
@@ -131,11 +132,6 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         seeds=seeds,
         more={name: [seed_means([s for s in seeds if s.benchmark == name])] for name in {s.benchmark for s in seeds}},
     )
-
-
-def _in_order(runs: Sequence[Run]) -> list[Run]:
-    keys = [*swept_keys([run.settings for run in runs]), SEED]
-    return sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
 
 
 def _by_method(

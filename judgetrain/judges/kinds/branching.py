@@ -200,7 +200,7 @@ def predict(
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
     verdicts = [verdict(found[i], both[i], rule) for i in (0, -1)]
-    margin, summed = _weighted([found for order in both for found in _margins(criteria, order)]), None
+    margin, summed = _margin(criteria, both), None
     if options.fitted:
         margin = options.fitted.logit(margins_of(*found)) if None not in verdicts else None
         summed = options.fitted.verdict(margin)
@@ -224,14 +224,15 @@ def predict(
     )
 
 
-def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[tuple[float, float]]:
-    found = [(abs(c.criterion.weight), margin_of(c, j)) for c in criteria for j in c.judgments if j.order == order]
-    return [(weight, margin) for weight, margin in found if margin is not None]
-
-
-def _weighted(margins: Sequence[tuple[float, float]]) -> float | None:
-    whole = sum(weight for weight, _ in margins)
-    return sum(weight * margin for weight, margin in margins) / whole if margins else None
+def _margin(criteria: Sequence[CriterionNode], orders: Sequence[Order]) -> float | None:
+    found = [
+        (abs(c.criterion.weight), margin)
+        for order in orders
+        for c in criteria
+        for j in c.judgments
+        if j.order == order and (margin := margin_of(c, j)) is not None
+    ]
+    return sum(weight * margin for weight, margin in found) / sum(weight for weight, _ in found) if found else None
 
 
 def score_of(criteria: Sequence[CriterionNode], side: Order) -> float | None:

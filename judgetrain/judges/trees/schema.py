@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
+from judgetrain.data.cells import majority
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.judges.base import Cost, verdict_of
 from judgetrain.rubrics import Criterion, criterion_of
@@ -259,15 +260,8 @@ def positionally_consistent(guideline: GuidelineNode) -> bool:
     Compares the two orders' majority verdicts (both in the comparison's own order); an order with no majority,
     or with nothing readable, is not consistent. Judgments of one response have no order to exchange.
     """
-    first, second = (_majority(_verdicts(guideline, order)) for order in ORDERS)
+    first, second = (majority(filter(None, _verdicts(guideline, order))) for order in ORDERS)
     return first is not None and first == second
-
-
-def _majority(verdicts: Iterable[Verdict | None]) -> Verdict | None:
-    counts = Counter(v for v in verdicts if v is not None).most_common(2)
-    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
-        return None
-    return counts[0][0]
 
 
 @dataclass(frozen=True)

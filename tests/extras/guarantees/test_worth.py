@@ -14,10 +14,9 @@ import pytest
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.hooks import Predicted
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.guarantees.card import PARTS
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.extras.guarantees.gate import GateError, require_passed
-from judgetrain.extras.guarantees.worth import Worth, worth
+from judgetrain.extras.guarantees.worth import PARTS, Worth, worth
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
