@@ -82,7 +82,7 @@ def test_ones_files_are_looked_at_as_printed(tmp_path: Path) -> None:
 def test_a_training_of_ones_own_begins_as_printed(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the teacher, which the rest begins with; ``test_own_rows`` goes on to the table."""
+    """To the first steps of training, or of a paid teacher to its estimate; ``test_own_rows`` goes on to the table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     found = rows(48)
@@ -98,9 +98,11 @@ def test_a_training_of_ones_own_begins_as_printed(
     for name, part in (("train", train[:36]), ("test", test[36:])):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     given = [word.replace("DIR", str(tmp_path)).replace("MODEL", "world") for word in words]
-    small = ["stage=teacher", "cluster.encoder=static:world", "cluster.n_clusters=4", "track.tracker=none"]
-    paid = ["dry_run=true"] if "teacher=openai" in words else []
+    small = ["cluster.encoder=static:world", "cluster.n_clusters=4", "track.tracker=none"]
+    small += [f"train.initial.{key}" for key in ("max_steps=2", "min_steps=0", "regional_compilation=false")]
+    paid = ["stage=teacher", "dry_run=true"] if "teacher=openai" in words else ["stage=initial"]
     done = here(*(word for word in given if word != "stage=evaluate"), *small, *paid)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
     assert "teacher: 18 in, 18 out" in told or "teacher: dry run for external" in told, told
+    assert paid[1:] or "initial: done" in told, told
