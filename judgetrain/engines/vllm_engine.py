@@ -75,6 +75,7 @@ class VllmEngine:
                 ) from error
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
+                self.record(seed, place[index], fits[index], best.token_ids)
                 done[index] = Completion(
                     text=best.text,
                     prompt_tokens=len(fits[index]),
@@ -83,6 +84,9 @@ class VllmEngine:
                     choices=_choices(best, requests[index].sampling.candidates),
                 )
         return [done[index] for index in range(len(requests))]
+
+    def record(self, seed: int, place: int, prompt: Sequence[int], ids: Sequence[int]) -> None:
+        """Told of every completion: the token ids that were read and generated, the end token included."""
 
     def close(self) -> None:
         """End vLLM's processes, with which the memory of their GPUs is free; the engine cannot be used afterwards."""

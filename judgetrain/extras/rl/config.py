@@ -8,7 +8,8 @@ from judgetrain.keys import key
 from judgetrain.train.config import TrainerConfig
 
 PARTS = 4
-"""Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order."""
+"""Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order or of each
+response."""
 LABEL_BRANCHES = 10
 """Of the start's own labels, at most tree.criteria, put together as judge.aggregation says."""
 TEMPERATURE = 1.0
@@ -45,8 +46,9 @@ class RlConfig(TrainerConfig):
     num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
     credit: str = key(
         "branch",
-        "what parts are rewarded for: branch, the branch's reward; level, judgments only for being readable",
-        choices=("branch", "level"),
+        "what parts are rewarded for: branch, the branch's reward; criterion, lists and guidelines for the judgments "
+        "under them, and each judgment for its own; level, judgments only for being readable",
+        choices=("branch", "criterion", "level"),
     )
     beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)
     keep_best: bool = key(True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs them")

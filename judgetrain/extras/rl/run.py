@@ -5,22 +5,24 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.extras.rl.config import LABEL_BRANCHES, PARTS, TEMPERATURE, RlConfig
 from judgetrain.extras.rl.stages import RlSettings
-from judgetrain.judges.config import JudgeOptions
+from judgetrain.extras.rl.vllm_policy import VllmPolicy
+from judgetrain.judges.config import TREE_READS, JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import check_reads, load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.train.arguments import arguments_of, kept_best, peft_config, trainer_explained
 from judgetrain.train.checkpoints import PROBES, AtReference
@@ -52,9 +54,11 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
     """
-    from judgetrain.extras.rl.trainer import Rollouts, policy
+    from judgetrain.extras.rl.trainer import Rollouts, own_engine, policy
 
     config, start = settings.train, inputs[settings.train.start] / "model"
+    prompts = load_prompt_set(start / PROMPTS)
+    check_reads(prompts, TREE_READS[settings.reads], "judge.reads=one")
     job = Job(start=settings.base.at(start), config=config, key=settings.key())
     if config.labels == "start":
         everyone, unlabelled = current().decide(lambda: own_labels(settings, inputs, job.start, out))
@@ -66,13 +70,18 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         raise TrainingError(f"there are no labelled comparisons to train on: {unlabelled} have no label")
     if config.keep_best and not held_out:
         raise TrainingError("rl.keep_best=true, and no labelled comparison is held out: raise label.holdout")
+    vllm = None
+    if isinstance(settings.engine, VllmEngineConfig):
+        engine = settings.engine.with_model(job.start.path)
+        vllm = VllmPolicy(engine, config.max_length, out.path("rollout-weights"), policy)
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in (*train, *held_out)},
-        prompts=load_prompt_set(start / PROMPTS),
+        prompts=prompts,
         asking=settings.asking,
         config=config,
         seed=out.seed,
-        lend=policy,
+        engine=vllm or own_engine,
+        reads=settings.reads,
     )
     tokenizer = load_tokenizer(job.start)
     current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
@@ -80,7 +89,10 @@ def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     finish = goes_on(start, settings, inputs, out)
     texts = (f"{c.dialogue.query}\n{c.response_a}" for c in (each.comparison for each in train[:PROBES]))
     job = replace(job, probes=[token_ids(tokenizer, text) for text in texts])
-    complete(lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish)
+    with closing(vllm) if vllm else nullcontext():
+        complete(
+            lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish
+        )
 
 
 def _labelled(inputs: Mapping[str, Path]) -> tuple[list[Labelled], int]:
@@ -102,7 +114,6 @@ def own_labels(
     of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
     ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. Kept in shards.
     """
-    from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.extras.rl.trainer import Labelled, sampled_at
     from judgetrain.judges.kinds.branching import BranchingJudge
 
@@ -116,11 +127,13 @@ def own_labels(
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     assert settings.aggregation is not None and settings.tie is not None
     branches, how = min(LABEL_BRANCHES, settings.asking.criteria), settings.aggregation
-    options = JudgeOptions(branches=branches, steps=asking, aggregation=how, tie=settings.tie, early_stop=True)
+    options = JudgeOptions(
+        branches=branches, steps=asking, aggregation=how, tie=settings.tie, early_stop=True, reads=settings.reads
+    )
+    engine = settings.engine or TransformersEngineConfig(model=start, batch_size=256)
 
     def load() -> BranchingJudge:
-        engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
-        return BranchingJudge(engine, prompts, options)
+        return BranchingJudge(make_engine(engine, start.path), prompts, options)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         said = judge().compare_all(items, out.shard_seed(index))

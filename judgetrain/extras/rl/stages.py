@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from judgetrain.artifacts.stages import at
+from judgetrain.engines.config import EngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.judges.config import Aggregation, StepsConfig
+from judgetrain.judges.settings import check_asking
+from judgetrain.schema import Reads
 from judgetrain.train.stages import JudgeSettings, check_stage, training_stage
 
 
@@ -19,6 +22,10 @@ class RlSettings(JudgeSettings):
     train: RlConfig = at("rl")
     asking: StepsConfig = at("tree", only=("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling"))
     """How many criteria are listed, and how long each text may be."""
+    reads: Reads = at("judge.reads")
+    """What the judgments of branches are shown."""
+    engine: EngineConfig | None = at("engine", active_if=lambda settings: isinstance(settings.engine, VllmEngineConfig))
+    """vLLM, where it samples the branches; None: the trained model samples them itself."""
     holdout: float | None = at("label.holdout", active_if=lambda settings: settings.train.keep_best)
     """The share of the comparisons that a checkpoint is chosen by; None where none is chosen."""
     aggregation: Aggregation | None = at("judge.aggregation", active_if=lambda s: s.train.labels == "start")
@@ -30,6 +37,13 @@ def _check(settings: RlSettings) -> None:
     own = settings.train
     size = check_stage(settings.stages, "rl", own)
     _check_shared(own, size)
+    if settings.engine is not None:
+        check_asking(settings.engine)
+        if size > 1 or own.lora:
+            what = f"rl has {size} processes" if size > 1 else "rl.lora=true trains adapters"
+            raise ConfigError(
+                f"engine=vllm is given whole weights by one training process, and {what}: set engine=transformers"
+            )
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import PreTrainedModel, TrainerControl, TrainerState, TrainingArguments
@@ -21,12 +21,12 @@ from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.extras.rl.config import PARTS, TEMPERATURE, RlConfig
 from judgetrain.judges.base import verdict_of
-from judgetrain.judges.config import JudgeOptions, StepsConfig
+from judgetrain.judges.config import TREE_READS, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
-from judgetrain.schema import ORDERS, Comparison, Order, Verdict
+from judgetrain.schema import ORDERS, Comparison, Order, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         if not self._held_out:
             return {}
         training, rollouts = self.model.training, self.rollout_func
-        with policy(self) as model:
-            engine = RecordingEngine(model, self.processing_class, rollouts.config.max_length)
+        with rollouts.engine(self) as engine:
             metrics = held_out_figures(engine, self._held_out, rollouts)
         self.model.eval()  # TRL sorts what it logs by the model's mode
         self.log(metrics)
@@ -113,7 +112,7 @@ def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def held_out_figures(engine: Engine, labelled: Sequence[Labelled], rollouts: Rollouts) -> dict[str, float]:
     """Shares of held-out comparisons, asked greedily with one branch, as is trained: ``eval_agreement`` (both orders
     give the label that training is rewarded by), ``eval_consistency``, ``eval_unreadable``."""
-    options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0))
+    options = JudgeOptions(branches=1, steps=sampled_at(rollouts.asking, 0.0), reads=rollouts.reads)
     judge = BranchingJudge(engine, rollouts.prompts, options)
     said = judge.compare_all([each.comparison for each in labelled], rollouts.seed)
     verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
@@ -187,15 +186,29 @@ def unreadable(outcome: Outcome) -> float:
 REWARDS: Mapping[str, Callable[[Outcome], float]] = {f.__name__: f for f in (both_orders, unreadable)}
 """What a branch is rewarded for, in sum. None looks at length. A branch that cannot be read gets a number, never None:
 what TRL leaves out of a group cannot be unlearned."""
+
+
+def rewards_of(outcome: Outcome) -> dict[str, float]:
+    """Each reward by name."""
+    return {name: reward(outcome) for name, reward in REWARDS.items()}
+
+
 OF_READING = "unreadable"
 """What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
 
 
-class RecordingEngine(TransformersEngine):
-    """An engine on a model in memory that also remembers the token ids of everything that it generates.
+class Recording(Engine, Protocol):
+    """An engine that remembers the token ids of all that it reads and generates.
 
     ``tokens`` holds them by the seed of the call and the request's place in it, which tree nodes carry.
     """
+
+    tokens: dict[tuple[int | None, int | None], Tokens]
+    tokenizer: PreTrainedTokenizerBase
+
+
+class RecordingEngine(TransformersEngine):
+    """A :class:`Recording` on a model in memory."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int = 0) -> None:
         settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256)
@@ -215,6 +228,13 @@ class RecordingEngine(TransformersEngine):
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
         self.tokens[self._seed, row.place] = (row.prompt, tuple(ids))
         return super()._finish(row, ids)
+
+
+@contextmanager
+def own_engine(trainer: Any) -> Iterator[RecordingEngine]:
+    """The policy itself, decoded here (under ZeRO-3 its weights come together for it)."""
+    with policy(trainer) as model:
+        yield RecordingEngine(model, trainer.processing_class, trainer.rollout_func.config.max_length)
 
 
 def sampled_at(asking: StepsConfig, temperature: float) -> StepsConfig:
@@ -241,7 +261,8 @@ class Rollouts:
         config: the stage's settings.
         seed: with the step and the comparison's place in it, decides every random number: they do not depend on how
             many processes share the batch.
-        lend: gives the model to generate with, given the trainer (under ZeRO-3 its weights come together for it).
+        engine: gives what samples with the policy's weights, given the trainer.
+        reads: what the judgments are shown.
     """
 
     labelled: Mapping[str, Labelled]
@@ -249,7 +270,8 @@ class Rollouts:
     asking: StepsConfig
     config: RlConfig
     seed: int
-    lend: Callable[[Any], Any]
+    engine: Callable[[Any], AbstractContextManager[Recording]]
+    reads: Reads = "two"
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """The rows of a batch in the order of its prompts, with ``rewards``: every part's reward by name."""
@@ -258,8 +280,7 @@ class Rollouts:
         ids = [prompt[-1]["content"] for prompt in prompts][:: generations * PARTS]
         first = trainer.accelerator.process_index * len(ids) * generations
         comparisons = [self.labelled[i].comparison for i in ids for _ in range(generations)]
-        with self.lend(trainer) as model:
-            engine = RecordingEngine(model, trainer.processing_class, config.max_length)
+        with self.engine(trainer) as engine:
             trees = self.grow(comparisons, engine, derive_seed(self.seed, "rollout", trainer.state.global_step), first)
         rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "rewards": []}
         for number, identifier in enumerate(ids):
@@ -274,15 +295,20 @@ class Rollouts:
         return {**rows, "logprobs": None}  # type: ignore[dict-item]
 
     def grow(
-        self, comparisons: Sequence[Comparison], engine: TransformersEngine, seed: int, first: int = 0
+        self, comparisons: Sequence[Comparison], engine: Engine, seed: int, first: int = 0
     ) -> list[EvaluationTree]:
-        """One list of criteria for each, and a branch in both orders for its first criterion."""
-        shape = Shape(count=self.asking.criteria, criteria=1)
+        """One list of criteria for each, and a branch of its first one: in both orders, or of either response."""
+        shape = Shape(count=self.asking.criteria, criteria=1, orders=self.orders)
         asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
 
-    def _parts(self, tree: EvaluationTree, label: Verdict, engine: RecordingEngine) -> Iterator[Part]:
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """What its judgments are shown."""
+        return TREE_READS[self.reads]
+
+    def _parts(self, tree: EvaluationTree, label: Verdict, engine: Recording) -> Iterator[Part]:
         """The parts of a tree in their order; those that never came about are stand-ins that nothing is learned from.
 
         A stand-in has its branch's reward, which counts in what the others of its group are compared with.
@@ -295,21 +321,26 @@ class Rollouts:
             return *engine.tokens[node.seed, node.place], True, rewards
 
         node = tree.criteria[0] if tree.criteria else None
-        outcome = outcome_of(node, label)
-        branch = {name: reward(outcome) for name, reward in REWARDS.items()}
+        outcome = outcome_of(node, label, self.orders)
+        branch = rewards_of(outcome)
         guideline = node.guidelines[0] if node and node.guidelines else None
         judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-        alone = branch if self.config.credit == "branch" else {OF_READING: branch[OF_READING]}
         yield from (row(tree.lists[0], branch), row(guideline, branch))
-        yield from (row(judgments.get(order), alone) for order in ORDERS)
+        for order, margin in zip(self.orders, (outcome.margin_ab, outcome.margin_ba), strict=True):
+            own = {
+                "branch": branch,
+                "criterion": rewards_of(Outcome(label, margin, margin)),
+                "level": {OF_READING: branch[OF_READING]},
+            }
+            yield row(judgments.get(order), own[self.config.credit])
 
 
-def outcome_of(node: CriterionNode | None, label: Verdict) -> Outcome:
-    """What the first judgment in each order of a criterion's branches says."""
+def outcome_of(node: CriterionNode | None, label: Verdict, orders: Sequence[Order] = ORDERS) -> Outcome:
+    """What the first judgment in each order, or of each response, of a criterion's branches says."""
     margins: dict[Order, float | None] = {}
     for judgment in node.judgments if node else ():
         margins.setdefault(judgment.order, judgment.margin)
-    return Outcome(label, margins.get("AB"), margins.get("BA"))
+    return Outcome(label, *(margins.get(order) for order in orders))
 
 
 def reward_functions() -> list[Callable[..., list[float | None]]]:

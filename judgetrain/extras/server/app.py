@@ -31,7 +31,7 @@ from judgetrain.extras.server.openrlhf import NOTHING_READ, Gathering, groups_of
 from judgetrain.extras.server.service import BusyError, Service
 from judgetrain.judges.base import Prediction
 from judgetrain.rubrics import HIGHEST, LOWEST, Rubric
-from judgetrain.schema import Comparison
+from judgetrain.schema import Candidates, Comparison
 
 OPEN = ("/", "/health", "/openapi.json")
 """Paths that need no token."""
@@ -230,21 +230,28 @@ def _add_reward(app: FastAPI, service: Service) -> None:
                 said.extend(zip(comparisons, found, strict=True))
             return found
 
+        def alone() -> list[Scalar]:
+            asked = [Candidates.of(group.prompt, [text], group.reference) for text in group.responses]
+            return [score.value for score in service.patient(asked, gone)]
+
         try:
+            if mode == "score":
+                return await loop.run_in_executor(threads, alone)
             return (await loop.run_in_executor(threads, scalars, [group], ask, mode))[0]
         finally:
             gone.set()
 
-    gathering = Gathering(config.group, service.limits.group_wait, of_group)
+    gathering = Gathering(1 if config.reward == "score" else config.group, service.limits.group_wait, of_group)
 
     @app.post("/get_reward", response_model=schema.RewardOut)
     async def get_reward(request: schema.RewardIn) -> Response:
         """Rewards as OpenRLHF's ``--remote_rm_url`` expects them.
 
         The responses to one prompt are compared with one another (mode ``anchor``: with their label, a
-        text). ``extra_logs`` say of each response whether something readable was said of it, and how many there were.
+        text; mode ``score``: each is scored by itself). ``extra_logs`` say of each response whether something readable
+        was said of it, and how many there were.
         """
-        groups = await asyncio.to_thread(groups_of, request, config.reward == "anchor")
+        groups = await asyncio.to_thread(groups_of, request, config.reward != "round_robin")
         largest, most = max(map(len, groups.values())), service.limits.responses
         if config.reward == "round_robin" and largest > most:
             return error(422, f"query: at most {most} responses to one prompt, found {largest}", "query")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
 
-MODES = ("round_robin", "anchor")
-"""The modes of rewards (``judge_reward/groups.py``)."""
+MODES = ("round_robin", "anchor", "score")
+"""The modes of rewards (``judge_reward/groups.py``); ``score``: each response by itself."""
 
 
 TOKEN = "JUDGETRAIN_TOKEN"
@@ -22,7 +22,11 @@ class ServeConfig:
     judge: str = key("dpo", "who judges: as in verdicts.judge", content=beside(method_directory))
     host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", in_fingerprint=False)
     port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, in_fingerprint=False)
-    reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=MODES)
+    reward: str = key(
+        "round_robin",
+        "how /get_reward makes scalars: of pairs, or score, of each response by itself (judge.reads=one)",
+        choices=MODES,
+    )
     group: int = key(
         1,
         "/get_reward: responses to a prompt that are compared, where each comes in a request of its own "

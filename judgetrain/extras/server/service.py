@@ -77,13 +77,13 @@ class Service:
             self._changed.notify()
         return [future for *_, future in new]
 
-    def patient(self, comparisons: Sequence[Comparison], gone: threading.Event) -> list[Prediction]:
-        """The predictions on comparisons of one group, however many, which wait for room in the queue.
+    def patient(self, comparisons: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Any]:
+        """What :meth:`compare` gives, of one group, however large, which waits for room in the queue.
 
         Raises:
             BusyError: the server ends, or whoever asked has ``gone``.
         """
-        found = list[Prediction]()
+        found: list[Any] = []
         size = min(self.limits.batch, self.limits.queue)
         for part in (comparisons[start : start + size] for start in range(0, len(comparisons), size)):
             waiting = self._placed(part, gone)
@@ -96,7 +96,7 @@ class Service:
             found += [future.result() for future in waiting]
         return found
 
-    def _placed(self, part: Sequence[Comparison], gone: threading.Event) -> list[Future[Prediction]]:
+    def _placed(self, part: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Future[Any]]:
         while True:
             try:
                 return self.compare(part, [self.seed] * len(part))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,10 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig, VllmEngineConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
+from judgetrain.extras.rl import vllm_policy
 from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.extras.rl.run import _comparisons, _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
@@ -90,12 +92,12 @@ def world() -> tuple[Any, Any]:
 
 def rollouts(model: Any, **changes: Any) -> Rollouts:
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Any]:
-        yield model
+    def engine(trainer: Any) -> Iterator[RecordingEngine]:
+        yield RecordingEngine(model, trainer.processing_class)
 
     labelled = {c.id: Labelled(c, c.label or "tie") for c in COMPARISONS}
     config = RlConfig(**{"num_generations": 3, **changes})
-    return Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lend)
+    return Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, engine)
 
 
 def batch(
@@ -162,7 +164,7 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
         StepsConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
         made.config,
         11,
-        made.lend,
+        made.engine,
     )
     prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 12
     trainer = SimpleNamespace(
@@ -178,6 +180,95 @@ def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any
     named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions()}
     assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
     assert None not in named["unreadable"]
+
+
+def test_credit_by_criterion_rewards_lists_for_their_judgments_and_each_of_these_for_its_own(
+    world: tuple[Any, Any],
+) -> None:
+    found = batch(*world, [c.id for c in COMPARISONS], credit="criterion")
+    whole = batch(*world, [c.id for c in COMPARISONS])
+    assert found["completion_ids"] == whole["completion_ids"]
+    rewards = [row["both_orders"] for row in found["rewards"]]
+    lone = 0
+    for first in range(0, len(rewards), 12):
+        for lists, guidelines, ab, ba in zip(*(rewards[first + i : first + i + 3] for i in (0, 3, 6, 9)), strict=True):
+            assert lists == guidelines == ab * ba, "right is what is right in both"
+            lone += ab != ba
+    assert lone, "a judgment that is right has its own reward where the other order is wrong"
+    branch = [row["both_orders"] for row in whole["rewards"]]
+    assert [branch[i] for i in range(48) if i % 12 < 6] == [rewards[i] for i in range(48) if i % 12 < 6]
+
+
+@pytest.mark.parametrize(
+    ("scores", "credit", "first", "second"),
+    [
+        ({"good": 5, "poor": 2}, "branch", (1, 0), (1, 0)),
+        ({"good": 3, "poor": 3}, "criterion", (0, 0), (0, 0)),
+        ({"good": 2, "poor": 5}, "criterion", (0, 0), (0, 0)),
+        ({"good": 5, "poor": None}, "branch", (0, -1), (0, -1)),
+    ],
+)
+def test_judgments_of_one_response_are_sampled_and_rewarded_together(
+    scores: dict[str, int | None], credit: str, first: tuple[float, float], second: tuple[float, float]
+) -> None:
+    def says(request: Request, occurrence: int) -> str:
+        if request.step != "score":
+            return criteria(int(request.slots["count"])) if request.step == "criteria" else "a guideline"
+        return f"Score: {scores[request.slots['response'].split()[0]] or 'none'}\nAnalysis: it is what it is."
+
+    engine: Any = ScriptedEngine(says)
+    engine.tokens, engine.tokenizer = defaultdict(lambda: ((1,), (2,))), SimpleNamespace(eos_token_id=2)
+    labelled = {c.id: Labelled(c, "A") for c in [comparison(i, "good", "poor") for i in range(2)]}
+    config = RlConfig(num_generations=3, credit=credit)
+    made = Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lambda t: nullcontext(engine), "one")
+    prompts = [[{"role": "user", "content": i}] for i in labelled for _ in range(PARTS * 3)]
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(process_index=0), state=SimpleNamespace(global_step=0))
+    rows = [tuple(row.values()) for row in made(prompts, trainer)["rewards"]]
+    assert {request.step for request in engine.requests} == {"criteria", "guideline", "score"}
+    assert set(rows[6:9]) == {first} and set(rows[9:12]) == {second} and rows[:12] == rows[12:]
+
+
+class Remote(ScriptedEngine):
+    """An engine in the place of vLLM's, which notes what weights it was given and that it was ended."""
+
+    def __init__(self, config: VllmEngineConfig, max_context: int) -> None:
+        super().__init__(lambda request, occurrence: "")
+        self.of, self.most = config.model.path, max_context
+        self.tokens: dict[Any, Any] = {}
+        self.given: list[Any] = []
+        self.ended = False
+
+    def load(self, weights: str) -> None:
+        self.given.append(load_model(ModelConfig(path=weights)).lm_head.weight.sum().item())
+
+    def close(self) -> None:
+        self.ended = True
+
+
+def test_vllm_is_given_the_weights_whenever_a_step_has_changed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(ModelConfig(path="world"))
+
+    @contextmanager
+    def lent(trainer: Any) -> Iterator[Any]:
+        yield model
+
+    monkeypatch.setattr(vllm_policy, "RecordingVllm", Remote)
+    config = VllmEngineConfig(model=ModelConfig(path="start"))
+    vllm = vllm_policy.VllmPolicy(config, 77, tmp_path / "weights", lent)
+    state = SimpleNamespace(global_step=0)
+    for step, factor in ((0, 1.0), (0, 1.0), (1, 2.0), (1, 1.0), (2, 2.0)):
+        state.global_step = step
+        model.lm_head.weight.data *= factor
+        with vllm(SimpleNamespace(state=state)) as engine:
+            assert not engine.tokens
+            engine.tokens[1, 1] = ((), ())
+    whole = model.lm_head.weight.sum().item()
+    assert isinstance(engine, Remote) and (engine.of, engine.most) == ("start", 77)
+    assert engine.given == pytest.approx([whole / 2, whole])
+    vllm.close()
+    assert engine.ended and not (tmp_path / "weights").exists()
 
 
 @pytest.mark.parametrize(("wrong", "agreement"), [(False, 1.0), (True, 0.0)])
@@ -276,13 +367,14 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     [
         ("rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
         ("label.holdout=0", r"rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
+        ("engine=vllm ~engine.batch_size", "engine.type=vllm: the package vllm is not installed; pip install vllm"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_runs(
     override: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        Pipeline(composed(tmp_path, *RL, override)).check("rl")
+        Pipeline(composed(tmp_path, *RL, *override.split())).check("rl")
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:

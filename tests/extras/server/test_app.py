@@ -25,6 +25,7 @@ from judgetrain.extras.server import app, config, service
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
+from judgetrain.extras.server.openrlhf import NOTHING_READ
 from judgetrain.extras.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.extras.server.service import Service
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
@@ -207,7 +208,7 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
     found = RewardOut.model_validate_json(answer.content)
     assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
     assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
-    assert MODES == config.MODES
+    assert (*MODES, "score") == config.MODES
     with client_of(LongerJudge(), reward="anchor") as anchored:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
@@ -216,6 +217,22 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
         assert refused.status_code == 422 and "compares responses with a reference answer" in refused.text
     short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
     assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
+
+
+def test_rewards_of_a_judge_that_reads_one_response_are_its_scores() -> None:
+    rows = [(c.dialogue.query, text) for c in eval_comparisons(WorldConfig(eval_comparisons=3), 5) for text in _both(c)]
+    prompts = [f"<|im_start|>user\n{query}<|im_end|>\n<|im_start|>assistant\n" for query, _ in rows]
+    sent = {"query": [p + text for p, (_, text) in zip(prompts, rows, strict=True)], "prompts": prompts}
+    with client_of(world_judge("one"), reward="score") as client:
+        found = client.post("/get_reward", json=sent).json()
+    asked = [Candidates.of(query, [text]) for query, text in rows]
+    own = [score.value for scores in world_judge("one").score_all(asked, 17) for score in scores]
+    assert found["rewards"] == [NOTHING_READ if value is None else value for value in own]
+    assert len({*own}) > 2 and found["extra_logs"]["judge_read"] == [float(value is not None) for value in own]
+
+
+def _both(comparison: Comparison) -> tuple[str, str]:
+    return comparison.response_a, comparison.response_b
 
 
 START = "<|im_start|>user\nName a prime.<|im_end|>\n<|im_start|>assistant\n"

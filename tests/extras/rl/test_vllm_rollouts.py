@@ -1,0 +1,101 @@
+"""Branches that vLLM samples for stage rl, beside those of the model itself: where vLLM is there (``.ci/scale``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.config import ModelConfig, VllmEngineConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.extras.rl import trainer as rl_trainer
+from judgetrain.extras.rl.config import PARTS, RlConfig
+from judgetrain.extras.rl.trainer import Labelled, RecordingEngine, Rollouts
+from judgetrain.extras.rl.vllm_policy import VllmPolicy
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Reads
+from tests.builders.pairs_pipeline import RL, composed, plant
+from tests.extras.export.test_export import learned
+from tests.extras.rl.test_rl import ASKING, artifact
+
+pytest.importorskip("vllm")
+
+VLLM = {"enforce_eager": True, "kv_cache_memory_bytes": 2**29}
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), 5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """One thread, and no lines of vLLM's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        patch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")
+        patch.setenv("TORCHDYNAMO_DISABLE", "1")
+        yield
+
+
+def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, models = load_tokenizer(ModelConfig(path="world")), [load_model(ModelConfig(path="world"))]
+    monkeypatch.setattr(rl_trainer, "TEMPERATURE", 0.0)
+
+    @contextmanager
+    def lent(trainer: Any) -> Iterator[Any]:
+        yield models[-1]
+
+    @contextmanager
+    def here(trainer: Any) -> Iterator[RecordingEngine]:
+        yield RecordingEngine(models[-1], tokenizer)
+
+    config = VllmEngineConfig(model=ModelConfig(path="world"), vllm=VLLM)
+    vllm = VllmPolicy(config, 512, tmp_path / "weights", lent)
+    labelled = {c.id: Labelled(c, c.label or "tie") for c in COMPARISONS}
+    rl = RlConfig(num_generations=1, credit="criterion")
+    prompts = [[{"role": "user", "content": c.id}] for c in COMPARISONS for _ in range(PARTS)]
+    accelerator = SimpleNamespace(process_index=0)
+
+    def sampled(engine: Any, step: int, reads: Reads) -> list[tuple[list[int], dict[str, float]]]:
+        rollouts = Rollouts(labelled, load_prompt_set("compact"), ASKING, rl, 11, engine, reads)
+        state = SimpleNamespace(global_step=step)
+        rows = rollouts(prompts, SimpleNamespace(accelerator=accelerator, processing_class=tokenizer, state=state))
+        return list(zip(rows["completion_ids"], rows["rewards"], strict=True))
+
+    def readable(step: int, reads: Reads) -> int:
+        """How many judgments can be read, where both engines say nearly the same and have nearly the same rewards."""
+        pairs = list(zip(sampled(here, step, reads), sampled(vllm, step, reads), strict=True))
+        assert sum(a == b for a, b in pairs) >= 0.9 * len(pairs), "rounding decides near ties alone"
+        assert sum(a[1] == b[1] for a, b in pairs) >= 0.9 * len(pairs)
+        print(
+            f"step {step}, reads {reads}: equal {sum(a == b for a, b in pairs)} of {len(pairs)}, rewards of "
+            f"{sum(a[1] == b[1] for a, b in pairs)}; right {sum(b[1]['both_orders'] for _, b in pairs)}"
+        )
+        return sum(said["unreadable"] == 0 for _, (_, said) in pairs if said)
+
+    try:
+        assert readable(0, "two") > 20 and readable(0, "one") < 20, "the base never learned to read one response"
+        models.append(learned()[0])
+        assert readable(1, "one") > 20, "vLLM has the weights of the model that did"
+    finally:
+        vllm.close()
+
+
+def test_stage_rl_trains_on_what_vllm_samples(tmp_path: Path) -> None:
+    few = "rl={max_steps: 2, eval_steps: 1, credit: criterion}"
+    own = "engine.vllm={enforce_eager: true, kv_cache_memory_bytes: 536870912}"
+    plant(composed(tmp_path, *RL, few, "engine=vllm", "~engine.batch_size", own)).run("rl")
+    directory = artifact(tmp_path)
+    manifest = json.loads((directory / "manifest.json").read_text())
+    rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]
+    assert manifest["notes"]["training"]["steps"] == 2 and not (directory / "rollout-weights").exists()
+    assert [row["step"] for row in rows if "eval_agreement" in row] == [0, 1, 2]
+    assert any(row["grad_norm"] > 0 for row in rows if "loss" in row)
