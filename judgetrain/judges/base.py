@@ -150,7 +150,7 @@ class Prediction:
         if self.verdict == "inconsistent":
             head += f": {self.verdict_ab} ({_SHOWN['AB']}), {self.verdict_ba} ({_SHOWN['BA']})"
         elif self.failures and self.verdict == "unreadable":
-            head += ": " + ", ".join(f"{n} {reason}" for reason, n in self.failures.items())
+            head += f": {listed(self.failures)}"
         if self.margin is not None:
             head += f" (margin {self.margin:+.2f})"
         return "\n".join([head, *_by_criterion(self.reasons, "AB")])
@@ -301,6 +301,25 @@ def in_own_order(text: str, order: str) -> str:
     if _ANY.search(_NAMED.sub("", text)):
         return EXCHANGED + text
     return _NAMED.sub(lambda found: _OTHER[found[0]], text)
+
+
+MEANINGS = {
+    "off_frame": "a line that the form does not have",
+    "no_scores": "no score where the form has it",
+    "no_score_a": "no score of A",
+    "no_score_b": "no score of B",
+    "out_of_range": "a score on another scale",
+    "ambiguous": "two scores, or more than a score, on a score's line",
+    "cut_off": "cut at its limit of tokens",
+    "repeated": "a criterion named twice",
+}
+"""What reasons of unreadable judgments mean (docs/prompts.md has more)."""
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Numbers by name in a line; reasons of unreadable judgments with what they mean."""
+    told = ((n, name, MEANINGS.get(name.rpartition(":")[2])) for name, n in counts.items())
+    return ", ".join(f"{n} {name}" + (f" ({meaning})" if meaning else "") for n, name, meaning in told)
 
 
 def _by_criterion(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.executor import share_cores
 from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.engines.hub import snapshot
@@ -220,6 +222,8 @@ def load_judge(
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
+    if "torch" not in sys.modules:
+        share_cores()
     from judgetrain.judges.kinds.baselines import BASELINES
     from judgetrain.scorers.config import ScorerConfig, load_scorer
     from judgetrain.scorers.methods import OF_RESPONSES, check_scorers

@@ -13,7 +13,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
 from judgetrain.errors import DataError
-from judgetrain.judges.base import Prediction, Score
+from judgetrain.judges.base import Prediction, Score, listed
 from judgetrain.judges.settings import too_long_hint
 from judgetrain.schema import Candidates, Comparison, Dialogue
 
@@ -187,32 +187,14 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
             f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
         )
     if summary["unreadable"]:
-        yield f"judgments not read: {_listed(summary['unreadable'])}"
+        yield f"judgments not read: {listed(summary['unreadable'])}"
         if told := too_long_hint(summary["unreadable"]):
             yield told
     if summary["calls"]:
         tokens = "{prompt} prompt and {generated} generated tokens".format(**summary["tokens"])
         yield f"cost: {summary['calls']:.0f} calls, {tokens} for both orders of {rows} comparisons"
     if summary["spent"]:
-        yield f"sent to the paid model: {_listed(summary['spent'])}"
-
-
-MEANINGS = {
-    "off_frame": "a line that the form does not have",
-    "no_scores": "no score in it",
-    "no_score_a": "no score of A",
-    "no_score_b": "no score of B",
-    "out_of_range": "a score on another scale",
-    "ambiguous": "two scores, or more than a score, on a score's line",
-    "cut_off": "cut at its limit of tokens",
-    "repeated": "a criterion named twice",
-}
-"""What reasons of unreadable judgments mean (docs/prompts.md has more)."""
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    told = ((n, name, MEANINGS.get(name.rpartition(":")[2])) for name, n in counts.items())
-    return ", ".join(f"{n} {name}" + (f" ({meaning})" if meaning else "") for n, name, meaning in told)
+        yield f"sent to the paid model: {listed(summary['spent'])}"
 
 
 def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
@@ -235,7 +217,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:
-        yield f"judgments not read: {_listed(unreadable)}"
+        yield f"judgments not read: {listed(unreadable)}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
