@@ -19,11 +19,7 @@ SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in worl
 
 
 def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
-    """Benchmark, method, number of branches (None: the largest) and metric.
-
-    Raises:
-        ConfigError: not of that shape.
-    """
+    """Benchmark, method, number of branches (None: the largest) and metric (ConfigError: not of that shape)."""
     found = re.fullmatch(r"([^/]+)/(.+?)(?:@([^@/]*))?/([^/]+)", objective)
     if found is None or (found[3] is not None and not found[3].isdigit()):
         raise ConfigError(f"objective={objective!r}: expected {SHAPE}")
@@ -31,12 +27,9 @@ def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
 
 
 def check_objective(objective: str, settings: EvaluateConfig, stage: str = "evaluate") -> None:
-    """Check before anything runs that the evaluation will have the row; its metrics are known only afterwards.
-
-    Raises:
-        ConfigError: not of that shape, another stage than evaluate, or a benchmark, a method or branches that are not
-            evaluated; lists what is.
-    """
+    """Check before anything runs that the evaluation will have the row; its metrics are known only afterwards
+    (ConfigError: not of that shape, another stage than evaluate, or a benchmark, a method or branches that are not
+    evaluated; lists what is)."""
     if stage != "evaluate":
         raise ConfigError(f"objective={objective!r}: is a metric of stage=evaluate, not of stage={stage}")
     benchmark, method, branches, _ = parse_objective(objective)
@@ -52,11 +45,8 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
 
 
 def check_search(objective: str | None, settings: EvaluateConfig) -> None:
-    """Check before anything runs what a sweeper that chooses by the objective, as Optuna does, needs.
-
-    Raises:
-        ConfigError: no objective, or none that is measured on other comparisons than those of the report.
-    """
+    """Check before anything runs what a sweeper that chooses by the objective, as Optuna does, needs (ConfigError: no
+    objective, or none that is measured on other comparisons than those of the report)."""
     if objective is None:
         raise ConfigError(f"objective is empty, but the sweeper chooses by it: set it to {SHAPE}, with stage=evaluate")
     if not settings.dev_share:
@@ -74,11 +64,8 @@ def described(objective: str, value: float, settings: EvaluateConfig) -> str:
 
 
 def objective_value(directory: Path, objective: str) -> float:
-    """The value over an evaluation's development split, or where it has none, over all that it reports.
-
-    Raises:
-        ConfigError: no such row or metric, or one without a value; lists what there is.
-    """
+    """The value over an evaluation's development split, or where it has none, over all that it reports (ConfigError: no
+    such row or metric, or one without a value; lists what there is)."""
     benchmark, method, branches, metric = parse_objective(objective)
     development = directory / "development.json"
     found_in = development if development.is_file() else directory / "metrics.json"

@@ -191,14 +191,12 @@ def read_items(
     seed: int,
     say: Callable[[str], object] = lambda told: None,
 ) -> list[Item]:
-    """The rows that stage judge is given, in their order, each under an id of its own.
+    """The rows that stage judge is given, in their order, each under an id of its own (ConfigError: a missing path,
+    fewer than two systems, or no such baseline; DataError: a file that is none, or without a column that is needed;
+    names the file, line and column).
 
     A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading. ``say`` is
     told of labels that are not known, and of columns that are not used.
-
-    Raises:
-        ConfigError: a missing path, fewer than two systems, or no such baseline.
-        DataError: a file that is none, or without a column that is needed; names the file, line and column.
     """
     if config.systems:
         found = pairs_of(config.systems, config.baseline, say)

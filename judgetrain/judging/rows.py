@@ -106,12 +106,9 @@ def dropped(row: Mapping[str, Any]) -> str | None:
 
 
 def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, str], T]) -> Iterator[T]:
-    """What ``take`` makes of each row, and of its place, in files and globs of verdicts and directories of stage judge.
-
-    Raises:
-        ConfigError: no such file; names the ``key``.
-        DataError: a directory without verdicts, or a row that ``take`` refuses (RowError); names its place.
-    """
+    """What ``take`` makes of each row, and of its place, in files and globs of verdicts and directories of stage judge
+    (ConfigError: no such file; names the ``key``; DataError: a directory without verdicts, or a row that ``take``
+    refuses (RowError); names its place)."""
     for i, name in enumerate(files):
         path = Path(name).expanduser()
         if path.is_dir():

@@ -41,14 +41,12 @@ COLUMNS = ("response", "judgment", "corrected")
 def correction_rows(
     source: SourceConfig, prompts: PromptSet, queries: BenchmarkQueries | None = None
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Supervised examples of level ``correction``: the prompt that stage correct asks with, and the corrected response.
+    """Supervised examples of level ``correction``: the prompt that stage correct asks with, and the corrected response
+    (DataError: a row without one of them; names file and line).
 
     Rows have a query (or messages) and the columns response, judgment and corrected; stage correct's own call the
     judgment evaluation. How many are left out, by reason, comes second: ``contaminated``, they hold one of a
     benchmark's ``queries``, and ``not_corrected``, their ``corrected`` is null.
-
-    Raises:
-        DataError: a row without one of them; names file and line.
     """
     reader = RowReader(replace(source, name=source.name or "corrections"), key=KEY)
     dropped = Counter[str]()

@@ -102,11 +102,8 @@ class LabelSettings(StageSettings):
 
 
 def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
-    """The prompt set of the external judge, and which of the two ways of asking it holds.
-
-    Raises:
-        ConfigError: no such set, or a set with neither way.
-    """
+    """The prompt set of the external judge, and which of the two ways of asking it holds (ConfigError: no such set, or
+    a set with neither way)."""
     path = prompt_file(config.prompts)
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     dialect: Dialect = "preference" if re.search("^preference:", text, re.MULTILINE) else "pairwise"
@@ -123,11 +120,8 @@ def _of_examples(settings: LabelSettings) -> LabelSettings:
 
 
 def check_teacher(settings: TeacherSettings) -> None:
-    """Check the teacher, unless its evaluations are written already.
-
-    Raises:
-        ConfigError: names the key, its value and the remedy.
-    """
+    """Check the teacher, unless its evaluations are written already (ConfigError: names the key, its value and the
+    remedy)."""
     teacher = settings.teacher
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if teacher.branches > teacher.criteria:

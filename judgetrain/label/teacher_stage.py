@@ -46,15 +46,12 @@ Text = tuple[str, str, str, str]
 
 
 def read_evaluations(path: str) -> Iterator[EvaluationTree]:
-    """The evaluations of a file or glob of JSON lines, one comparison each.
+    """The evaluations of a file or glob of JSON lines, one comparison each (ConfigError: no such file; DataError: a
+    malformed row or a comparison that stands twice; names file and line).
 
     A row is an evaluation tree as stage ``teacher`` writes them, or a plain one: a comparison (``query`` or
     ``messages``, ``response_a``, ``response_b``) with ``criteria``, each with its ``guidelines`` and their
     ``judgments``. A judgment whose text has no scores is kept and counted in the tree's ``failures``.
-
-    Raises:
-        ConfigError: no such file.
-        DataError: a malformed row or a comparison that stands twice; names file and line.
     """
     source = SourceConfig(name="evaluations", path=path, fields={"criteria": ""})  # they are a tree here, no rubric
     reader = RowReader(source, key=KEY)
@@ -258,11 +255,8 @@ def divided(
 
 
 def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> str:
-    """How many comparisons leave the judge that is to be trained no room for a judgment; empty where none does.
-
-    Raises:
-        DataError: most of them: what the teacher would write could not be used.
-    """
+    """How many comparisons leave the judge that is to be trained no room for a judgment; empty where none does
+    (DataError: most of them: what the teacher would write could not be used)."""
     if not settings.base.path:
         return ""
     order, prompts = orders_of(settings.teacher, settings.reads)[0], load_prompt_set(settings.prompts)

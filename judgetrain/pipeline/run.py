@@ -253,11 +253,8 @@ class Pipeline:
         return self._planned(name) and self.plan(name).finished
 
     def check_all(self, name: str) -> None:
-        """Check all that the stages which have to be made will read: settings, files, models, keys and the network.
-
-        Raises:
-            JudgetrainError: what is wrong; of several things a ConfigError with a line for each.
-        """
+        """Check all that the stages which have to be made will read: settings, files, models, keys and the network
+        (JudgetrainError: what is wrong; of several things a ConfigError with a line for each)."""
         wrong: list[JudgetrainError] = []
 
         def fine(look: Callable[..., object], *given: Any) -> bool:

@@ -79,9 +79,5 @@ class Estimator(ABC):
 
     @abstractmethod
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
-        """The scores that ``names`` (of :attr:`names`) asks for, of every sample; others may be among them.
-
-        Raises:
-            ConfigError: a setting that does not fit.
-            EngineError: the model cannot be read.
-        """
+        """The scores that ``names`` (of :attr:`names`) asks for, of every sample; others may be among them
+        (ConfigError: a setting that does not fit; EngineError: the model cannot be read)."""

@@ -22,16 +22,14 @@ SCALES = (1.0, 16.0)
 
 
 class Head:
-    """Runs a model's decoder, and the model's own code from hidden states to logits, apart from each other.
+    """Runs a model's decoder, and the model's own code from hidden states to logits, apart from each other
+    (EngineError: the parts do not give what the whole model gives: its head cannot be called apart).
 
     The logits come from the model's own ``forward`` with the decoder replaced by one that hands over given hidden
     states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here too.
 
     ``linear`` is weight ``[vocabulary, size]`` and bias (or None) of a head that is a product with a matrix and
     nothing else; None for any other. ``shares``: :meth:`following` gives what :meth:`hidden` gives.
-
-    Raises:
-        EngineError: the parts do not give what the whole model gives: its head cannot be called apart.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:

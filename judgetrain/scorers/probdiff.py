@@ -84,14 +84,12 @@ class ProbDiff(Estimator):
 def discrepancies(
     scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int = 0
 ) -> list[Discrepancy | Unscored]:
-    """The discrepancy of every sample, or why it has none (``no_revision``: there is no text).
+    """The discrepancy of every sample, or why it has none (``no_revision``: there is no text) (ConfigError: the prompt
+    set has no such revision prompt).
 
     The model of ``scorer`` revises the responses and scores them, without surrounding white space; a response that is
     left as it is has d = 0 exactly. It is revised once (the paper's K = 1), with ``revision_prompt`` (section 3.2;
     ``simple``: appendix C) at ``revision_temperature``.
-
-    Raises:
-        ConfigError: the prompt set has no such revision prompt.
     """
     template = revision_prompt(settings.prompts, settings.revision_prompt)
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]

@@ -107,12 +107,10 @@ class TokenScorer:
         return encode_samples(samples, self.tokenizer, self.head.vocabulary, self.max_context)
 
     def statistics(self, samples: Sequence[Sample], attention: bool = False) -> list[Result]:
-        """Statistics of every sample, in order; an :class:`Unscored` with its reason where there are none.
+        """Statistics of every sample, in order; an :class:`Unscored` with its reason where there are none (EngineError:
+        attention weights cannot be had, or one sample alone does not fit into memory).
 
         ``attention`` asks for attention entropies too: that pass runs with eager attention.
-
-        Raises:
-            EngineError: attention weights cannot be had, or one sample alone does not fit into memory.
         """
         return self.of_tokens(self.encode(samples), attention)
 

@@ -78,13 +78,10 @@ class OpenAIEngine:
         self._fatal: Exception | None = None
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
-
-        Raises:
-            UnansweredError: some requests were given up; the answers to all others are kept.
-            EngineError: 401 to 404 from the server, or the account is empty; or it cannot be reached, or gives up on
-                ``OUTAGE`` requests in a row and has answered no other of them; or its rate limit lasts too long.
-        """
+        """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore
+        (UnansweredError: some requests were given up; the answers to all others are kept; EngineError: 401 to 404 from
+        the server, or the account is empty; or it cannot be reached, or gives up on ``OUTAGE`` requests in a row and
+        has answered no other of them; or its rate limit lasts too long)."""
         return asyncio.run(self._generate(requests, seed)) if requests else []
 
     def close(self) -> None:

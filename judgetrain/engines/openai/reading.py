@@ -33,13 +33,11 @@ NAME = 200
 
 
 def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
-    """The completion of a parsed answer to a request.
+    """The completion of a parsed answer to a request (ValueError, KeyError, IndexError, TypeError, AttributeError: it
+    is no chat completion).
 
     An answer without content (a refusal, or reasoning alone) is one, too: ``no_content``, and ``error`` says why. Where
     the server reports no token counts that can be, they are estimates on the safe side.
-
-    Raises:
-        ValueError, KeyError, IndexError, TypeError, AttributeError: it is no chat completion.
     """
     choice = answer["choices"][0]
     message, sampling = choice["message"], request.sampling

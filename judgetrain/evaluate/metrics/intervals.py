@@ -31,14 +31,12 @@ Z = 1.959963984540054
 
 
 def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None) -> Interval | None:
-    """95% percentile bootstrap interval of the mean of ``values`` [n], from 0 to 1.
+    """95% percentile bootstrap interval of the mean of ``values`` [n], from 0 to 1 (ValueError: not one cluster an
+    item).
 
     Where the items, or the means of all clusters, are the same, as at 0% and 100%, so is every resample; the interval
     is then Clopper and Pearson's exact one (Biometrika 26, 1934), of as many trials as there are clusters. None without
     items, or with fewer than :data:`FEWEST` clusters of items that differ.
-
-    Raises:
-        ValueError: not one cluster an item.
     """
     found = resampled_means(values, clusters, resamples, seed)
     return None if found is None else found.interval
@@ -124,11 +122,8 @@ def unseen(trials: int) -> float:
 
 
 def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
-    """The number of each of ``n`` items' cluster; clusters are numbered as they first occur.
-
-    Raises:
-        ValueError: not one cluster an item.
-    """
+    """The number of each of ``n`` items' cluster; clusters are numbered as they first occur (ValueError: not one
+    cluster an item)."""
     if clusters is None:
         return np.arange(n, dtype=np.intp)
     if len(clusters) != n:
@@ -232,13 +227,11 @@ class Difference:
 def paired_difference(
     first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
 ) -> Difference | None:
-    """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items.
+    """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items (ValueError: arrays
+    of unequal length).
 
     The percentile bootstrap keeps each item's two answers together; where the difference is the same in all clusters,
     the interval is as in :func:`bootstrap_interval`. None without items.
-
-    Raises:
-        ValueError: arrays of unequal length.
     """
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if a.ndim != 1 or a.shape != b.shape:

@@ -98,12 +98,10 @@ DEVELOPMENT = "development"  # the name of the split to choose by
 
 
 def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchmark]:
-    """The development split (None for a share of 0) and the test split; a query is on one side only.
+    """The development split (None for a share of 0) and the test split; a query is on one side only (DataError: one of
+    the two would have no labelled comparison).
 
     On which depends on the query alone, not on the run's seed: what was chosen on in one run is reported in none.
-
-    Raises:
-        DataError: one of the two would have no labelled comparison.
     """
     if not share:
         return None, benchmark

@@ -52,13 +52,11 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 class Sample:
-    """One method's predictions on a benchmark, in its order, and what several metrics need of them.
+    """One method's predictions on a benchmark, in its order, and what several metrics need of them (ValueError:
+    predictions of other comparisons or in another order).
 
     Arrays and lists [n] are over the comparisons with a label. What the data does not have is None, and so is every
     metric that needs it.
-
-    Raises:
-        ValueError: predictions of other comparisons or in another order.
     """
 
     def __init__(

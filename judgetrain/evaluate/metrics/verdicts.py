@@ -124,12 +124,10 @@ def flips(ab: Verdicts, ba: Verdicts) -> Bools:
 
 
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:
-    """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy).
+    """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy) (ValueError: arrays of unequal
+    length, or a value that is not finite).
 
     None where a correlation is not defined: fewer than two items, or one array is constant.
-
-    Raises:
-        ValueError: arrays of unequal length, or a value that is not finite.
     """
     from scipy import stats
 

@@ -55,11 +55,7 @@ def known_methods() -> str:
 
 
 def runner_of(method: Method) -> Runner:
-    """What runs a method.
-
-    Raises:
-        ConfigError: no such kind.
-    """
+    """What runs a method (ConfigError: no such kind)."""
     found = runners().get(method.kind)
     if found is None:
         raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")

@@ -107,13 +107,11 @@ class BranchingRunner:
 def by_criteria(
     comparisons: Sequence[Comparison], criteria: str, what: str, file: str | None = None
 ) -> list[Comparison]:
-    """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`).
+    """The comparisons with the criteria that a judge is to go by (:attr:`~judgetrain.judges.method.Method.criteria`)
+    (ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them).
 
     ``file``: whose criteria are given with those that bring none. Shuffled ones are those of the comparison half a
     benchmark further on, or of the next one whose criteria differ.
-
-    Raises:
-        ConfigError: criteria are wanted, and none are given, or none differ; names ``what`` wants them.
     """
     if criteria == "own":
         return [replace(c, rubric=None) for c in comparisons]

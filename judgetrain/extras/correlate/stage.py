@@ -182,11 +182,8 @@ class Run:
 
 
 def read_runs(directories: Sequence[Path], called: Mapping[str, str]) -> list[Run]:
-    """Finished stages selfeval, whatever their scores; ``called``: what models' paths are called.
-
-    Raises:
-        DataError: a directory holds none.
-    """
+    """Finished stages selfeval, whatever their scores; ``called``: what models' paths are called (DataError: a
+    directory holds none)."""
     settings = [finished_settings(directory) for directory in directories]
     models = [called.get(path, path) for path in map(model_of, settings)]
     result = []
@@ -243,14 +240,11 @@ def answers_of(runs: Sequence[Run]) -> dict[Item, dict[Item, str]]:
 
 
 def read_columns(configs: Sequence[ColumnConfig], key: str, answers: Answers) -> list[Column]:
-    """The columns that files hold; ``key`` is where their list stands, for messages.
+    """The columns that files hold; ``key`` is where their list stands, for messages (ConfigError: a missing path;
+    DataError: a row without id, benchmark, model or number, one that is there twice, or one that may be about the
+    answers of several runs; names file and line).
 
     A row is about the answer that it holds (column ``response``) or, if it holds none, about its model's only one.
-
-    Raises:
-        ConfigError: a missing path.
-        DataError: a row without id, benchmark, model or number, one that is there twice, or one that may be about the
-            answers of several runs; names file and line.
     """
     found: dict[str, Column] = {}
     for i, config in enumerate(configs):

@@ -59,15 +59,12 @@ def soft_share(prediction: Prediction) -> Share:
 
 
 def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> list[list[Scalar]]:
-    """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
+    """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read
+    (ConfigError: no such mode; DataError: a prompt that is none, or no reference for mode ``anchor``).
 
     All pairs of all groups are asked in one call. The same texts are asked about once, and in an order that depends on
     them alone. Nothing is asked about equal responses, which are equally good, nor about one without text, which loses
     to every one that has some.
-
-    Raises:
-        ConfigError: no such mode.
-        DataError: a prompt that is none, or no reference for mode ``anchor``.
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")

@@ -68,14 +68,12 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
 
 
 def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
-    """This run's model and the others by name, over the prompts that all of them have.
+    """This run's model and the others by name, over the prompts that all of them have (DataError: a directory that is
+    named is none, or they have no prompt in common).
 
     ``patterns``: directories of finished stages selfeval, or globs of them, of which those without ProbDiff or without
     a prompt in common are left out; this run's own among them is read once. Those of one model are told apart by the
     settings that differ.
-
-    Raises:
-        DataError: a directory that is named is none, or they have no prompt in common.
     """
     models = {own.resolve(): read_selfeval(own)}
     for pattern in patterns:

@@ -65,13 +65,11 @@ def _check(found: StudiesSettings) -> None:
 
 
 def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
-    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator``.
+    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator`` (DataError: a
+    malformed row, or one about no prompt of the run; names file and line).
 
     By annotator, ``file`` where rows name none. ``ids`` are those of the run's prompts; None: they are not known yet,
     and any will do.
-
-    Raises:
-        DataError: a malformed row, or one about no prompt of the run; names file and line.
     """
 
     def take(row: Any, number: int) -> tuple[str, str, int]:

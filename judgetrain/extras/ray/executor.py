@@ -63,13 +63,9 @@ class RayExecutor(Executor):
         check_package("ray", "executor=ray")
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards in the order in which workers finish them; each is taken when a worker is free.
-
-        Raises:
-            JudgetrainError: what ``process`` raised.
-            EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
-                finished.
-        """
+        """The shards in the order in which workers finish them; each is taken when a worker is free (JudgetrainError:
+        what ``process`` raised; EngineError: Ray is not installed or not reached, no worker is ready in time, or
+        workers die and nothing is finished)."""
         left, lost = iter(shards), deque[Shard]()  # those that a worker died over come after the others
         if (first := next(left, None)) is None:  # nothing is left to do: no cluster is started for it
             return

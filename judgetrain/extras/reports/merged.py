@@ -37,12 +37,7 @@ class Run:
 
     @classmethod
     def read(cls, directory: Path) -> Run:
-        """A finished evaluation.
-
-        Raises:
-            ConfigError: it is none.
-            DataError: it is damaged.
-        """
+        """A finished evaluation (ConfigError: it is none; DataError: it is damaged)."""
         if not (directory / MANIFEST).is_file() or not (directory / "metrics.json").is_file():
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")
         checked(directory)

@@ -58,11 +58,8 @@ class AttackSuite:
 
 
 def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> AttackSuite | None:
-    """The attacks on a sample of a benchmark; None where none are asked for, or no label says A or B.
-
-    Raises:
-        ConfigError: an unknown attack.
-    """
+    """The attacks on a sample of a benchmark; None where none are asked for, or no label says A or B (ConfigError: an
+    unknown attack)."""
     decided = [c for c in test.comparisons if c.label in ("A", "B")]
     attacks = load_attacks(settings.wording, settings.attacks) if settings.sample else []
     if not decided or not attacks:
@@ -94,11 +91,8 @@ def attacked_benchmarks(
 
 
 def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
-    """Check the attacks, and the methods that are to stand up to them.
-
-    Raises:
-        ConfigError: names the key, its value and what is allowed.
-    """
+    """Check the attacks, and the methods that are to stand up to them (ConfigError: names the key, its value and what
+    is allowed)."""
     load_attacks(settings.wording, settings.attacks)
     allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
     if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:

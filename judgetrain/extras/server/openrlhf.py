@@ -51,11 +51,8 @@ def groups_of(request: RewardIn, references: bool) -> dict[Key, dict[int, str]]:
 
 
 def response_of(query: str, prompt: str) -> str:
-    """The response in a query: what follows the prompt, without end tokens.
-
-    Raises:
-        DataError: the query is not the prompt, behind padding at most, with a response.
-    """
+    """The response in a query: what follows the prompt, without end tokens (DataError: the query is not the prompt,
+    behind padding at most, with a response)."""
     before, _, text = query.partition(prompt) if prompt else ("", "", query)
     if len(before) == len(query) != 0 or (before and not _ENDS.fullmatch(before)):
         raise DataError("query: expected each to begin with its prompt, as prompts has it, behind padding at most")

@@ -22,11 +22,8 @@ from judgetrain.pipeline.run import Pipeline
 
 
 def serve(pipeline: Pipeline) -> None:
-    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
-
-    Raises:
-        ConfigError: a judge that is not there, or an address that cannot be had.
-    """
+    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge`` (ConfigError: a judge that is
+    not there, or an address that cannot be had)."""
     config, home = pipeline.config, Path(pipeline.config.output_dir)
     for package in ("fastapi", "uvicorn"):
         check_package(package, "stage=serve", extra="serving")

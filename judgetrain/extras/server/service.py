@@ -60,11 +60,8 @@ class Service:
         return len(self._waiting)
 
     def compare(self, comparisons: Sequence[Comparison | Candidates], seeds: Sequence[int]) -> list[Future[Any]]:
-        """The predictions to come, and the scores of single responses, in the order of the comparisons.
-
-        Raises:
-            BusyError: the queue has no room for all of them, and none is judged; or after :meth:`close`.
-        """
+        """The predictions to come, and the scores of single responses, in the order of the comparisons (BusyError: the
+        queue has no room for all of them, and none is judged; or after :meth:`close`)."""
         new = [(c, seed, Future[Any]()) for c, seed in zip(comparisons, seeds, strict=True)]
         with self._changed:
             if self._closed:
@@ -78,11 +75,8 @@ class Service:
         return [future for *_, future in new]
 
     def patient(self, comparisons: Sequence[Comparison | Candidates], gone: threading.Event) -> list[Any]:
-        """What :meth:`compare` gives, of one group, however large, which waits for room in the queue.
-
-        Raises:
-            BusyError: the server ends, or whoever asked has ``gone``.
-        """
+        """What :meth:`compare` gives, of one group, however large, which waits for room in the queue (BusyError: the
+        server ends, or whoever asked has ``gone``)."""
         found: list[Any] = []
         size = min(self.limits.batch, self.limits.queue)
         for part in (comparisons[start : start + size] for start in range(0, len(comparisons), size)):

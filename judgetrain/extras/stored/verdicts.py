@@ -96,15 +96,13 @@ def stored_source(stored: StoredConfig, benchmark: BenchmarkConfig) -> SourceCon
 def stored_predictions(
     stored: StoredConfig, benchmark: BenchmarkConfig, comparisons: Sequence[Comparison], key: str
 ) -> list[Prediction]:
-    """The stored verdicts on comparisons, in their order; a comparison without one is unreadable (``not_stored``).
+    """The stored verdicts on comparisons, in their order; a comparison without one is unreadable (``not_stored``)
+    (ConfigError: a label that means none of A, B, tie, conflict, unreadable; a missing path; DataError: an unknown
+    verdict or a malformed row (file, row and value), or no row about these comparisons).
 
     A file with a verdict for each order: ``verdict_ba`` is how the response numbers stood when they were shown
     exchanged, unless ``ba_mirrored``. A file with one verdict for both orders: ``conflict`` says that they differed;
     which said what is unknown, so that metrics of single orders are not defined (``Prediction.merged``).
-
-    Raises:
-        ConfigError: a label that means none of A, B, tie, conflict, unreadable; a missing path.
-        DataError: an unknown verdict or a malformed row (file, row and value), or no row about these comparisons.
     """
     _check_labels(stored, key)
     source, prefix = stored_source(stored, benchmark), source_of(benchmark).name

@@ -56,13 +56,11 @@ ONCE = Shape(count=1, criteria=1, orders=RESPONSES)
 
 
 def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
-    """So many training comparisons with a label of A or B, drawn at random, as a method learns from.
+    """So many training comparisons with a label of A or B, drawn at random, as a method learns from (ConfigError: there
+    are too few; where there are fewer than asked for, these are taken).
 
     None is one whose better side is known by how it was made, and none has a query of a benchmark, nor nearly one. A
     dry run, for which no stage upstream is made, takes the benchmarks' own, which cost as much.
-
-    Raises:
-        ConfigError: there are too few; where there are fewer than asked for, these are taken.
     """
     seed, directory = evaluation.settings.seed, evaluation.inputs.get("responses")
     tested = [c for b in evaluation.benchmarks for c in b.comparisons]
@@ -86,11 +84,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
 
 
 def check_learned(method: Method, settings: EvaluateSettings) -> None:
-    """The model, and that there are pairs enough.
-
-    Raises:
-        ConfigError: names the method and what is allowed.
-    """
+    """The model, and that there are pairs enough (ConfigError: names the method and what is allowed)."""
     if method.labels < (fewest := FEWEST[method.kind]):
         form = f"{method.kind}:N or {method.kind}:N:MODEL"
         raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")

@@ -52,13 +52,10 @@ class BranchingJudge(Judge):
 
     @classmethod
     def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
-        """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
+        """A judge from a directory that training wrote; it carries its prompt set and how it is asked (ConfigError: the
+        directory holds no judge, no such setting, a value out of range, or more branches than the judge has criteria).
 
         ``how``: as of :func:`~judgetrain.judges.factory.load_judge`.
-
-        Raises:
-            ConfigError: the directory holds no judge, no such setting, a value out of range, or more branches than the
-                judge has criteria.
         """
         method = Method.parse(str(Path(path).expanduser().absolute()))
         options, engine, found = parts_of(method, branches, **how)
@@ -96,14 +93,12 @@ class BranchingJudge(Judge):
         numbers: Sequence[int] | None = None,
         options: JudgeOptions | None = None,
     ) -> list[EvaluationTree]:
-        """Grow one branch for each of the first ``branches`` criteria and each given one, in all ``orders``.
+        """Grow one branch for each of the first ``branches`` criteria and each given one, in all ``orders``
+        (ConfigError: more branches than the judge names criteria, or none).
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
         cost is what a run with k branches would have said and cost. With ``early_stop`` only what the verdict needs
         is grown; that is also enough for every smaller number of branches. ``options``: others than the judge's own.
-
-        Raises:
-            ConfigError: more branches than the judge names criteria, or none.
         """
         options = options or self.options
         steps = options.steps
@@ -140,13 +135,11 @@ class BranchingJudge(Judge):
         return [predict(tree, branches, self.options, self.name, other) for tree, other in pairs]
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """How good each response of each group is: lists of the groups' lengths, in their order.
+        """How good each response of each group is: lists of the groups' lengths, in their order (ConfigError: the judge
+        reads two responses at a time).
 
         The responses of a group share a list of criteria and its guidelines, written for the first of them, or the
         group's rubric; each costs one judgment a criterion. One without text is worth 0, and is not asked about.
-
-        Raises:
-            ConfigError: the judge reads two responses at a time.
         """
         if self.options.reads != "one":
             raise ConfigError(

@@ -244,12 +244,10 @@ def has_step(path: Path, step: str) -> bool:
 
 
 def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
-    """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs.
+    """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs (ConfigError: no
+    such set, not valid YAML, a missing step, or a template with a missing or unknown slot).
 
     Steps of other dialects in the same file are checked and kept. ``key`` is the set's configuration key, for messages.
-
-    Raises:
-        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot.
     """
     path = prompt_file(name_or_path)
     if not path.is_file():

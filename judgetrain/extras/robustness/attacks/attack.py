@@ -64,11 +64,8 @@ class Attack:
 
 
 def worse_first(comparison: Comparison) -> Comparison:
-    """The comparison in that order of its responses in which the worse one, by its label, is A.
-
-    Raises:
-        ValueError: its label is a tie, or it has none.
-    """
+    """The comparison in that order of its responses in which the worse one, by its label, is A (ValueError: its label
+    is a tie, or it has none)."""
     if comparison.label not in ("A", "B"):
         raise ValueError(f"{comparison.id}: neither response is the worse one: its label is {comparison.label}")
     return comparison if mirror(comparison.label) == "A" else comparison.swapped()
@@ -128,11 +125,8 @@ def wording_file(name: str, owner: object = None) -> str:
 
 
 def load_attacks(wording: str = WORDINGS[0], chosen: Sequence[str] = KINDS) -> list[Attack]:
-    """The attacks of a wording, and the forgeries, that are named by kind or by name, in the order of the file.
-
-    Raises:
-        ConfigError: a name that neither a kind nor an attack has.
-    """
+    """The attacks of a wording, and the forgeries, that are named by kind or by name, in the order of the file
+    (ConfigError: a name that neither a kind nor an attack has)."""
     found = _wording(wording)
     known = {*KINDS, *(attack.name for attack in found)}
     if unknown := [name for name in chosen if name not in known]:
