@@ -13,7 +13,7 @@ import subprocess
 import sys
 from functools import partial
 
-from tests.benchmarks.common import Figure, in_turns, parser_of, table
+from tests.benchmarks.common import Figure, in_turns, program
 
 LOOP = """
 import sys, time
@@ -61,9 +61,7 @@ def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 
 
 
 def main() -> None:
-    """The command line."""
-    parser_of(__doc__).parse_args()
-    print(table(figures()))
+    program(__doc__, figures)
 
 
 if __name__ == "__main__":

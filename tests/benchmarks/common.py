@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import statistics
 import time
@@ -15,6 +16,15 @@ from judgetrain.artifacts.fingerprint import version_of
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """A parser that shows the docstring as it is laid out."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def program(doc: str | None, figures: Callable[..., Sequence[Figure]]) -> None:
+    """The command line that prints the table of these figures; numbers and texts that it is given by are options."""
+    parser = parser_of(doc)
+    for name, parameter in inspect.signature(figures).parameters.items():
+        if isinstance(parameter.default, int | float | str):
+            parser.add_argument(f"--{name}", type=type(parameter.default), default=parameter.default)
+    print(table(figures(**vars(parser.parse_args()))))
 
 
 @dataclass(frozen=True)

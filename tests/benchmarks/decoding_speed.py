@@ -21,7 +21,7 @@ from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, Vll
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
-from tests.benchmarks.common import Figure, in_turns, one_core, parser_of, table, versions
+from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 from tests.benchmarks.workloads import judgments
 
 BATCH = 64
@@ -108,12 +108,7 @@ def _vllm() -> TransformersEngine | None:
 
 
 def main() -> None:
-    """The command line."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--comparisons", type=int, default=4)
-    parser.add_argument("--criteria", type=int, default=24)
-    parser.add_argument("--repeats", type=int, default=3)
-    print(table(figures(**vars(parser.parse_args()))))
+    program(__doc__, figures)
     if importlib.util.find_spec("vllm") is None:
         print("vLLM is not installed here: left out.")
 

@@ -16,7 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,9 +25,11 @@ from typing import Any
 from judgetrain.artifacts.integrity import MANIFEST, lineage
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.language import Kind, load_language
 from judgetrain.evaluate.metrics.intervals import paired_difference
+from judgetrain.judges.base import verdict_of
+from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of
-from tests.benchmarks.world_ceilings import reader
 
 Key = tuple[str, int]
 Rows = dict[Key, dict[str, Any]]
@@ -120,6 +122,20 @@ def table(runs: Sequence[Rows]) -> str:
     return "\n".join(lines)
 
 
+def reader(comparisons: Sequence[Comparison], criteria: Callable[[Kind], Sequence[str]]) -> float:
+    """The agreement of a perfect reader of some criteria, which depend on the kind of query; by their vote."""
+    language = load_language()
+
+    def right(comparison: Comparison) -> bool:
+        votes = 0
+        for name in criteria(language.kinds[language.kind_of(comparison.dialogue.query)]):
+            a, b = (language.grade(text, name) for text in (comparison.response_a, comparison.response_b))
+            votes += (a > b) - (a < b)
+        return verdict_of(votes) == comparison.label
+
+    return statistics.mean(map(right, comparisons))
+
+
 def load(directory: Path, benchmark: str | None, seed: int) -> Seed:
     """A finished run: its rows, which comparisons each got right, and the ceilings where the benchmark is the world."""
     import pyarrow.parquet
@@ -134,11 +150,7 @@ def load(directory: Path, benchmark: str | None, seed: int) -> Seed:
     if name != "world":
         return Seed(rows=rows, right=right)
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=next(iter(rows.values()))["n"]), seed)
-    readers = [reader(comparisons, lambda kind: [kind.primary]), reader(comparisons, lambda kind: kind.crucial)]
-    one, both = (
-        statistics.mean(ab == ba == c.label for (ab, ba), c in zip(found, comparisons, strict=True))
-        for found in readers
-    )
+    one, both = (reader(comparisons, by) for by in (lambda kind: [kind.primary], lambda kind: kind.crucial))
     return Seed(rows=rows, right=right, one=one, both=both)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from judgetrain.scorers.encode import Sample, Tokens, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
-from tests.benchmarks.common import Figure, in_turns, one_core, parser_of, table, versions
+from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 from tests.benchmarks.workloads import examples, judgments
 
 SIZES = (8, 32)
@@ -76,12 +76,7 @@ def figures(base: str = "world", prompts: int = 160, repeats: int = 3) -> list[F
 
 
 def main() -> None:
-    """The command line."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--base", default="world")
-    parser.add_argument("--prompts", type=int, default=160)
-    parser.add_argument("--repeats", type=int, default=3)
-    print(table(figures(**vars(parser.parse_args()))))
+    program(__doc__, figures)
 
 
 if __name__ == "__main__":

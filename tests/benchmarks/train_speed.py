@@ -32,7 +32,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import RowsJob, train
-from tests.benchmarks.common import Figure, in_turns, one_core, parser_of, table, versions
+from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 from tests.benchmarks.workloads import Row, examples, pairs
 from tests.builders.train import config, run_reference
 
@@ -193,12 +193,7 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
 
 
 def main() -> None:
-    """The command line."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--base", default="world", help="world, or a model's directory")
-    parser.add_argument("--comparisons", type=int, default=80)
-    parser.add_argument("--repeats", type=int, default=3)
-    print(table(figures(**vars(parser.parse_args()))))
+    program(__doc__, figures)
 
 
 if __name__ == "__main__":
