@@ -16,6 +16,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin cost a busy machine ten times as much
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+SLOWEST = (
+    *("e2e/test_quickstart", "train/test_distributed", "e2e/test_own_rows", "pipeline/test_tiny_recipes"),
+    *("e2e/test_new_benchmark", "train/test_saved", "rl/test_rl", "engines/test_prompting", "fuzz/test_workers"),
+    *("e2e/test_gemma_recipe", "fuzz/test_killed", "e2e/test_readme", "fuzz/test_linear", "judging/test_judging"),
+)
+"""Files of 20 seconds or more. They begin a run, or the last of them would end it with no test beside it.
+
+The first makes the run that several read (``debug_run.finished_once``), while the others wait for nothing.
+"""
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -23,3 +33,8 @@ settings.load_profile("untimed")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("ray") and importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get("/".join(item.path.with_suffix("").parts[-2:]), len(places)))

@@ -18,9 +18,14 @@ from filelock import FileLock
 
 from judgetrain.artifacts.integrity import CHECKSUM, FILES, UNLISTED
 from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.pipeline.config import STAGES
+from judgetrain.pipeline import config
 
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
+STAGES = [
+    *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
+    "evaluate",
+]
+"""What the command makes, in its order."""
 RENDERED = ("report.html", "report.md")
 """Pages made of metrics.json and the manifests, with the seconds of both."""
 _TIME = re.compile(r"seconds|runtime|step_time|_per_second|^train_loss$|^total_flos$")
@@ -95,26 +100,26 @@ PRELOADED = (
     "judgetrain.pipeline.run",
     "judgetrain.train.checkpoints",
     "judgetrain.train.trainers",
-    *sorted({stage.code.partition(":")[0] for stage in STAGES.values()}),
+    *sorted({stage.code.partition(":")[0] for stage in config.STAGES.values()}),
 )
 """What the command imports: a process that is forked from one that has it is at work at once."""
 
 
-def fork(output: Path, log: Path) -> BaseProcess:
+def fork(output: Path, log: Path, *overrides: str) -> BaseProcess:
     """The command in a process of its own, as :func:`start`, but for the time that imports take."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    process = context.Process(target=_command, args=(output, log))
+    process = context.Process(target=_command, args=(output, log, *overrides))
     process.start()
     return process
 
 
-def _command(output: Path, log: Path) -> None:
+def _command(output: Path, log: Path, *overrides: str) -> None:
     from judgetrain.pipeline.cli import main
 
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.chdir(output.parent)
-    sys.argv = ["judgetrain", *COMMAND[3:], f"output_dir={output}", "track.tracker=none"]
+    sys.argv = ["judgetrain", *COMMAND[3:], f"output_dir={output}", "track.tracker=none", *overrides]
     sys.exit(main())

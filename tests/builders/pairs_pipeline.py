@@ -52,10 +52,10 @@ RL = [
     "tree.criteria_sampling.max_new_tokens=40",
     "tree.judgment_sampling.max_new_tokens=50",
     "label.holdout=0.25",
-    "rl={start: sft, bf16: false, num_train_epochs: 2, comparisons_per_step: 4, num_generations: 2, "
-    "learning_rate: 1e-4, per_device_train_batch_size: 4, eval_steps: 2, beta: 0.05}",
+    "rl={start: sft, bf16: false, num_train_epochs: 1, comparisons_per_step: 4, num_generations: 2, "
+    "learning_rate: 1e-4, per_device_train_batch_size: 4, eval_steps: 1, beta: 0.05}",
 ]
-"""Eight steps of stage rl or so, and four evaluations."""
+"""Four steps of stage rl or so, and as many evaluations."""
 ROOT = Path(__file__).parents[2]
 LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
 """Largest differences between one process and two, in float32: of a step's loss, of a weight, of a log-probability."""

@@ -13,7 +13,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.schema import Comparison
-from tests.builders.pipeline import judgetrain
+from tests.builders.pipeline import here
 
 SHORT = ["teacher.comparisons=12", "tree.max_comparisons=16", "responses.max_chars=2000", "cluster.n_clusters=4"]
 STEPS = ["train.initial.num_train_epochs=0.02", *(f"train.{stage}.max_steps=2" for stage in ("sft", "dpo"))]
@@ -63,13 +63,16 @@ def made(root: Path, stage: str) -> Path:
     return next((root / "outputs/artifacts" / stage).iterdir())
 
 
-def test_people_s_labels_and_constructed_pairs_reach_every_judge(data: Path, tmp_path: Path) -> None:
+def test_people_s_labels_and_constructed_pairs_reach_every_judge(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = ["train.base.path=world", "cluster.encoder=static:world", "prompts=compact", *SHORT]
     rates = ["train.initial.max_length=400", "train.sft.max_length=400", "train.dpo.max_length=400"]
     asked = ["evaluate.benchmarks.0.max_chars=null", "evaluate.methods=[base,initial,sft,dpo,random,longer,surface]"]
     limits = [f"tree.{step}_sampling.max_new_tokens=64" for step in ("criteria", "guideline", "judgment")]
     overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", *world, *rates, *asked, *limits, *STEPS]
-    done = judgetrain(*overrides, cwd=tmp_path, timeout=1500)
+    monkeypatch.chdir(tmp_path)
+    done = here(*overrides)
     assert done.returncode == 0, done.stderr + done.stdout
     compared = [Comparison.from_row(row) for row in read_rows(made(tmp_path, "responses"), "comparisons")]
     assert {c.dialogue.source for c in compared} == {"pandalm", "pairs", "references"}

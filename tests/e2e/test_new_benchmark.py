@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.pipeline import judgetrain
+from tests.builders.pipeline import here
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-TRAINED = ["recipe=debug", "tree.criteria=10", "tree.guidelines=1", "tree.judgments=1", "train.dpo.max_steps=1"]
+TRAINED = [
+    *("recipe=debug", "tree.criteria=10", "tree.guidelines=1", "tree.judgments=1", "tree.max_comparisons=6"),
+    *("train.sft.max_steps=1", "train.dpo.max_steps=1", "track.tracker=none"),
+]
 BENCHMARK = "{name: test, source: {name: test, path: test.jsonl, format: comparison}}"
 
 
@@ -28,7 +31,9 @@ def write(path: Path, queries: list[str], labels: list[str]) -> None:
 
 def command(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
     asked = "stage=evaluate", "evaluate.methods=[dpo,random]", "evaluate.branches=[1]"
-    return judgetrain(*TRAINED, *asked, *more, cwd=root, timeout=900)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        return here(*TRAINED, *asked, *more)
 
 
 def manifests(root: Path) -> dict[Path, int]:

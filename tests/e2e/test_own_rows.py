@@ -14,7 +14,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.engines import tiny_llama, word_tokenizer
-from tests.builders.pipeline import configured, judgetrain
+from tests.builders.pipeline import configured, here
 from tests.pipeline.test_docs import commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_data.md"
@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("mine")
     rows = [
         {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b, "label": c.label}
-        for c in eval_comparisons(WorldConfig(eval_comparisons=72), seed=4)
+        for c in eval_comparisons(WorldConfig(eval_comparisons=68), seed=4)
     ]
     for name, part in (("train", rows[:60]), ("test", rows[60:])):
         (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
@@ -41,8 +41,11 @@ def in_a_minute(data: Path, model: str) -> list[str]:
     return [word.replace("DIR", str(data)).replace("MODEL", model) for word in found[0]]
 
 
-def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp_path: Path) -> None:
-    done = judgetrain(*in_a_minute(data, "world"), *SHORT, cwd=tmp_path, timeout=1500)
+def test_the_page_s_short_look_ends_with_the_table_of_all_judges(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = here(*in_a_minute(data, "world"), *SHORT, "train.sft.min_steps=4")
     assert done.returncode == 0, done.stderr + done.stdout
     assert re.search(r"teacher: 20 in, 20 out, [\d,]+ tokens", done.stdout + done.stderr), (
         "nothing that the teacher wrote was dropped"
@@ -55,12 +58,15 @@ def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp
     assert said and all(re.search(r"^Response A Score: [234]\nResponse B Score: [234]$", text, re.M) for text in said)
 
 
-def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(data: Path, tmp_path: Path) -> None:
+def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     tokenizer = word_tokenizer()
     tokenizer.save_pretrained(tmp_path / "model")
     tiny_llama(len(tokenizer), max_position_embeddings=2048).save_pretrained(tmp_path / "model")
-    short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "tree.guidelines=1"]
-    done = judgetrain(*in_a_minute(data, str(tmp_path / "model")), *short, cwd=tmp_path, timeout=900)
+    short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "tree.guidelines=1", *SHORT]
+    done = here(*in_a_minute(data, str(tmp_path / "model")), *short)
     assert done.returncode == 0, done.stderr + done.stdout
     said = done.stdout + done.stderr
     assert re.search(r"evaluate: stage label came to nothing, .* no branch of \d+ trees survived", said)

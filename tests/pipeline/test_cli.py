@@ -338,14 +338,13 @@ def test_an_empty_output_dir_is_refused_before_anything_is_written(tmp_path: Pat
 
 
 def test_a_run_says_which_stage_of_how_many_and_why_rows_are_left_out_when_asked(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "judgetrain", "cluster", "recipe=debug", f"output_dir={tmp_path}"]
-    command.append("track.tracker=none")
-    first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = ["cluster", "recipe=debug", f"output_dir={tmp_path}", "track.tracker=none"]
+    first = here(*command).stdout
     assert (
         "  stage 2 of 2: cluster: embeddings, k-means" in first and "8 left out or asked again (-v says why)" in first
     )
     shutil.rmtree(next(tmp_path.glob("artifacts/cluster/*")))
-    again = subprocess.run([*command, "-v"], capture_output=True, text=True, check=True).stdout
+    again = here(*command, "-v").stdout
     assert "  stage 1 of 1: cluster: " in again and "48 in, 40 out, 8 not_sampled" in again
-    told = subprocess.run([*command, "cluster.n_clusters=3"], capture_output=True, text=True, check=True).stdout
+    told = here(*command, "cluster.n_clusters=3").stdout
     assert re.search(r"even over clusters \(last time \d+\.\d s; all that is left \d+\.\d s\)\n", told)

@@ -31,8 +31,8 @@ pytest.importorskip("deepspeed")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 
-def result(output: Path) -> Path:
-    return next(output.glob("artifacts/dpo/*/manifest.json")).parent
+def artifact(output: Path, stage: str = "dpo") -> Path:
+    return next(output.glob(f"artifacts/{stage}/*/manifest.json")).parent
 
 
 def steps(directory: Path) -> list[dict[str, Any]]:
@@ -82,9 +82,9 @@ def wait_for_checkpoint(output: Path, run: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def killed(output: Path, mode: str, victim: str) -> int:
+def killed(output: Path, mode: str, victim: str, *overrides: str, launcher: tuple[str, ...] = ()) -> int:
     """The step of the last complete checkpoint of a run in two processes, one of which or whose parent was killed."""
-    run = start(output, f"train.distributed={mode}", "train.processes=2")
+    run = start(output, *overrides, f"train.distributed={mode}", "train.processes=2", launcher=launcher)
     wait_for_checkpoint(output, run)
     workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
     assert len(workers) == 2
@@ -111,23 +111,7 @@ def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_proces
     text = finish(start(output, "train.distributed=zero2", "train.processes=2"))
     assert f"dpo: resuming at step {step}" in text
     assert ": reference: " not in text, "log-probabilities made in one process serve here too"
-    assert_same_training(result(alone), result(output))
-
-
-def test_killed_under_zero3_torchrun_goes_on_and_its_first_process_leads(alone: Path, tmp_path: Path) -> None:
-    output = tmp_path / "outputs"
-    begun_elsewhere(alone, output)
-    step = killed(output, "zero3", "worker")
-    shutil.rmtree(output / "artifacts" / "reference")  # so that two processes make it
-    text = finish(start(output, *OVERRIDES, "train.distributed=zero3", launcher=TORCHRUN))
-    assert len(re.findall(r"stage \d of \d: reference: ", text)) == text.count(f"dpo: resuming at step {step}") == 1
-    assert_same_training(result(alone), result(output))
-    found = [next((o / "artifacts" / "reference").iterdir()) for o in (alone, output)]
-    for split, count in (("train", 46), ("heldout", 5)):
-        one, two = ([*read_rows(directory, split)] for directory in found)
-        assert [row["pair"] for row in one] == [row["pair"] for row in two] and len(one) == count
-        for column in ("ref_chosen_logps", "ref_rejected_logps"):
-            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
+    assert_same_training(artifact(alone), artifact(output))
 
 
 def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
@@ -181,10 +165,6 @@ def stages_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def artifact(output: Path, stage: str) -> Path:
-    return next(output.glob(f"artifacts/{stage}/*/manifest.json")).parent
-
-
 def log(output: Path, stage: str, key: str) -> list[float]:
     rows = map(json.loads, (artifact(output, stage) / "train_log.jsonl").open())
     return [row[key] for row in rows if key in row]
@@ -192,28 +172,37 @@ def log(output: Path, stage: str, key: str) -> list[float]:
 
 @pytest.mark.parametrize("mode", ["zero3", "ddp"])
 def test_two_processes_make_the_stages_of_one(mode: str, stages_alone: Path, tmp_path: Path) -> None:
-    """One torchrun for all stages: its processes train ``sft`` in full, then make ``reference``, then train ``dpo``."""
-    alone = stages_alone
-    begun(tmp_path)
-    text = finish(start(tmp_path, *OVERRIDES, *SETTINGS, f"train.distributed={mode}", launcher=TORCHRUN))
+    """One torchrun for all stages: its processes train ``sft`` in full, then make ``reference``, then train ``dpo``.
+
+    Under ZeRO-3 they go on where two processes of the command itself, one of which was killed, had come to in ``dpo``.
+    """
+    alone, output = stages_alone, tmp_path / "outputs"
+    shutil.copytree(alone, output)
+    shutil.rmtree(output / "artifacts" / "dpo")
+    given = [*OVERRIDES, *SETTINGS]
+    step = killed(output, mode, "worker", *given, launcher=(sys.executable,)) if mode == "zero3" else None
+    for stage in ("sft", "reference"):
+        shutil.rmtree(output / "artifacts" / stage)
+    text = finish(start(output, *given, f"train.distributed={mode}", launcher=TORCHRUN))
+    assert text.count("dpo: resuming at step") == text.count(f"dpo: resuming at step {step}") == (step is not None)
     assert re.findall(r"stage \d of 3: (\w+):", text) == ["sft", "reference", "dpo"]
     for stage, count in (("sft", 5), ("dpo", 6)):
         for key in ("loss", "eval_loss"):
-            ours, theirs = log(tmp_path, stage, key), log(alone, stage, key)
+            ours, theirs = log(output, stage, key), log(alone, stage, key)
             assert len(ours) >= (count if key == "loss" else 1)
             assert ours == pytest.approx(theirs, abs=LOSS)
-        assert largest_difference(artifact(alone, stage), artifact(tmp_path, stage)) < WEIGHT
-        assert not list(artifact(tmp_path, stage).glob("checkpoints*"))
+        assert largest_difference(artifact(alone, stage), artifact(output, stage)) < WEIGHT
+        assert not list(artifact(output, stage).glob("checkpoints*"))
     for split in ("train", "heldout"):
-        one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, tmp_path))
+        one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, output))
         assert [row["pair"] for row in one] == [row["pair"] for row in two]
         for column in ("ref_chosen_logps", "ref_rejected_logps"):
             assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
     # The last step is not the best on held-out pairs: an earlier one's weights are what is left.
-    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, tmp_path)]
+    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, output)]
     assert kept[0] == kept[1] and kept[0]["step"] in (2, 4)
     assert f"dpo: kept step {kept[0]['step']} of 6: held-out agreement" in text
     held = log(alone, "dpo", "eval_loss")
     assert len(held) == 3
-    assert not list((artifact(tmp_path, "dpo") / "model").glob("adapter*")), "merged"
+    assert not list((artifact(output, "dpo") / "model").glob("adapter*")), "merged"
     assert torch.isfinite(torch.tensor(held)).all()

@@ -234,13 +234,13 @@ def test_what_adapters_leave_as_it_is_is_said(
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts
 
 
-STEPS = {"sft": 24, "dpo": 24, "rl": 8}
+STEPS = {"sft": 12, "dpo": 12, "rl": 4}
 CASES = {
     "sft": [
         "stage=sft",
-        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 4, save_steps: 2}",
+        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 2, save_steps: 2}",
     ],
-    "dpo": ["stage=dpo", "train.dpo={num_train_epochs: 4, eval_steps: 2, keep_best: true}"],
+    "dpo": ["stage=dpo", "train.dpo={num_train_epochs: 2, eval_steps: 2, keep_best: true}"],
     "rl": RL,
 }
 
