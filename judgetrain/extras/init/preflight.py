@@ -115,9 +115,7 @@ class Play:
     def _sizes(self, stage: str) -> None:
         """Note how much more there is of what goes by rows, as soon as it is known."""
         config, more, of = self.config, self.more, self.of
-        of[stage] = ", ".join(
-            {e.model_name for e in engines_in(self._wanted.settings(stage)) if e.paid and not e.computes}
-        )
+        asked = {e.model_name for e in engines_in(self._wanted.settings(stage)) if e.paid and not e.computes}
         if stage == "dialogues":
             local = (source for source in config.dialogues.sources if source.local)
             sizes = [sum(1 for _ in read(s, stage, lambda row, n: None, Rejects(strict=False))) for s in local]
@@ -132,16 +130,22 @@ class Play:
             taught = [min(config.teacher.comparisons, math.ceil(config.teacher.share * n)) for n in counts]
             trees = [min(most, (n - t) or n) for n, t in zip(counts, taught, strict=True)]
             more |= dict.fromkeys(("teacher", "initial"), taught[0] / max(1, taught[1]))
+            of |= {"teacher": f"{taught[0]:,} comparisons", "tree": f"{trees[0]:,} trees"}
             more |= dict.fromkeys(("tree", "label", "sft", "reference", "dpo"), trees[0] / max(1, trees[1]))
         elif stage == "evaluate":
             settings: list[Any] = [pipeline.settings(stage) for pipeline in (self._wanted, self._played)]
             whole, played = (sum(len(b.comparisons) for b in each.benchmarks) for each in settings)
-            more[stage] = whole / max(1, played)
+            more[stage], of[stage] = (
+                whole / max(1, played),
+                f"{len(config.evaluate.methods)} methods, {whole:,} comparisons",
+            )
         elif stage == "teacher" and config.teacher.engine.computes:  # what it wrote is what the judge learns to write
             tokenizer = load_tokenizer(config.train.base)
             for row in Rows(self._place(stage), "examples"):
                 ids = tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
                 self.ledger.lengths[row["level"]].append(len(ids) + 1)
+        known = [of.get(stage, ""), *(f"and what {name} takes" for name in sorted(asked))]
+        of[stage] = ", ".join(filter(None, known))
 
     def _first(self) -> float:
         """A few steps of the first training; the seconds of all of them."""

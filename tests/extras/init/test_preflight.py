@@ -113,7 +113,8 @@ def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None
         *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
         "evaluate",
     ]
-    assert play.of["label"] == "referee" and play.of["initial"].endswith("tokens each")
+    assert play.of["label"] == "and what referee takes" and play.of["initial"].endswith("tokens each")
+    assert (play.of["teacher"], play.of["tree"]) == ("24 comparisons", "16 trees")
     assert set(play.more.values()) == {1.0}, "all is played"
     assert not play.left and all(seconds >= 0 for seconds in play.seconds.values())
     assert not (tmp_path / "out").exists()
