@@ -25,8 +25,8 @@ from judgetrain.judges.config import TREE_READS, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
-from judgetrain.schema import ORDERS, Comparison, Order, Reads, Verdict
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.schema import Comparison, Order, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
 
 if TYPE_CHECKING:
@@ -153,48 +153,23 @@ class Labelled:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one branch said, in the comparison's own order: the margins (score of A minus that of B) of both orders.
+REWARDS = ("both_orders", "unreadable")
 
-    None is an order that cannot be read, also because the criterion or the guideline before it could not be had.
+
+def rewards_of(label: Verdict, margins: Sequence[float | None]) -> dict[str, float]:
+    """What a branch, or a judgment, is rewarded for, in sum. Nothing looks at length.
+
+    ``both_orders``: 1 where all judgments give the label, a tie included, else 0 (J1, arXiv 2505.10320): who always
+    prefers what is shown first gets 0. ``unreadable``: minus the share of judgments that cannot be read. A branch that
+    cannot be read gets a number, never None: what TRL leaves out of a group cannot be unlearned.
+
+    Args:
+        label: the verdict to give.
+        margins: score of A minus that of B, by each judgment; None where it cannot be read, or never came about.
     """
-
-    label: Verdict
-    margin_ab: float | None
-    margin_ba: float | None
-
-    @property
-    def verdicts(self) -> tuple[Verdict | None, Verdict | None]:
-        """Both verdicts."""
-        return verdict_of(self.margin_ab), verdict_of(self.margin_ba)
-
-
-def both_orders(outcome: Outcome) -> float:
-    """1 where both orders give the label, else 0 (J1, arXiv 2505.10320). Who always prefers what is shown first gets 0.
-
-    A label that is a tie is given by two ties.
-    """
-    return float(all(verdict == outcome.label for verdict in outcome.verdicts))
-
-
-def unreadable(outcome: Outcome) -> float:
-    """Minus the share of the orders that cannot be read: 0, -0.5 or -1."""
-    return -fmean(verdict is None for verdict in outcome.verdicts)
-
-
-REWARDS: Mapping[str, Callable[[Outcome], float]] = {f.__name__: f for f in (both_orders, unreadable)}
-"""What a branch is rewarded for, in sum. None looks at length. A branch that cannot be read gets a number, never None:
-what TRL leaves out of a group cannot be unlearned."""
-
-
-def rewards_of(outcome: Outcome) -> dict[str, float]:
-    """Each reward by name."""
-    return {name: reward(outcome) for name, reward in REWARDS.items()}
-
-
-OF_READING = "unreadable"
-"""What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
+    verdicts = [verdict_of(margin) for margin in margins]
+    right, unread = all(verdict == label for verdict in verdicts), fmean(verdict is None for verdict in verdicts)
+    return dict(zip(REWARDS, (float(right), -unread), strict=True))
 
 
 class Recording(Engine, Protocol):
@@ -320,27 +295,16 @@ class Rollouts:
                 return (end,), (end,), False, rewards
             return *engine.tokens[node.seed, node.place], True, rewards
 
-        node = tree.criteria[0] if tree.criteria else None
-        outcome = outcome_of(node, label, self.orders)
-        branch = rewards_of(outcome)
-        guideline = node.guidelines[0] if node and node.guidelines else None
+        guideline = next((g for criterion in tree.criteria for g in criterion.guidelines), None)
         judgments = {j.order: j for j in guideline.judgments} if guideline else {}
+        margins = [judgments[order].margin if order in judgments else None for order in self.orders]
+        branch = rewards_of(label, margins)
         yield from (row(tree.lists[0], branch), row(guideline, branch))
-        for order, margin in zip(self.orders, (outcome.margin_ab, outcome.margin_ba), strict=True):
-            own = {
-                "branch": branch,
-                "criterion": rewards_of(Outcome(label, margin, margin)),
-                "level": {OF_READING: branch[OF_READING]},
-            }
+        for order, margin in zip(self.orders, margins, strict=True):
+            # Whether its criterion tells the responses apart is not in a judgment's hands; whether it can be read is.
+            reading = {"unreadable": branch["unreadable"]}
+            own = {"branch": branch, "criterion": rewards_of(label, [margin]), "level": reading}
             yield row(judgments.get(order), own[self.config.credit])
-
-
-def outcome_of(node: CriterionNode | None, label: Verdict, orders: Sequence[Order] = ORDERS) -> Outcome:
-    """What the first judgment in each order, or of each response, of a criterion's branches says."""
-    margins: dict[Order, float | None] = {}
-    for judgment in node.judgments if node else ():
-        margins.setdefault(judgment.order, judgment.margin)
-    return Outcome(label, *(margins.get(order) for order in orders))
 
 
 def reward_functions() -> list[Callable[..., list[float | None]]]:

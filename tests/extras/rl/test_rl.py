@@ -28,14 +28,12 @@ from judgetrain.extras.rl.run import _comparisons, _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
 from judgetrain.extras.rl.trainer import (
     AGREEMENT,
-    REWARDS,
     Labelled,
-    Outcome,
     RecordingEngine,
     Rollouts,
     held_out_figures,
-    outcome_of,
     reward_functions,
+    rewards_of,
 )
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
@@ -50,10 +48,6 @@ from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.builders.train import same, weights
-
-
-def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, float]:
-    return {name: function(Outcome(label, ab, ba)) for name, function in REWARDS.items()}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +66,7 @@ def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, fl
 def test_rewards_of_scripted_branches(
     label: Verdict, ab: float | None, ba: float | None, both_orders: float, unreadable: float
 ) -> None:
-    assert rewarded(label, ab, ba) == {"both_orders": both_orders, "unreadable": unreadable}
+    assert rewards_of(label, (ab, ba)) == {"both_orders": both_orders, "unreadable": unreadable}
 
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
@@ -140,7 +134,8 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
             assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
             assert set(found["env_mask"][row]) == {1}
         (criterion,) = tree.criteria
-        value = REWARDS["both_orders"](outcome_of(criterion, COMPARISONS[comparison].label or "tie"))
+        margins = [judgment.margin for judgment in criterion.judgments]
+        value = rewards_of(COMPARISONS[comparison].label or "tie", margins)["both_orders"]
         assert {found["rewards"][first + part * generations]["both_orders"] for part in range(parts)} == {value}
     rewards = [row["both_orders"] for row in found["rewards"]]
     assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
