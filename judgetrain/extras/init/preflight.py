@@ -28,7 +28,7 @@ from judgetrain.artifacts.shards import Rows, count_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.sources import Rejects, read
-from judgetrain.engines.config import LocalEngineConfig, TransformersEngineConfig, engines_in, model_files
+from judgetrain.engines.config import LocalEngineConfig, ModelConfig, TransformersEngineConfig, engines_in, model_files
 from judgetrain.engines.loading import end_token_ids, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
 from judgetrain.extras.init.rehearsal import STEADY, Ledger, RehearsedConfig
@@ -139,11 +139,6 @@ class Play:
                 whole / max(1, played),
                 f"{len(config.evaluate.methods)} methods, {whole:,} comparisons",
             )
-        elif stage == "teacher" and config.teacher.engine.computes:  # what it wrote is what the judge learns to write
-            tokenizer = load_tokenizer(config.train.base)
-            for row in Rows(self._place(stage), "examples"):
-                ids = tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
-                self.ledger.lengths[row["level"]].append(len(ids) + 1)
         known = [of.get(stage, ""), *(f"and what {name} takes" for name in sorted(asked))]
         of[stage] = ", ".join(filter(None, known))
 
@@ -156,10 +151,16 @@ class Play:
         small = base.is_dir() and sum(p.stat().st_size for p in base.rglob("*")) < SMALL
         steps = STEPS if small else FEW
         self._play("initial", train=replace(train, max_steps=steps, save_steps=10**6, regional_compilation=False))
+        self._judge = ModelConfig(str(self._place("initial") / "model"))  # read in no time, unlike a GGUF file
         (first, before), *_, (last, after) = self._track.seen
         self._pace = (after - before) / (last - first)
-        self._rest = max(0.0, time.monotonic() - imported - after / self._pace)
-        return imported - began + self._trained("initial")
+        self._rest, seconds = max(0.0, time.monotonic() - imported - after / self._pace), imported - began
+        if self.config.teacher.engine.computes:  # what it wrote is what the judge learns to write
+            tokenizer = load_tokenizer(self._judge)
+            for row in Rows(self._place("teacher"), "examples"):
+                ids = tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
+                self.ledger.lengths[row["level"]].append(len(ids) + 1)
+        return seconds + self._trained("initial")
 
     def _trained(self, stage: str) -> float:
         """The seconds of a training, at the first one's pace. A pair is read twice, with either side."""
@@ -167,8 +168,8 @@ class Play:
         source, name = "label", "pairs-train" if pairs else "sft-train"
         if stage == "initial":
             source, name = "teacher", "examples"
-        train, tokenizer = config.dpo if pairs else getattr(config, stage), load_tokenizer(config.base)
-        most, ends = min(train.max_length, own_context(config.base)), end_token_ids(config.base, tokenizer)
+        train, tokenizer = config.dpo if pairs else getattr(config, stage), load_tokenizer(self._judge)
+        most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
         try:
             found = fitting(Rows(self._place(source), name), tokenizer, most, name, ends)
         except TrainingError:  # there is none, or none fits
