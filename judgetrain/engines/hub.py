@@ -66,15 +66,11 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
 
 
 def snapshot(path: str, file: str, revision: str | None = None) -> Path:
-    """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache.
+    """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache
+    (EngineError: there is none, or it cannot be had; says why).
 
-    Args:
-        path: a directory or Hub id, which may have a revision behind it.
-        file: that the repository has to hold, as ``config.json``.
-        revision: of the Hub's repository; None: the commit that fingerprints have (:func:`commit_of`).
-
-    Raises:
-        EngineError: there is none, or it cannot be had; says why.
+    An id may have a revision behind it. ``file``: that the repository has to hold, as ``config.json``; ``revision``
+    None: the commit that fingerprints have (:func:`commit_of`).
     """
     from huggingface_hub import constants, snapshot_download
 

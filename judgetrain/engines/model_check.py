@@ -19,17 +19,11 @@ INDEX = "model.safetensors.index.json"
 
 
 def check_loadable(config: ModelConfig, named: str) -> None:
-    """Check a model's configuration, its files of weights, its tokenizer and its chat template.
+    """Check a model's configuration, its files of weights, its tokenizer and its chat template (ConfigError: what is
+    wrong with what is ``named``, a key and its value, and the remedy).
 
     Of a model on the Hub the metadata are asked for and the small files are fetched; with ``HF_HUB_OFFLINE`` it has to
     be in the cache. Of GGUF files only the first bytes are read.
-
-    Args:
-        config: the model and how to load it.
-        named: the key that names it and its value, for messages.
-
-    Raises:
-        ConfigError: what is wrong, and the remedy.
     """
     try:
         _check(config)

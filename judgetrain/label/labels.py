@@ -228,11 +228,8 @@ GUIDELINE = f"{BETTER} to the better response, {WORSE} to the other, {EQUAL} to 
 
 
 class KnownLabels:
-    """Writes the criteria that suit a query, and judgments that say the known label. Token counts are words.
-
-    Args:
-        comparisons: those with a label; nothing else can be judged.
-    """
+    """Writes the criteria that suit a query, and judgments that say the known label of the comparisons that it is made
+    of; nothing else can be judged. Token counts are words."""
 
     name = "given"
 

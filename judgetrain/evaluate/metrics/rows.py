@@ -349,18 +349,8 @@ COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
 def metric_row(
     benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
 ) -> MetricRow:
-    """Every registered metric of one method with one number of branches.
-
-    Args:
-        benchmark: what was judged.
-        predictions: in its order.
-        seconds: what a verdict took; NaN where it is not known.
-        resamples: of the bootstrap intervals.
-        seed: of the intervals.
-
-    Raises:
-        ValueError: predictions of other comparisons or in another order.
-    """
+    """Every registered metric of one method with one number of branches, by predictions in the benchmark's order (else
+    a ValueError); ``seconds``: what a verdict took, NaN where it is not known."""
     sample = Sample(benchmark, predictions, seconds, resamples, seed)
     return MetricRow(
         method=predictions[0].method,

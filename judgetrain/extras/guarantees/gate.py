@@ -115,13 +115,7 @@ def gate_checks(
 ) -> list[Check]:
     """The rules on one benchmark; those about a method that is not evaluated on it (stored verdicts) are left out.
 
-    Args:
-        benchmark: what is reported.
-        methods: all that are evaluated.
-        results: the predictions of a method with one number of branches each, in its order.
-        required: the rules.
-        resamples: of the paired bootstrap.
-        seed: of the resamples.
+    ``results``: the predictions of a method with one number of branches each, in the benchmark's order.
     """
     here, found = verdicts_of(results), list[Check]()
     for rule in map(Rule.parse, required):

@@ -87,8 +87,7 @@ def linked(wins: Floats, mutual: bool) -> list[Ints]:
 def bradley_terry(wins: Floats) -> Floats:
     """Log ratings [systems] by evalica, of mean 0 in every part that comparisons link; NaN without any comparison.
 
-    Args:
-        wins: shares that one system won from another [systems, systems]; within a part, wins both ways.
+    ``wins``: shares that one system won from another [systems, systems]; within a part, wins both ways.
     """
     import evalica
 

@@ -99,8 +99,7 @@ def _passed_on(name: str) -> bool:
 class Worker:
     """One worker: it unpacks what is to be done once, and with it holds the model that it needs.
 
-    Args:
-        place: this run's working directory, in which relative paths are meant.
+    ``place``: this run's working directory, in which relative paths are meant.
     """
 
     def __init__(self, place: str) -> None:

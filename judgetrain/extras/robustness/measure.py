@@ -64,13 +64,8 @@ def measure(found: Predicted) -> Measured:
 
 
 def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> Attacks:
-    """One method with one number of branches under every attack, and under all of a kind together.
-
-    Args:
-        suite: the cases.
-        plain: the method's predictions on the benchmark, in any order.
-        attacked: those on the suite's benchmark.
-    """
+    """One method with one number of branches under every attack, and under all of a kind together: by its ``plain``
+    predictions on the benchmark, and those on the suite's."""
     before = {p.comparison_id: p.decided for p in plain}
     after = {p.comparison_id: p.decided for p in attacked}
     pairs = [(case, *_verdicts(case, before, after)) for case in suite.cases]

@@ -51,13 +51,8 @@ def error(status: int, message: str, field: str | None = None, headers: dict[str
 
 
 class Admission:
-    """ASGI middleware.
-
-    Args:
-        app: what answers.
-        service: says whether it is shutting down, and is told of open requests.
-        token: what clients must send; None: nothing.
-    """
+    """ASGI middleware before the ``app`` that answers: the service says whether it is shutting down, and is told of
+    open requests; clients must send the ``token``, if there is one."""
 
     def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
         self._app, self._service = app, service
