@@ -161,7 +161,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(("given", "change", "readers"), CASES, ids=named)
 def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, readers: set[str], home: str) -> None:
-    where = ("recipe=debug", home, *given)
+    where = ("recipe=debug", "verdicts.judge=dpo", home, *given)
     before, after = marked(*where), marked(*where, change)
     changed = {name for name in STAGES if before[name] != after[name]}
     readers = readers | ({"calibrate"} if "judge" in readers else set())  # which asks as stage judge does
