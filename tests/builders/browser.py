@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -102,14 +101,6 @@ class Browser:
         told = {"key": name, "code": key, "windowsVirtualKeyCode": code, "modifiers": 2 if control else 0}
         self._call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **told)
-
-    def picture(self, file: Path) -> None:
-        """The whole page as a PNG file, to look at."""
-        width, height = self.value("[innerWidth, Math.min(document.documentElement.scrollHeight, 6000)]")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        file.write_bytes(
-            base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
-        )
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._come:

@@ -34,8 +34,6 @@ from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.builders.pipeline import check_stage
 
-LOCAL = (TransformersEngineConfig, VllmEngineConfig)
-
 
 @pytest.mark.parametrize(
     ("config", "message"),

@@ -285,9 +285,6 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     assert not (made(cut, stage) / "checkpoints").exists()
 
 
-CONSTANT = {"trainer": {"warmup_steps": 0.0, "lr_scheduler_type": "constant"}}
-
-
 def left(out: Path) -> list[int]:
     """Steps of the checkpoints on disk, complete or not, and 0 for a model."""
     steps = [int(path.name.split("-")[1]) for path in (out / "checkpoints").glob("checkpoint-*")]
