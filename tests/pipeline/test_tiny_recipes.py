@@ -78,6 +78,7 @@ class Tiny:
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []
+        config.robustness.sample = min(2, config.robustness.sample)
         config.selfeval.limit = 3
         config.scorer.max_new_tokens = TOKENS
         studies = config.studies
