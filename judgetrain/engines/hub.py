@@ -10,6 +10,8 @@ from judgetrain.errors import EngineError
 
 SECONDS = 10.0
 """How long the Hub may take to answer."""
+MARKS = "config.json", "modules.json"
+"""Of which a model has one: the second where an encoder is no Transformers model, as static embeddings."""
 
 
 def looks_local(path: str) -> bool:
@@ -33,8 +35,9 @@ def commit_of(path: str) -> str | None:
     from huggingface_hub import errors, hf_hub_download
 
     name, revision = hub_id(path)
-    with suppress(*_no_network(errors.HFValidationError)):
-        return Path(hf_hub_download(name, "config.json", revision=revision, etag_timeout=SECONDS)).parent.name
+    for file in MARKS:
+        with suppress(*_no_network(errors.HFValidationError)):
+            return Path(hf_hub_download(name, file, revision=revision, etag_timeout=SECONDS)).parent.name
     return None
 
 

@@ -37,10 +37,14 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
         judges = [name for name in JUDGE_STAGES if name in pipeline.plan(config.stage).upstream]
     newest = pipeline.plan(config.stage).directory
     for directory in (pipeline.plan(name).directory for name in judges):
-        card = directory / "model" / "README.md"
-        if pipeline.made or config.hub or card.stat().st_mtime < (newest / MANIFEST).stat().st_mtime:
+        if pipeline.made or config.hub or _before(directory / "model" / "README.md", newest / MANIFEST):
             fill(directory, newest)
     return judges
+
+
+def _before(card: Path, manifest: Path) -> bool:
+    """Whether a card is there, and was written before an artifact was finished."""
+    return card.is_file() and card.stat().st_mtime < manifest.stat().st_mtime
 
 
 def fill(judge: Path, newest: Path | None = None) -> None:

@@ -106,6 +106,10 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
     assert hashes.of(str(directory)) == before
+    (directory / "README.md").unlink()  # as is advised where it is damaged
+    again = pipeline(tmp_path, Config(stage="evaluate"))
+    again.made.clear()
+    assert fill_cards(again) == ["dpo"] and not (directory / "README.md").exists()
 
 
 @pytest.mark.parametrize("answer", ["42", ""])
@@ -318,6 +322,16 @@ def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.M
     refused(r"needs a token that may write: set HF_TOKEN")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refused(r"HF_HUB_OFFLINE is set: unset it")
+
+
+def test_an_encoder_that_is_no_transformers_model_has_a_commit_too(
+    tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    (directory := tmp_path / "model").mkdir()
+    (directory / "modules.json").write_text("[]")
+    push(directory, "me/static")
+    assert commit_of("me/static") == hub.heads["me/static"]
 
 
 @pytest.mark.parametrize("revision", [None, "v1"])

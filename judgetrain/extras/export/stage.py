@@ -92,10 +92,12 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker: Path, nam
         own = at_end(judge, ids)[..., list(levels)].softmax(-1)
         levels_apart = float((at_end(again, ids).softmax(-1) - own).abs().max())
         score = float(own @ torch.linspace(0, 1, len(levels)))
-        if not (apart := max(levels_apart, abs(float(at_end(scores.eval(), ids)) - score))) <= APART:
+        score_apart = abs(float(at_end(scores.eval(), ids)) - score)
+        if not (levels_apart <= APART and score_apart <= APART):  # NaN is neither
             raise EngineError(
-                f"{name}: the classifier's levels are {apart:.3g} from the judge's (at most {APART:g}): the "
-                f"{judge.config.model_type} model does more after its head than a classifier does"
+                f"{name}: the classifier's levels are {levels_apart:.3g} and its score is {score_apart:.3g} from the "
+                f"judge's (at most {APART:g}): the {judge.config.model_type} model does more after its head than a "
+                "classifier does"
             )
 
 

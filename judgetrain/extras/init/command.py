@@ -125,8 +125,10 @@ def preflight(pipeline: Pipeline) -> None:
         signal.signal(signal.SIGALRM, _end)
         signal.setitimer(signal.ITIMER_REAL, max(1.0, most - (time.monotonic() - began)))
         with suppress(OutOfTime):
-            play.run()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            try:
+                play.run()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
     console.plain(play.told(time.monotonic() - began))
 
 

@@ -147,9 +147,7 @@ class Play:
         began, train = time.monotonic(), self.config.train.initial
         from judgetrain.train import trainers  # noqa: F401
 
-        imported, base = time.monotonic(), Path(model_files(self.config.train.base.path) or "")
-        small = base.is_dir() and sum(p.stat().st_size for p in base.rglob("*")) < SMALL
-        steps = STEPS if small else FEW
+        imported, steps = time.monotonic(), STEPS if _small(self.config.train.base.path) else FEW
         self._play("initial", train=replace(train, max_steps=steps, save_steps=10**6, regional_compilation=False))
         self._judge = ModelConfig(str(self._place("initial") / "model"))  # read in no time, unlike a GGUF file
         (first, before), *_, (last, after) = self._track.seen
@@ -203,6 +201,12 @@ class Play:
         yield from (f"left out: {number:,} {told}" for told, number in (self.cut + self.ledger.cut).items())
         if "label" in seconds:
             yield f"assumed: the judge keeps to the form, {STEADY:.0%} of its judgments are steady; sft, dpo hang on it"
+
+
+def _small(path: str) -> bool:
+    """Whether a model's directory has few bytes; a Hub id, a package or a file counts as large."""
+    here = Path(model_files(path) or "-").expanduser()
+    return here.is_dir() and sum(p.stat().st_size for p in here.rglob("*")) < SMALL
 
 
 def _unpaid(owner: Any, name: str = "engine") -> Any:

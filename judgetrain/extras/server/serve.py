@@ -13,6 +13,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.server.config import TOKEN
 from judgetrain.judges.factory import Models
+from judgetrain.judges.method import BRANCHING
 from judgetrain.judges.settings import check_directories
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.stage import judge_of
@@ -46,6 +47,12 @@ def _settings(config: Config) -> JudgeSettings:
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
     check_judge(settings, served.judge, "serve.judge")
     method = settings.method
+    asked = settings.judge.changed(**method.asking) if settings.judge and method.kind == BRANCHING else None
+    if served.reward == "score" and (asked is None or asked.reads != "one"):
+        raise ConfigError(
+            f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked: set "
+            "judge.reads=one, with a branching judge"
+        )
     if method.kind == "scorer":
         from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
 

@@ -12,7 +12,7 @@ import pytest
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig, engines_in
 from judgetrain.extras.init import rehearsal
-from judgetrain.extras.init.preflight import Play
+from judgetrain.extras.init.preflight import Play, _small
 from judgetrain.extras.init.rehearsal import Ledger, Rehearsed, RehearsedConfig
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured, here
@@ -26,6 +26,11 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
         for key in ("dialogues.sources[0].path", "train.base.path=./no-model", "cluster.encoder=./no-encoder"):
             assert len(re.findall(re.escape(key), done.stderr)) == 1, done.stderr
     assert not (tmp_path / "o" / "artifacts").exists()
+
+
+def test_a_model_that_is_not_here_counts_as_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _small("world") and not any(map(_small, ("me/large", "package:large", "")))
 
 
 def cost(tokens: Sequence[tuple[int, int]]) -> float:

@@ -122,6 +122,8 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
         (["serve.judge=dpo"], r"serve.judge='dpo': there is none yet .* run `judgetrain stage=dpo`"),
         (["serve.judge=nobody"], r"serve.judge='nobody'"),
         (["serve.judge=scorer:probdiff"], "depends on what is judged with it"),
+        (["serve.judge=longer", "serve.reward=score"], "serve.reward=score: .*: set judge.reads=one"),
+        (["serve.judge=base", "serve.reward=score"], "serve.reward=score: .*: set judge.reads=one"),
         (["serve.judge=longer", "serve.host=203.0.113.7"], "cannot listen there"),
     ],
 )
