@@ -189,9 +189,7 @@ def check_encoder(name: str, key: str) -> None:
         else:
             files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
         if MARKS[-1] in files and "tokenizer.json" not in files:
-            raise EngineError(
-                "adapters without tokenizer.json: put the tokenizer's files of the base model beside them"
-            )
+            raise EngineError("adapters without tokenizer.json: put the base model's tokenizer files beside them")
     except EngineError as error:
         raise ConfigError(f"{key}={name}: {error}; a local directory, package:NAME or static:world serves") from error
 

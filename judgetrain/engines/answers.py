@@ -120,10 +120,7 @@ class AnswerStore:
             return None
         stored = read_json(path)
         if not isinstance(stored, dict) or stored.pop("checksum", None) != fingerprint(stored):
-            raise EngineError(
-                f"{path} holds an answer that is damaged: remove the file, and the same command as now asks (and pays) "
-                "for it again"
-            )
+            raise EngineError(f"{path} holds a damaged answer: remove it, and the same command asks (and pays) again")
         found = stored["completion"]
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
         found["text"] = writable(found["text"])  # it may have been kept as it came
@@ -220,10 +217,8 @@ class Budget:
         if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
             guessed = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
             told = f" ({guessed} of them by estimate, since the server reported none)" if guessed else ""
-            raise EngineError(
-                f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{told}, and the next request may "
-                f"take {held}; {RAISE}"
-            )
+            spent = f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{told}"
+            raise EngineError(f"{spent}, and the next request may take {held}; {RAISE}")
         self._add(requests=1, held=held)
         return held
 

@@ -249,9 +249,7 @@ class VllmEngineConfig(LocalEngineConfig):
             where = f"{key}.{twice}" if twice == "tensor_parallel_size" else f"{key}.model"
             raise ConfigError(f"{key}.vllm.{twice}: is not given here; see {where}")
         if self.model.gpus > 1:
-            raise ConfigError(
-                f"{key}.model.gpus={self.model.gpus}: vLLM shares out a model otherwise; set {key}.tensor_parallel_size"
-            )
+            raise ConfigError(f"{key}.model.gpus={self.model.gpus}: with vLLM set {key}.tensor_parallel_size")
         super().check(key)
 
 
@@ -322,10 +320,8 @@ class OpenAIEngineConfig(EngineConfig):
         host = urlsplit(self.base_url).hostname or ""
         wanted = self.api_key_env and (self.api_key_env != OpenAIEngineConfig.api_key_env or not own_host(host))
         if wanted and not os.environ.get(self.api_key_env):
-            raise ConfigError(
-                f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, which holds the key for "
-                f"{host}: set it; for a server that wants no key say {key}.api_key_env=''"
-            )
+            told = f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, the key for {host}"
+            raise ConfigError(f"{told}: set it; for a server that wants no key say {key}.api_key_env=''")
 
 
 @dataclass
@@ -375,10 +371,7 @@ def server_address(text: str, key: str = "engine.base_url") -> tuple[str, dict[s
         host, parts, port = None, urlsplit(""), None
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "@" in parts.netloc or any(_SECRET.search(name) for name in query):
-        raise ConfigError(
-            f"{key}: the address holds a password or a key, which everyone on this machine can see: put it into an "
-            "environment variable, and name that where the key is asked for (engine.api_key_env)"
-        )
+        raise ConfigError(f"{key}: the address holds a password or a key: put it in a variable (engine.api_key_env)")
     if parts.scheme not in DEFAULT_PORTS or not host:
         raise ConfigError(f"{key} is no server's address: give one that begins with http:// or https:// and a host")
     host = f"[{host}]" if ":" in host else host

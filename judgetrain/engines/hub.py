@@ -50,9 +50,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
         cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
         if constants.is_offline_mode():
             if not cached:
-                raise EngineError(
-                    "HF_HUB_OFFLINE is set, and the cache does not have it: unset that, or give a local directory"
-                )
+                raise EngineError("HF_HUB_OFFLINE is set, and the cache lacks it: unset that, or give a directory")
             return None
         found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
     except _no_network(errors.HFValidationError) as error:

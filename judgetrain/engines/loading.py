@@ -238,9 +238,7 @@ def _split(config: ModelConfig) -> dict[str, Any]:
     import torch
 
     if (there := torch.cuda.device_count()) < config.gpus:
-        raise EngineError(
-            f"model.gpus={config.gpus}: {config.path} is to be shared out over so many GPUs, and there are {there} here"
-        )
+        raise EngineError(f"model.gpus={config.gpus}: {config.path} needs so many GPUs, and there are {there} here")
     free = {index: torch.cuda.mem_get_info(index)[0] for index in range(config.gpus)}
     return {"device_map": "balanced", "max_memory": free}
 
@@ -300,9 +298,8 @@ def _explained(config: ModelConfig, path: str) -> Iterator[None]:
         # So do safetensors, tokenizers (which raise plain ones) and PyTorch say of a broken file.
         if not (isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)):
             raise
-        raise EngineError(
-            f"a file of {path} is cut or damaged ({' '.join(str(error).split())[:200]}): copy or download it again"
-        ) from error
+        why = " ".join(str(error).split())[:200]
+        raise EngineError(f"a file of {path} is cut or damaged ({why}): copy or download it again") from error
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:
@@ -366,10 +363,8 @@ def check_weights(directory: Path) -> None:
         raise EngineError(f"{directory / DIGESTS} is damaged: copy the judge again")
     for name, digest in found.items():
         if not (directory / name).is_file() or _digest(directory / name) != digest:
-            raise EngineError(
-                f"{directory / name} is missing or holds other bytes than training wrote: copy the judge again (or "
-                f"remove {DIGESTS}, where you changed the weights yourself)"
-            )
+            told = f"{directory / name} is missing or holds other bytes than training wrote"
+            raise EngineError(f"{told}: copy the judge again (or remove {DIGESTS}, if you changed the weights)")
 
 
 def _digest(file: Path) -> str:

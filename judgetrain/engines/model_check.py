@@ -65,19 +65,12 @@ def _check_kind(config: ModelConfig, path: str, last: int) -> None:
     own = getattr(found, "auto_map", None) or {}
     if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
         if "past_key_values" not in inspect.signature(MODEL_FOR_CAUSAL_LM_MAPPING[type(found)].forward).parameters:
-            raise EngineError(
-                f"a model of type {found.model_type!r} carries its state in its own way and takes no past_key_values: "
-                "it would forget what it has read after every token; take another base"
-            )
+            told = f"a model of type {found.model_type!r} takes no past_key_values"
+            raise EngineError(f"{told}: it would forget what it has read after every token; take another base")
     elif "AutoModelForCausalLM" not in own:
         raise EngineError(f"a model of type {found.model_type!r} is no causal language model")
     if found.model_type == "bloom" or getattr(found, "alibi", False):
-        raise EngineError(
-            f"a model of type {found.model_type!r} with ALiBi makes positions of the mask of whole texts: it cannot "
-            "be decoded here; take another base"
-        )
+        raise EngineError(f"models of type {found.model_type!r} with ALiBi cannot be decoded here; take another base")
     if last >= (rows := getattr(found.get_text_config(), "vocab_size", None) or last + 1):
-        raise EngineError(
-            f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}: take the tokenizer that "
-            "belongs to the model, or resize the model's embeddings and save both"
-        )
+        told = f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}"
+        raise EngineError(f"{told}: take the tokenizer that belongs to the model, or resize the embeddings")

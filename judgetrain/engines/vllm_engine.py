@@ -41,11 +41,9 @@ class VllmEngine:
         try:
             self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise EngineError(
-                f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]} (no cause? Its "
-                "own process names one, above or in the log of Ray's worker: most often memory; set a smaller "
-                "engine.vllm.gpu_memory_utilization)"
-            ) from error
+            told = f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]}"
+            more = "(no cause? See above: most often memory; set a smaller engine.vllm.gpu_memory_utilization)"
+            raise EngineError(f"{told} {more}") from error
         own = self._llm.llm_engine.model_config.hf_config
         self.max_context = loading.context_length(own, config.vllm.get("max_model_len"))
         self._ends = sorted(loading.end_token_ids(config.model, self.tokenizer))
@@ -69,10 +67,8 @@ class VllmEngine:
             except Exception as error:
                 if type(error).__name__ != "EngineDeadError":  # where it is defined moves with vLLM's versions
                     raise
-                raise EngineLostError(
-                    f"{self.name}: vLLM's process has ended, its own words are above: most often memory; lower "
-                    "engine.vllm.gpu_memory_utilization or engine.vllm.max_num_seqs"
-                ) from error
+                what = "most often memory; lower engine.vllm.gpu_memory_utilization or engine.vllm.max_num_seqs"
+                raise EngineLostError(f"{self.name}: vLLM's process has ended, as it says above: {what}") from error
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 self.record(seed, place[index], fits[index], best.token_ids)

@@ -50,10 +50,8 @@ def check_search(objective: str | None, settings: EvaluateConfig) -> None:
     if objective is None:
         raise ConfigError(f"objective is empty, but the sweeper chooses by it: set it to {SHAPE}, with stage=evaluate")
     if not settings.dev_share:
-        raise ConfigError(
-            f"objective={objective!r}: evaluate.dev_share is 0, so the sweeper would choose by the comparisons that "
-            "are reported; set evaluate.dev_share=0.3: it chooses by that share, and the report is of the others"
-        )
+        told = f"objective={objective!r}: evaluate.dev_share is 0, and a search is not to choose by what is reported"
+        raise ConfigError(f"{told}; set evaluate.dev_share=0.3, the share of comparisons to choose by")
 
 
 def described(objective: str, value: float, settings: EvaluateConfig) -> str:

@@ -144,9 +144,7 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Metho
         for method in methods:
             name, here = f"{benchmark.name}-{method.file_name}", f"{benchmark.name!r} by {method.text!r}"
             if name in seen:
-                raise ConfigError(
-                    f"evaluate.methods: {seen[name]} and {here} would both be called {name}: rename one of them"
-                )
+                raise ConfigError(f"evaluate.methods: {seen[name]} and {here} are both called {name}: rename one")
             seen[name] = here
 
 

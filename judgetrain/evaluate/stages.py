@@ -60,10 +60,7 @@ class EvaluateSettings(ModelSettings):
 def check_branches(branches: Sequence[int], criteria: int) -> None:
     """Check the numbers of branches that judges are asked with (ConfigError: more than there are criteria, or none)."""
     if not branches or min(branches) < 1 or max(branches) > criteria:
-        raise ConfigError(
-            f"evaluate.branches={list(branches)}: allowed are 1 to tree.criteria={criteria}, "
-            "since a branch follows one criterion"
-        )
+        raise ConfigError(f"evaluate.branches={list(branches)}: allowed are 1 to tree.criteria={criteria}")
 
 
 def _check_evaluate_here(found: EvaluateSettings) -> None:

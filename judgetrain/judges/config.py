@@ -310,10 +310,8 @@ def _saved(directory: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"{path}: there is none that can be read, so that it is no trained judge; of another model that names "
-            f'criteria write one, at least {{"criteria": {usual["criteria"]}}}'
-        ) from error
+        told = f"{path}: there is none that can be read, so that it is no trained judge"
+        raise ConfigError(f'{told}; of another model write at least {{"criteria": {usual["criteria"]}}}') from error
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from error
     if not isinstance(found, dict):

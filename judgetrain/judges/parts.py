@@ -90,6 +90,4 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():
             return place
-    raise ConfigError(
-        f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is pairwise:{name}"
-    )
+    raise ConfigError(f"{name!r}: it holds no {FILE}, so it is no trained judge; one asked once is pairwise:{name}")

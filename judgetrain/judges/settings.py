@@ -119,18 +119,14 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     engine: EngineConfig = getattr(settings, method.target if method.target in EXTERNAL else "engine")
     if method.target in EXTERNAL:
         if engine.type == "given":
-            raise ConfigError(
-                f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
-            )
+            raise ConfigError(f"{key}={method.text!r}: {where}.type=given knows training labels alone; leave it out")
         engine.check(where)
     else:
         asked = (settings.judge or JudgeConfig()).changed(**method.asking)
         check_asking(engine, "judge.constrained=true, +constrained" if asked.constrained else "")
     if engine.computes and "expected" in method.options:
-        raise ConfigError(
-            f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
-            "leave out +expected or choose transformers, vllm or openai"
-        )
+        told = f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads"
+        raise ConfigError(f"{told}; leave out +expected or choose transformers, vllm or openai")
 
 
 def _check_directory(method: Method, key: str) -> None:
@@ -139,10 +135,7 @@ def _check_directory(method: Method, key: str) -> None:
     if method.on_hub:  # looked at in check_directories
         return
     if not directory.is_dir():
-        raise ConfigError(
-            f"{key}={method.text!r}: there is no such directory; give that of a model, as "
-            "OUTPUT_DIR/artifacts/dpo/FINGERPRINT/model (stage=status shows fingerprints)"
-        )
+        raise ConfigError(f"{key}={method.text!r}: there is no such directory; stage=status shows where judges are")
     if method.kind != BRANCHING:
         return
     if not (directory / PROMPTS).is_file():
@@ -157,9 +150,7 @@ def check_criteria(criteria: int, method: Method, branches: int, key: str) -> No
     if method.is_directory and not method.on_hub:
         criteria = criteria_of(Path(method.target).expanduser())
         if branches > criteria:
-            raise ConfigError(
-                f"{key}={branches}: at most {criteria}, the criteria that {method.text} was trained to name"
-            )
+            raise ConfigError(f"{key}={branches}: at most {criteria}, the criteria {method.text} was trained to name")
 
 
 def check_directories(engine: EngineConfig | None, methods: Iterable[Method], key: str) -> None:

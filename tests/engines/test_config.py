@@ -134,7 +134,7 @@ def test_the_first_gpus_share_it_out_and_nothing_else(monkeypatch: pytest.Monkey
 def test_too_few_gpus_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(path="world", dtype="float32", gpus=3)
     on_gpus(monkeypatch, 2)
-    with pytest.raises(EngineError, match=r"model\.gpus=3: world is to be shared out over so many GPUs, .* 2 here"):
+    with pytest.raises(EngineError, match=r"model\.gpus=3: world needs so many GPUs, .* 2 here"):
         load_model(config, "cuda")
 
 

@@ -78,7 +78,7 @@ def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatc
     size = dict(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, initializer_range=0.3)
     MambaForCausalLM(MambaConfig(**size)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="type 'mamba' carries its state in its own way"):
+    with pytest.raises(ConfigError, match="type 'mamba' takes no past_key_values"):
         check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
     with pytest.raises(EngineError, match="the mamba model says step by step"):
         engine_at(tmp_path)

@@ -23,9 +23,7 @@ def test_stored_verdicts_of_a_judges_name_need_no_judge(tmp_path: Path) -> None:
 
 def test_every_stored_entry_is_about_a_benchmark(tmp_path: Path) -> None:
     stored = f"stored.verdicts=[{{name: x, benchmark: nowhere, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
-    with pytest.raises(
-        ConfigError, match=r"stored\.verdicts\[0\]\.benchmark='nowhere': no such benchmark; there are world"
-    ):
+    with pytest.raises(ConfigError, match=r"stored\.verdicts\[0\]\.benchmark='nowhere': no such one; there are world"):
         check_stage("evaluate", configured("recipe=quickstart", "evaluate.methods=[random]", stored))
 
 

@@ -235,10 +235,7 @@ def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("objective=world/dpo@1/agreement",),
-            "would choose by the comparisons that are reported; set evaluate.dev_share",
-        ),
+        (("objective=world/dpo@1/agreement",), "is not to choose by what is reported; set evaluate.dev_share"),
         (("evaluate.dev_share=0.3",), "objective is empty, but the sweeper chooses by it"),
     ],
 )

@@ -154,10 +154,9 @@ class OpenAIEngine:
         self._in_row += 1
         silent = not self._served and (failure.passing or not self._answered)
         if (failure.unreachable and not answered_others) or (silent and self._in_row >= OUTAGE):
-            raise EngineError(
-                f"{self._address} answers no request, {self._in_row} in a row ({failure.reason}): check that it runs, "
-                f"base_url and model={self._config.model}, and run the same command again: it goes on where it stopped"
-            )
+            told = f"{self._address} answers no request, {self._in_row} in a row ({failure.reason})"
+            what = f"check that it runs, base_url and model={self._config.model}"
+            raise EngineError(f"{told}: {what}, and run the same command again: it goes on where it stopped")
 
     async def _once(self, client: openai.AsyncOpenAI, asked: Pending) -> Outcome:
         """What becomes of a request that the client carries, with its own retries."""
@@ -187,10 +186,8 @@ class OpenAIEngine:
             if self._budget:
                 self._budget.settle(asked.held, completion, charged=True)
         if reading.is_other_model(completion.model, self._config.model):
-            raise EngineError(
-                f"{self._address} was asked for model {self._config.model}, and {completion.model} answered: its "
-                f"answers are not kept; set model={completion.model} if that is the one to ask"
-            )
+            told = f"{self._address} was asked for model {self._config.model}, and {completion.model} answered"
+            raise EngineError(f"{told}: its answers are not kept; set model={completion.model} to ask that one")
         text = reading.in_form(completion.text, request.form) if self._as_json(request) else completion.text
         text = redact(text, self._key) if len(self._key) >= UNLIKELY else text
         return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
@@ -213,15 +210,11 @@ class OpenAIEngine:
         words, lowered, where = redact(reading.words_of(text), self._key), text.lower(), self._address
         said = f": {words}" if words else ""
         if reading.is_empty_account(status, text, asked.prompt):
-            raise EngineError(
-                f"{where} answered {status}{said}; the account has nothing left to pay with: every answer is kept, and "
-                "when it is filled the same command goes on where it stopped"
-            )
+            told = f"{where} answered {status}{said}; the account has nothing left to pay with"
+            raise EngineError(f"{told}: every answer is kept; fill it, and the same command goes on where it stopped")
         if status in reading.FATAL:
-            raise EngineError(
-                f"{where} answered {status} for model {self._config.model}: {reading.FATAL[status]}{said}; check "
-                f"engine.base_url, engine.model and the variable {self._config.api_key_env}"
-            )
+            told = f"{where} answered {status} for model {self._config.model}: {reading.FATAL[status]}{said}"
+            raise EngineError(f"{told}; check engine.base_url, engine.model and variable {self._config.api_key_env}")
         if status == 400 and ("context_length" in lowered or "context length" in lowered):
             return Completion(finish_reason="too_long", error=f"HTTP 400{said}")
         if newer_name := status == 400 and "max_completion_tokens" in lowered and limit_key == "max_tokens":

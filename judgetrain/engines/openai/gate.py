@@ -193,11 +193,9 @@ class GatedClient(httpx2.AsyncClient):
         if self._opens - self._since > MAX_WAIT:
             long = after is not None and after > MAX_WAIT
             wants = f"wants to be left alone for {duration(after or 0.0)}" if long else "lets no request through"
-            raise EngineError(
-                f"{self._address} limits the rate of requests and {wants} (HTTP 429{f': {said}' if said else ''}); "
-                f"{duration(MAX_WAIT)} without an answer are waited for; every answer is kept: run the same command "
-                "again later, and it goes on where it stopped"
-            )
+            told = f"{self._address} limits the rate of requests and {wants} (HTTP 429{f': {said}' if said else ''})"
+            waited = f"{duration(MAX_WAIT)} without an answer are waited for"
+            raise EngineError(f"{told}; {waited}; every answer is kept: run the same command again later")
 
     def _is_its_own(self, asked: Pending, response: httpx2.Response) -> bool:
         """Whether to wait helps no request, or not this one: the server lets others through, and never it."""

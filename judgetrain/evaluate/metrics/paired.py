@@ -112,10 +112,8 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
             taken += sizes[query]
     sides = [[c for c in benchmark.comparisons if (benchmark.prompt_of(c) in dev) == side] for side in (True, False)]
     if not all(any(c.label is not None for c in side) for side in sides):
-        raise DataError(
-            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries, too few for a "
-            "development and a test split"
-        )
+        told = f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries"
+        raise DataError(f"{told}, too few for a development and a test split")
     return benchmark.part(sides[0], DEVELOPMENT), benchmark.part(sides[1], benchmark.split)
 
 

@@ -119,9 +119,7 @@ def by_criteria(
         rubric = read_rubric(file)
         comparisons = [c if c.rubric else replace(c, rubric=rubric) for c in comparisons]
     if missing := sum(c.rubric is None for c in comparisons):
-        raise ConfigError(
-            f"evaluate.methods: {what}: {missing} of {len(comparisons)} comparisons bring no criteria (column criteria)"
-        )
+        raise ConfigError(f"evaluate.methods: {what}: {missing} of {len(comparisons)} rows bring no column criteria")
     if criteria == "given":
         return list(comparisons)
     found, n = [], len(comparisons)
@@ -129,9 +127,7 @@ def by_criteria(
         others = (comparisons[(i + n // 2 + step) % n].rubric for step in range(n))
         other = next((rubric for rubric in others if rubric != own.rubric), None)
         if other is None:
-            raise ConfigError(
-                f"evaluate.methods: {what}: all comparisons have the same criteria: there is none to swap"
-            )
+            raise ConfigError(f"evaluate.methods: {what}: all comparisons have the same criteria: none to swap")
         found.append(replace(own, rubric=other))
     return found
 

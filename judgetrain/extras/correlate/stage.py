@@ -292,9 +292,7 @@ def _places(item: Item, response: object, answers: Answers) -> list[Item]:
         return [place for place, text in known.items() if text == response.strip()]
     if len(set(known.values())) > 1:
         names = ", ".join(place.model for place in known)
-        raise RowError(
-            "several_runs", f"{item}: there are answers of several runs: {names}; give the answer in a column response"
-        )
+        raise RowError("several_runs", f"{item}: answers of several runs: {names}; give the answer (column response)")
     return list(known)
 
 

@@ -35,9 +35,7 @@ def _check(found: CorrelateSettings) -> None:
     if not settings.ratings and not settings.raters:
         raise ConfigError("correlate.ratings and correlate.raters are empty: name a file of ratings, or who rates")
     if settings.raters and settings.scores:
-        raise ConfigError(
-            "correlate.raters rate stage selfeval's answers, correlate.scores are a file's: leave one out"
-        )
+        raise ConfigError("correlate.raters rate stage selfeval's answers, correlate.scores a file's: leave one out")
     for key in ("ratings", "scores"):
         for i, column in enumerate(getattr(settings, key)):
             if not column.name:

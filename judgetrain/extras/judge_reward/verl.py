@@ -59,10 +59,7 @@ def compute_scores(
     extras = [extra or {} for extra in extra_infos]
     references = [_reference(*row) for row in zip(ground_truths, extras, strict=True)]
     if asked.get("reads") != "one" and None in references:
-        raise DataError(
-            "a row of verl without a reference answer: expected text as reward_model.ground_truth, or as "
-            "extra_info.reference"
-        )
+        raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
     columns = {"reference": references, "criteria": [extra.get("criteria") for extra in extras]}
     with _one_at_a_time:  # verl's reward loop calls from several threads
         reward = _reward(judge, tuple(sorted(asked.items())))

@@ -89,9 +89,7 @@ def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
     every = list(models.values())
     shared = set(every[0].d).intersection(*(model.d for model in every))
     if not shared:
-        raise DataError(
-            "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
-        )
+        raise DataError("studies.against: no prompt in common; run stage=selfeval over the same dialogues and limit")
     names = told_apart([model.model for model in every], [model.settings for model in every])
     return {name: model.only(shared) for name, model in zip(names, every, strict=True)}
 

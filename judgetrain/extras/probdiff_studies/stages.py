@@ -53,9 +53,7 @@ def _check(found: StudiesSettings) -> None:
     for method in found.methods:
         key = "studies.judge" if method.text == settings.judge else "studies.duels"
         if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
-            raise ConfigError(
-                f"{key}={method.text!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
-            )
+            raise ConfigError(f"{key}={method.text!r}: allowed are base, teacher, external or a judge's ./DIRECTORY")
         way = None if method.kind == BRANCHING else method.kind
         if way is None:
             check_branches(found.branches or (), found.criteria or 0)
@@ -76,9 +74,7 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> 
         if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
             raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
         if ids is not None and str(row["id"]) not in ids:
-            raise RowError(
-                "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
-            )
+            raise RowError("unknown_id", f"no prompt of this run (scores.jsonl) has the id {row['id']!r}")
         return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
 
     found: dict[str, dict[str, int]] = {}

@@ -200,9 +200,7 @@ def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
         for path in paths:
             found = [path]
             if any(path.glob(f"*/{JOB}")) and not (found := evaluations(read_jobs(path))):
-                raise ConfigError(
-                    f"report.runs: {str(path)!r}: no job of this sweep made an evaluation (stage=evaluate)"
-                )
+                raise ConfigError(f"report.runs: {str(path)!r}: no job of this sweep made an evaluation")
             for directory in found:
                 if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
                     seen.add(directory.resolve())

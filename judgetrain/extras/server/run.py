@@ -85,10 +85,8 @@ def bound(config: ServeConfig) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
     except OSError as error:
-        raise ConfigError(
-            f"serve.host={config.host!r}, serve.port={config.port}: cannot listen there ({error.strerror}); choose "
-            "another, or serve.port=0 for a free one"
-        ) from error
+        told = f"serve.host={config.host!r}, serve.port={config.port}: cannot listen there ({error.strerror})"
+        raise ConfigError(f"{told}; choose another, or serve.port=0 for a free one") from error
     return found
 
 

@@ -57,10 +57,8 @@ def _settings(config: Config) -> JudgeSettings:
         from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
 
         if BY_NAME[method.target] is not SINGLE_PASS:
-            raise ConfigError(
-                f"serve.judge={served.judge!r}: what it samples depends on what is judged with it, so that a client's "
-                f"answer would depend on the others; scorers that can be served are {', '.join(SINGLE_PASS.names)}"
-            )
+            told = f"serve.judge={served.judge!r}: what it samples depends on what is judged with it"
+            raise ConfigError(f"{told}; scorers that can be served are {', '.join(SINGLE_PASS.names)}")
     check_directories(settings.engine, [method], "serve.judge")
     return settings
 
@@ -71,9 +69,7 @@ def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
     for stage in settings.judges:
         plan = pipeline.plan(stage)
         if not plan.finished:
-            raise ConfigError(
-                f"serve.judge={settings.verdicts.judge!r}: there is none yet in {pipeline.root / stage} with these "
-                f"settings: run `judgetrain stage={stage}` with them first, or name a judge's directory"
-            )
+            told = f"serve.judge={settings.verdicts.judge!r}: none in {pipeline.root / stage} has these settings"
+            raise ConfigError(f"{told}: run `judgetrain stage={stage}` with them, or name a judge's directory")
         found[stage] = plan.directory
     return found

@@ -39,9 +39,7 @@ class StoredRunner:
         names = [stored.name for stored in settings.stored.verdicts]
         if method.target not in names:
             known = ", ".join(names) or "none"
-            raise ConfigError(
-                f"evaluate.methods: {method.text!r}: stored.verdicts has no entry of this name; it has {known}"
-            )
+            raise ConfigError(f"evaluate.methods: {method.text!r}: stored.verdicts has no such entry, only {known}")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """What was stored, with nothing known of its cost."""
@@ -63,9 +61,7 @@ def check(section: StoredVerdictsConfig, evaluate: EvaluateConfig) -> None:
     for i, stored in enumerate(section.verdicts):
         if stored.benchmark not in benchmarks:
             known = ", ".join(benchmarks)
-            raise ConfigError(
-                f"stored.verdicts[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {known}"
-            )
+            raise ConfigError(f"stored.verdicts[{i}].benchmark={stored.benchmark!r}: no such one; there are {known}")
 
 
 def check_here(section: StoredVerdictsConfig, settings: EvaluateSettings) -> None:
@@ -127,10 +123,8 @@ def stored_predictions(
         pass
     if not any(c.id in found for c in comparisons):
         example = next(iter(found), "none")
-        raise DataError(
-            f"{key}: none of the {len(found)} stored verdicts (first {example!r}) is about a comparison of "
-            f"{benchmark.name} (first {comparisons[0].id!r}); look at the ids"
-        )
+        told = f"{key}: none of the {len(found)} stored verdicts (first {example!r}) is about a comparison of"
+        raise DataError(f"{told} {benchmark.name} (first {comparisons[0].id!r}); look at the ids")
     name, merged = f"stored:{stored.name}", not stored.verdict_ba
     return [_prediction(c, found.get(c.id), name, merged) for c in comparisons]
 

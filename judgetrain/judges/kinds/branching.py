@@ -142,10 +142,7 @@ class BranchingJudge(Judge):
         group's rubric; each costs one judgment a criterion. One without text is worth 0, and is not asked about.
         """
         if self.options.reads != "one":
-            raise ConfigError(
-                f"{self.name} reads two responses at a time, which gives no score to one: ask it with reads='one' "
-                "(judge.reads=one)"
-            )
+            raise ConfigError(f"{self.name} reads two responses at a time: ask it with reads='one' (judge.reads=one)")
         whole = replace(self.options, early_stop=False)
         closed = replace(whole, steps=replace(whole.steps, rubric="only"))
         alone = [

@@ -114,5 +114,5 @@ def test_the_world_s_judge_knows_every_word_of_its_wording() -> None:
 def test_attacks_are_chosen_by_kind_and_by_name() -> None:
     assert [a.name for a in load_attacks("english", ["rerun", "colon", "nothing"])] == ["rerun", "nothing", "colon"]
     assert {a.kind for a in load_attacks("english", ["edit"])} == {"edit"}
-    with pytest.raises(ConfigError, match="attacks: 'flattery' is no attack; allowed are the kinds rerun, control"):
+    with pytest.raises(ConfigError, match="attacks: 'flattery' is no attack; there are the kinds rerun, control"):
         load_attacks("english", ["flattery"])

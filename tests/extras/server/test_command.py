@@ -119,7 +119,7 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["serve.judge=dpo"], r"serve.judge='dpo': there is none yet .* run `judgetrain stage=dpo`"),
+        (["serve.judge=dpo"], r"serve.judge='dpo': none in .* has these settings: run `judgetrain stage=dpo`"),
         (["serve.judge=nobody"], r"serve.judge='nobody'"),
         (["serve.judge=scorer:probdiff"], "depends on what is judged with it"),
         (["serve.judge=longer", "serve.reward=score"], "serve.reward=score: .*: set judge.reads=one"),

@@ -128,8 +128,8 @@ def test_one_verdict_for_both_orders_by_hand(tmp_path: Path) -> None:
             r"stored\.verdicts\[0\]\.labels\.0='a': allowed are A, B, tie, unreadable",
         ),
         ({"verdict_ab": "outt"}, DataError, r"rows\.jsonl:1: expected the column 'outt' of verdicts"),
-        ({"benchmark": "evalp"}, ConfigError, r"stored\.verdicts\[0\]\.benchmark='evalp': no such benchmark"),
-        ({"name": "x"}, ConfigError, r"'stored:auto-j': stored\.verdicts has no entry of this name; it has x"),
+        ({"benchmark": "evalp"}, ConfigError, r"stored\.verdicts\[0\]\.benchmark='evalp': no such one"),
+        ({"name": "x"}, ConfigError, r"'stored:auto-j': stored\.verdicts has no such entry, only x"),
     ],
 )
 def test_wrong_settings_and_rows_are_named(

@@ -131,9 +131,7 @@ def load_attacks(wording: str = WORDINGS[0], chosen: Sequence[str] = KINDS) -> l
     known = {*KINDS, *(attack.name for attack in found)}
     if unknown := [name for name in chosen if name not in known]:
         kinds, names = ", ".join(KINDS), ", ".join(a.name for a in found if a.kind != "forgery")
-        raise ConfigError(
-            f"robustness.attacks: {unknown[0]!r} is no attack; allowed are the kinds {kinds}, and {names}"
-        )
+        raise ConfigError(f"robustness.attacks: {unknown[0]!r} is no attack; there are the kinds {kinds}, and {names}")
     return [attack for attack in found if {attack.kind, attack.name} & set(chosen)]
 
 
