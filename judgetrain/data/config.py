@@ -50,24 +50,15 @@ class SourceConfig:
         "file, glob (JSON lines or array, CSV, Parquet, ParlAI .txt) or Hub id",
         content=in_place(lambda path, owner: path if owner.local else None),
     )
-    hub: dict[str, Any] = key(
-        {}, "Hub: more for datasets.load_dataset: split (train), name (the subset), revision, data_files"
-    )
+    hub: dict[str, Any] = key({}, "for datasets.load_dataset: split (train), name (the subset), revision, data_files")
     format: str = key("auto", "row shape", choices=("auto", "turns", "questions", "multiple_choice", "comparison"))
-    fields: dict[str, str] = key(
-        {}, "column names where they differ: {query: ask, response_a: left}; a text with {columns} in it is filled in"
-    )
+    fields: dict[str, str] = key({}, "column names where they differ: {query: ask}; {columns} in a text are filled in")
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
     labels: dict[Any, str] = key(
-        {},
-        "how labels are written -> A, B or tie, or of one response a number from 0 to 1; empty: the "
-        "adapter's, or A, B, tie, pass, fail, true, false, 1 to 5",
+        {}, "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 1 to 5"
     )
     adapter: str | None = key(
-        None,
-        "how rows of published comparisons are read: a name (ultrafeedback, helpsteer3, ...) or a YAML "
-        "file; None: one comparison a row",
-        content=in_place(adapter_file),
+        None, "reader of published rows: a name (ultrafeedback, ...) or a YAML file", content=in_place(adapter_file)
     )
 
     def __post_init__(self) -> None:
@@ -100,17 +91,9 @@ class SourceConfig:
 class DialogueSourceConfig(SourceConfig):
     """A source of stage dialogues."""
 
-    turns: str = key(
-        "last",
-        "user turns of a conversation that become dialogues, with what came before",
-        choices=("first", "last", "every"),
-    )
-    sample: int | None = key(
-        None, "take this many rows (of those that limit leaves), drawn by the seed; all are read", low=1, unit="rows"
-    )
-    dataset: str | None = key(
-        None, "a known data set (judgetrain/data/data_sets.yaml): its shape, and without a path its place on the Hub"
-    )
+    turns: str = key("last", "user turns of a conversation that become dialogues", choices=("first", "last", "every"))
+    sample: int | None = key(None, "take this many rows, drawn by the seed; all are read", low=1, unit="rows")
+    dataset: str | None = key(None, "a known data set (data/data_sets.yaml): its shape and its place on the Hub")
 
 
 @dataclass
@@ -129,13 +112,10 @@ class DialoguesConfig:
     sources: list[DialogueSourceConfig] = key([], "where dialogues come from")
     world: WorldConfig = key(WorldConfig, "read by sources of type world")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
-    near_dedup: bool = key(
-        False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
-    )
+    near_dedup: bool = key(False, "also drop near-duplicates of kept queries (MinHash LSH over character 5-grams)")
     decontaminate: list[BenchmarkConfig] = key(
         [],
-        "benchmarks, as in evaluate.benchmarks, whose queries and near-duplicates are left out of "
-        "training; only their queries are in the fingerprint",
+        "benchmarks, as in evaluate.benchmarks, whose queries and near-duplicates are left out of training",
         content=lambda benchmarks, owner: resolve_name("judgetrain.data.duplicates:identity_of")(benchmarks),
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
@@ -188,14 +168,9 @@ class ResponsesConfig(LimitsConfig):
 
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
     sampling: SamplingConfig = key(SamplingConfig, "of the responses")
-    max_chars: int | None = key(
-        None, "leave out (and count) pairs with more text in dialogue and responses", low=1, unit="characters"
-    )
+    max_chars: int | None = key(None, "leave out (and count) pairs with more text", low=1, unit="characters")
     contrast: list[str] = key(
-        [],
-        "construct pairs whose better side is known: a good answer against one to a nearby query "
-        "(nearby), or itself with errors (errors)",
-        choices=("nearby", "errors"),
+        [], "construct pairs: a good answer against a nearby query's, or with errors", choices=("nearby", "errors")
     )
 
 
@@ -204,18 +179,12 @@ class BenchmarkConfig:
     """A set of labelled comparisons to evaluate on."""
 
     name: str = key("", "name in reports")
-    source: SourceConfig = key(
-        SourceConfig, "type world, a comparison file or the Hub; an adapter knows its own place on the Hub"
-    )
+    source: SourceConfig = key(SourceConfig, "type world, a file or the Hub; an adapter knows its own place on the Hub")
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
     answers: str | None = key(None, "file of the models' answers, for votes published without texts", content=of_file)
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
-    unlabelled: bool = key(
-        False,
-        "rows may have no label (null): they are judged too, and what verdicts are worth is told; "
-        "metrics are of the labelled ones",
-    )
+    unlabelled: bool = key(False, "rows may lack a label (null): they are judged too; metrics are of the labelled")
 
 
 @cache

@@ -182,15 +182,10 @@ def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
     return found
 
 
-def turns(dialogue: Dialogue) -> str:
-    """All user turns of a dialogue; for a single-turn one its query."""
-    return "\n".join(dialogue.asked)
-
-
 def asked(dialogue: Dialogue) -> Iterator[str]:
     """What a benchmark's dialogue asks: all user turns, and where one follows another without an answer between them
     (MT-Bench's second question), also those before it alone."""
-    yield turns(dialogue)
+    yield "\n".join(dialogue.asked)
     if not any(message.role == "assistant" for message in dialogue.messages):
         yield from ("\n".join(dialogue.asked[:count]) for count in range(1, len(dialogue.asked)))
 
@@ -199,5 +194,5 @@ def looked_up(dialogue: Dialogue) -> Iterator[str]:
     """The texts of a dialogue that a benchmark's query may be."""
     yield dialogue.query
     if earlier := dialogue.asked[:-1]:
-        yield turns(dialogue)
+        yield "\n".join(dialogue.asked)
         yield from (text for text in earlier if len(text) >= SHORTEST_TURN)

@@ -56,8 +56,7 @@ class ModelConfig:
 
     path: str = key(
         "",
-        "directory, GGUF file, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF "
-        "file)",
+        "directory, GGUF file, Hub id, 'world' (the shipped base) or 'package:NAME' (of PyPI, with a GGUF file)",
         content=in_place(model_content),
     )
     revision: str | None = key(None, "Hub revision")
@@ -70,8 +69,7 @@ class ModelConfig:
     trust_remote_code: bool = key(False, "run code that the model repository brings")
     gpus: int = key(
         1,
-        "GPUs that share out the layers of a model that Transformers reads (vLLM: tensor_parallel_size; "
-        "training: train.distributed)",
+        "GPUs that share out a model's layers (vLLM: tensor_parallel_size; training: train.distributed)",
         low=1,
         unit="GPUs",
         in_fingerprint=False,
@@ -226,9 +224,7 @@ class VllmEngineConfig(LocalEngineConfig):
     type: str = "vllm"
     tensor_parallel_size: int = key(1, "GPUs that share out every layer", low=1, unit="GPUs", in_fingerprint=False)
     vllm: dict[str, Any] = key(
-        {},
-        "further arguments of vllm.LLM, by name, as in {gpu_memory_utilization: 0.85, quantization: fp8}",
-        active_if=lambda c: bool(c.vllm),
+        {}, "further arguments of vllm.LLM, as in {gpu_memory_utilization: 0.85}", active_if=lambda c: bool(c.vllm)
     )
 
     makes = "judgetrain.engines.vllm_engine:VllmEngine"
@@ -264,28 +260,19 @@ class OpenAIEngineConfig(EngineConfig):
         "http://localhost:8000/v1", "endpoint", content=lambda url, owner: server_address(url, "base_url")[0]
     )
     api_key_env: str = key(
-        "OPENAI_API_KEY",
-        "environment variable that holds the key; never the key itself; empty: no key is sent",
-        empty=True,
-        in_fingerprint=False,
+        "OPENAI_API_KEY", "variable that holds the key; empty: no key is sent", empty=True, in_fingerprint=False
     )
     concurrency: int = key(8, "requests in flight", low=1, in_fingerprint=False)
     extra_body: dict[str, Any] = key(
         {},
-        "further parameters of every request by name, as in {reasoning_effort: low, temperature: null}: null leaves "
-        "one out",
+        "further parameters of every request, as in {reasoning_effort: low, temperature: null}; null leaves one out",
         active_if=lambda c: bool(c.extra_body),
     )
     json_schema: bool = key(
-        False,
-        "ask for judgments and verdicts as JSON of a schema (response_format); they are then read as ever",
-        active_if=lambda c: c.json_schema,
+        False, "ask for judgments as JSON of a schema (response_format)", active_if=lambda c: c.json_schema
     )
     price: list[float] = key(
-        [],
-        "price of a million prompt tokens and of a million generated ones, as in [0.15, 0.6]: evaluations say money",
-        in_fingerprint=False,
-        low=0.0,
+        [], "price of a million prompt tokens and generated ones, as in [0.15, 0.6]", in_fingerprint=False, low=0.0
     )
     makes = "judgetrain.engines.openai.engine:OpenAIEngine"
     paid = True
@@ -347,11 +334,7 @@ class LimitsConfig:
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, in_fingerprint=False
     )
     max_tokens: int | None = key(
-        None,
-        "openai: prompt and generated tokens at most; then the run stops",
-        low=1,
-        unit="tokens",
-        in_fingerprint=False,
+        None, "openai: prompt and generated tokens at most", low=1, unit="tokens", in_fingerprint=False
     )
 
 

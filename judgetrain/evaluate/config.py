@@ -32,29 +32,17 @@ class EvaluateConfig(LimitsConfig):
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
-    shard_size: int | None = key(
-        None,
-        "comparisons finished together, the unit of resume; the larger the faster; None: twice tree.shard_size",
-        low=1,
-    )
+    shard_size: int | None = key(None, "comparisons a shard, the unit of resume; None: twice tree.shard_size", low=1)
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "the model of methods external, pairwise:external, pointwise:external",
         active_if=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
-    partial: bool = key(
-        False, "where nothing came out to train a judge on, evaluate those before it and say why", in_fingerprint=False
-    )
+    partial: bool = key(False, "evaluate what there is where nothing came to train on", in_fingerprint=False)
     pairwise: OnceConfig = key(
-        OnceConfig,
-        "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]], in both orders",
-        active_if=_asked_as("pairwise"),
+        OnceConfig, "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]]", active_if=_asked_as("pairwise")
     )
     pointwise: OnceConfig = key(
-        OnceConfig("pointwise"),
-        "methods pointwise:MODEL: each response rated by itself",
-        active_if=_asked_as("pointwise"),
+        OnceConfig("pointwise"), "methods pointwise:MODEL: each response rated", active_if=_asked_as("pointwise")
     )
-    dev_share: float = key(
-        0.0, "share of each benchmark's queries set aside to choose by; metrics are of the others", low=0.0, high=0.9
-    )
+    dev_share: float = key(0.0, "share of each benchmark's queries set aside to choose by", low=0.0, high=0.9)

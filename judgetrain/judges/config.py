@@ -62,20 +62,14 @@ class ReadingConfig:
     """How judgments are written and read, in trees and by a judge alike."""
 
     score: str = key(
-        "parsed",
-        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
-        choices=SCORED,
+        "parsed", "parsed, as written; expected, the mean of 1 to 5 by the tokens' probabilities", choices=SCORED
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     reference: bool = key(True, "show the reference answer in every step, where there is one")
     rubric: str = key(
-        "only",
-        "what given criteria are: only, all that is judged by; first, the head of a list that the judge goes on with",
-        choices=GIVEN,
+        "only", "given criteria are: only, all that is judged by; first, the head of a list", choices=GIVEN
     )
-    write_guidelines: bool = key(
-        True, "have the judge write the guideline of a given criterion that has none; false: judge without"
-    )
+    write_guidelines: bool = key(True, "write the guideline of a given criterion without one; false: judge without")
 
 
 @dataclass
@@ -108,23 +102,16 @@ class JudgeConfig(ReadingConfig):
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
     reads: str = key(
-        "two",
-        "responses that a judgment reads: two, in both orders, or one by itself, which gets a score of its own",
-        choices=get_args(Reads),
+        "two", "responses that a judgment reads: two, in both orders, or one by itself", choices=get_args(Reads)
     )
     score: str = key(
-        "auto",
-        "parsed, as written; expected, the mean of 1 to 5 by the tokens' probabilities; auto, expected "
-        "where judgments read one response",
-        choices=("auto", *SCORED),
+        "auto", "parsed; expected, by probabilities; auto, expected where one is read", choices=("auto", *SCORED)
     )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
-    retries: int = key(
-        1, "times that a comparison whose first branch cannot be read is asked again, sampled", low=0, high=10
-    )
+    retries: int = key(1, "times to ask again, sampled, where the first branch cannot be read", low=0, high=10)
     aggregation: str = key(
         "vote",
         "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean "
@@ -132,15 +119,9 @@ class JudgeConfig(ReadingConfig):
         choices=get_args(Aggregation),
     )
     tie: float = key(
-        0.0,
-        "how far apart the weighted means of aggregation mean may be and still be a tie, as a share of "
-        "the scale: 0.125 is half a level",
-        low=0.0,
-        high=1.0,
+        0.0, "how far apart means may be for a tie, as a share of the scale: 0.125 is half a level", low=0.0, high=1.0
     )
-    early_stop: bool = key(
-        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
-    )
+    early_stop: bool = key(False, "judge only until the verdict can no longer change: fewer tokens in more steps")
     fitted: str | None = key(
         None,
         "fitted.json of stage calibrate: how much each criterion counts; None: the one in the judge's directory",
@@ -333,9 +314,7 @@ class TreeConfig(StepsConfig):
     """Stage tree: what is sampled at each level."""
 
     reads: str = key(
-        "two",
-        "responses that a judgment reads: two, in both orders; one, each by itself; both",
-        choices=tuple(TREE_READS),
+        "two", "responses a judgment reads: two, in both orders; one, by itself; both", choices=tuple(TREE_READS)
     )
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)

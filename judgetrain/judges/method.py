@@ -120,11 +120,6 @@ class Method:
         and it may be one."""
         return self.is_directory and not looks_local(self.target) and not Path(self.target).exists()
 
-    @property
-    def has_branches(self) -> bool:
-        """Whether its rows differ by a number of branches."""
-        return self.kind == BRANCHING
-
     @cached_property
     def name(self) -> str:
         """The name in tables.

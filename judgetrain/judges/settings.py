@@ -35,11 +35,6 @@ def has_kind(kind: str) -> Callable[[ModelSettings], bool]:
     return lambda settings: any(m.kind == kind for m in settings.methods)
 
 
-def _run_prompts(settings: ModelSettings) -> bool:
-    """Whether a model grows branches that is no trained judge, which has its own prompts."""
-    return any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in settings.methods)
-
-
 def _base(settings: ModelSettings) -> bool:
     """Whether a method names the base model, or scorers read it."""
     read = settings.scorer is not None and not settings.scorer.model.path
@@ -59,7 +54,11 @@ class ModelSettings(StageSettings):
     engine: EngineConfig | None = at(
         "engine", active_if=lambda s: not {m.target for m in s.methods if m.names_model} <= {*EXTERNAL}
     )
-    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_run_prompts)
+    prompts: str | None = at(
+        "prompts",
+        content=in_place(prompt_path),  # a trained judge has its own
+        active_if=lambda s: any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in s.methods),
+    )
     base: ModelConfig | None = at("train.base", active_if=_base)
     teacher: EngineConfig | None = at("teacher.engine", active_if=names_target("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=names_target("external"))

@@ -27,42 +27,28 @@ class RunConfig:
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*rooms.stages(), *rooms.commands()))
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
-    output_dir: str = key(
-        "outputs", "artifacts, answers of paid models, reports and tracking files", in_fingerprint=False
-    )
+    output_dir: str = key("outputs", "artifacts, paid answers, reports and tracking files", in_fingerprint=False)
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
         content=in_place(lambda *asked: resolve_name("judgetrain.judges.prompting.prompts:prompt_path")(*asked)),
     )
     criteria: str | None = key(
-        None,
-        "YAML or JSON file with the criteria to judge by where a row brings none; None: the judge's own",
-        content=of_file,
+        None, "YAML or JSON file of criteria for rows that bring none; None: the judge's own", content=of_file
     )
-    data_dir: str = key(
-        "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
-    )
-    engine: AnyEngine = engine_key(
-        TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
-    )
+    data_dir: str = key("", "root of recipes' source paths; fingerprints hold the content, not the place")
+    engine: AnyEngine = engine_key(TransformersEngineConfig(), "how trained judges generate; the model is the stage's")
     dry_run: bool = key(
-        False,
-        "say what calls and tokens the first paid model is expected to take, and ask it nothing",
-        in_fingerprint=False,
+        False, "say what the first paid model is expected to take, and ask it nothing", in_fingerprint=False
     )
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     yes: bool = key(False, "stage=clean: remove what is listed; without it nothing is removed", in_fingerprint=False)
     hub: str | None = key(
-        None,
-        "OWNER/NAME on the Hub that the judge is pushed to, when trained, or by stage=evaluate when measured",
-        in_fingerprint=False,
+        None, "OWNER/NAME on the Hub that the judge is pushed to when trained, or measured", in_fingerprint=False
     )
     objective: str | None = key(
-        None,
-        "what a search goes by, as world/dpo@1/agreement, over the development split (evaluate.dev_share)",
-        in_fingerprint=False,
+        None, "what a search goes by, as world/dpo@1/agreement, over the development split", in_fingerprint=False
     )
 
 

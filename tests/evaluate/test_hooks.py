@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halves(settings: Any, benchmarks: list[Any], methods: list[Method]) -> list[Further]:
-        part = benchmarks[0].part(benchmarks[0].comparisons[:5], "test")
+        part = replace(benchmarks[0], comparisons=benchmarks[0].comparisons[:5], split="test")
         half = type(part)(name="b-half", split="test", comparisons=part.comparisons)
         return [Further(benchmark=half, of="b", methods=methods[:1])]
 

@@ -218,7 +218,6 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
     assert (method.kind, method.target, method.options, method.text) == (kind, target, options, text)
     assert method.name == name
     assert method.file_name == name.replace(":", ".")
-    assert method.has_branches == (kind == BRANCHING)
     assert method.names_model == (
         kind in (BRANCHING, "pairwise", "pointwise", "rubric", "fewshot") and (target in TARGETS or "/" in target)
     )

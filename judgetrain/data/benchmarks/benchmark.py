@@ -257,10 +257,6 @@ class Benchmark:
         found = clusters([c.dialogue.asked for c in self.comparisons])
         return {c.id: asked for c, asked in zip(self.comparisons, found, strict=True)}
 
-    def part(self, comparisons: list[Comparison], split: str) -> Benchmark:
-        """The benchmark with some of its comparisons only."""
-        return replace(self, comparisons=comparisons, split=split)
-
 
 def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_config: WorldConfig | None) -> Benchmark:
     """The comparisons of a benchmark, with labels (DataError: as :func:`read_cases`, or nothing is left)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -114,7 +114,7 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     if not all(any(c.label is not None for c in side) for side in sides):
         told = f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(sizes)} different queries"
         raise DataError(f"{told}, too few for a development and a test split")
-    return benchmark.part(sides[0], DEVELOPMENT), benchmark.part(sides[1], benchmark.split)
+    return replace(benchmark, comparisons=sides[0], split=DEVELOPMENT), replace(benchmark, comparisons=sides[1])
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:

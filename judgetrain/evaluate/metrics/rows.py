@@ -179,14 +179,6 @@ def _position_interval(ab: verdicts.Verdicts, ba: verdicts.Verdicts, prompts: Se
     return intervals.wilson_interval(first, of if len(set(of)) < len(of) else None)
 
 
-def _unreadable_verdicts(ab: verdicts.Verdicts, ba: verdicts.Verdicts) -> int:
-    return _count(verdicts.unreadable(ab)) + _count(verdicts.unreadable(ba))
-
-
-def _parse_failures(failures: Mapping[str, int]) -> int:
-    return sum(n for reason, n in failures.items() if ":" not in reason)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Learned:
     """What a method without training learned from: ``labels`` labelled pairs, and what it took, once, before the first
@@ -261,9 +253,11 @@ class MetricRow:
         intervals.margin_correlations, "single_margins labels prompts resamples seed"
     )
     judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
-    parse_failures: int | None = metric(_parse_failures, "failures")
+    parse_failures: int | None = metric(
+        lambda failures: sum(n for reason, n in failures.items() if ":" not in reason), "failures"
+    )
     failures: Mapping[str, int] | None = metric(dict, "failures")
-    unreadable_verdicts: int | None = metric(_unreadable_verdicts, "ab ba")
+    unreadable_verdicts: int | None = metric(lambda ab, ba: _count(verdicts.unreadable([*ab, *ba])), "ab ba")
     prompt_tokens: float | None = metric(
         _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
     )
@@ -306,11 +300,6 @@ class MetricRow:
         return self.parse_failures / self.judgments if self.judgments and self.parse_failures is not None else None
 
     @property
-    def parsed(self) -> float | None:
-        """The share of judgments with readable scores; None as for :attr:`unreadable`."""
-        return None if self.unreadable is None else 1 - self.unreadable
-
-    @property
     def no_verdict(self) -> float | None:
         """The share of verdicts in which no branch could be read; None where it is not known."""
         return None if self.unreadable_verdicts is None else self.unreadable_verdicts / (2 * self.n)
@@ -338,7 +327,6 @@ class MetricRow:
 METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(MetricRow) if "metric" in f.metadata}
 """Every metric by its name in ``metrics.json``."""
 _COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {
-    "parsed": Column(COST, "parsed %"),
     "labels": Column(COST, "labels used", "integer", sparse=True),
     "money_of_1000": Column(COST, "money per 1,000", "hundredths", sparse=True),
 }

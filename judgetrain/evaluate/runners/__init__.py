@@ -71,7 +71,7 @@ def check_evaluate(found: EvaluateSettings) -> None:
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     methods = found.evaluated
-    if any(method.has_branches for method in methods):
+    if any(method.kind == BRANCHING for method in methods):
         check_branches(settings.branches, found.criteria or 0)
     for _, extra, section in calls("check", found):
         extra(section, settings)

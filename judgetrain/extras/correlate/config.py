@@ -21,9 +21,7 @@ class ColumnConfig:
     where: dict[str, str] = key({}, "take only rows whose columns have these values")
     id: str = key("id", "column of the prompt's id, as its source has it")
     value: str = key("value", "column of the number, or of a list of them by turn; null and NaN: there is none")
-    keep_minus_one: bool = key(
-        False, "-1 among numbers of which none is negative is a number; else it stands for none, as FastChat writes it"
-    )
+    keep_minus_one: bool = key(False, "-1 is a number; else, where no other is negative, it stands for none (FastChat)")
 
 
 @dataclass
@@ -36,18 +34,12 @@ class CorrelateConfig(LimitsConfig):
         content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )
     raters: list[str] = key(
-        [],
-        "who rates every answer now, asked as evaluate.pointwise says: pointwise:external, pointwise:teacher, "
-        "pointwise:DIRECTORY",
-        content=beside(method_directory),
+        [], "who rates every answer now: pointwise:external, pointwise:DIRECTORY", content=beside(method_directory)
     )
     ratings: list[ColumnConfig] = key([], "ratings read from files: people's, GPT-4's, a run's ratings.jsonl")
     scores: list[ColumnConfig] = key([], "scores read from files, in place of this run's stage selfeval")
     against: list[str] = key([], "the raters to correlate with; empty: every one, the others being scores to it")
     published: dict[str, list[float]] = key(
-        {},
-        "a published table shown beside ours: BENCHMARK/MODEL/SCORE -> Pearson, Kendall, Spearman, without signs",
-        low=0.0,
-        high=1.0,
+        {}, "shown beside ours: BENCHMARK/MODEL/SCORE -> Pearson, Kendall, Spearman, unsigned", low=0.0, high=1.0
     )
     models: dict[str, str] = key({}, "a model's path -> what it is called in files and on the page")

@@ -99,7 +99,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         for name, branches in named:
             if name not in methods:
                 raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
-            there = methods[name].branches(evaluate.branches) if methods[name].has_branches else []
+            there = methods[name].branches(evaluate.branches) if methods[name].kind == BRANCHING else []
             if branches is not None and branches not in there:
                 asked = f"with {', '.join(map(str, there))}" if there else "without branches"
                 raise ConfigError(f"{here} {name} is asked {asked}, not with {branches}")

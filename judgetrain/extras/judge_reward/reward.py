@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +112,9 @@ class JudgeReward:
             for (row, _), value in zip(of, values, strict=True):
                 rewards[row] = value
         if (log_metric := columns.get("log_metric")) is not None:
-            _log(said, log_metric)
+            log_metric("judge/comparisons", float(len(said)))
+            for verdict in ("unreadable", "inconsistent") if said else ():
+                log_metric(f"judge/{verdict}", sum(each.verdict == verdict for each in said) / len(said))
         return rewards
 
     def _rubric(self, raw: Any, row: int) -> Rubric:
@@ -197,10 +199,3 @@ def _asked(prompt: Text, response: str) -> tuple[tuple[Message, ...], str]:
     if not isinstance(prompt, str) and prompt and prompt[-1].get("role") == "assistant":
         return messages_of(prompt[:-1]), f"{prompt[-1]['content']}{response}"
     return messages_of(prompt), response
-
-
-def _log(said: Sequence[Prediction], log_metric: Callable[[str, float], None]) -> None:
-    log_metric("judge/comparisons", float(len(said)))
-    for verdict in ("unreadable", "inconsistent"):
-        if said:
-            log_metric(f"judge/{verdict}", sum(each.verdict == verdict for each in said) / len(said))

@@ -17,8 +17,7 @@ class StudiesConfig(LimitsConfig):
     spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
     engine: AnyEngine = engine_key(
         None,
-        "who answers repeatedly in place of scorer.model, as a model behind an endpoint; the other "
-        "studies are then left out",
+        "who answers repeatedly in place of scorer.model, as an endpoint; the other studies are left out",
         active_if=lambda c: c.engine,
     )
     against: list[str] = key(
@@ -32,9 +31,7 @@ class StudiesConfig(LimitsConfig):
         content=beside(lambda method, owner: method_directory(method) if method else None),
     )
     verdicts: str = key(
-        "",
-        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
-        content=of_file,
+        "", "people's verdicts on revisions: id, verdict (1 better, 0, -1 worse), annotator", content=of_file
     )
     duels: str = key(
         "",
@@ -43,7 +40,5 @@ class StudiesConfig(LimitsConfig):
         active_if=lambda c: c.duels,
     )
     official: dict[str, dict[str, float]] = key(
-        {},
-        "name of a published score -> model -> its score; over one source's prompts where it has that name",
-        active_if=lambda c: c.official,
+        {}, "published score -> model -> its value, over its source's prompts", active_if=lambda c: c.official
     )

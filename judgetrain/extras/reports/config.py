@@ -12,8 +12,6 @@ class ReportConfig:
     """stage=report: one report of several evaluations."""
 
     runs: list[str] = key(
-        [],
-        "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir",
-        in_fingerprint=False,
+        [], "evaluations, globs of them, or a sweep's directory; empty: all of output_dir", in_fingerprint=False
     )
     name: str = key("all", "the report is written to output_dir/reports/NAME", in_fingerprint=False)

@@ -12,16 +12,10 @@ from judgetrain.keys import in_place, key
 class RobustnessConfig:
     """Edits that keep the label, answers without content and forged verdicts, on a sample of each benchmark."""
 
-    sample: int = key(
-        8,
-        "attack so many comparisons of each benchmark, drawn among those labelled A or B; 0: none",
-        low=0,
-        unit="comparisons",
-    )
+    sample: int = key(8, "attacked comparisons a benchmark, labelled A or B; 0: none", low=0, unit="comparisons")
     attacks: list[str] = key(
         ["rerun", "control", "edit", "empty"],
-        f"by kind ({', '.join(KINDS)}) or by name (wordings/ of this extra); edits and forgeries are measured "
-        "against rerun",
+        f"by kind ({', '.join(KINDS)}) or by name; edits and forgeries are measured against rerun",
         active_if=lambda c: c.sample,
     )
     wording: str = key(
@@ -32,7 +26,5 @@ class RobustnessConfig:
         active_if=lambda c: c.sample,
     )
     methods: list[str] = key(
-        [],
-        "attack these of evaluate.methods; else the last judge that was trained, alone",
-        active_if=lambda c: c.sample,
+        [], "attack these of evaluate.methods; else the last trained judge alone", active_if=lambda c: c.sample
     )

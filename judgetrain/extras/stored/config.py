@@ -17,9 +17,7 @@ class StoredConfig:
     source: SourceConfig = key(SourceConfig, "where the verdicts are; without a path, the benchmark's own rows")
     where: dict[str, str] = key({}, "take only rows whose columns have these values")
     verdict_ab: str = key("verdict_ab", "column of the verdict with the responses as they are")
-    verdict_ba: str = key(
-        "", "column of the verdict with the responses exchanged; empty: verdict_ab holds one verdict for both orders"
-    )
+    verdict_ba: str = key("", "column of the verdict with the responses exchanged; empty: verdict_ab is for both")
     ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
     labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark, CaseReader, selected, source_of
 from judgetrain.data.cells import RowError, label_text
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.sources import read
 from judgetrain.data.stages import check_names
 from judgetrain.errors import ConfigError, DataError
@@ -83,12 +83,6 @@ def kept(settings: Any) -> Mapping[str, tuple[str, list[Prediction]]]:
     return settings.read["stored"]  # type: ignore[no-any-return]
 
 
-def stored_source(stored: StoredConfig, benchmark: BenchmarkConfig) -> SourceConfig:
-    """Where the predictions are: the entry's own source, else the benchmark's (predictions beside the labels)."""
-    own, source = source_of(benchmark), stored.source
-    return replace(source, path=source.path or own.path) if source.path or source.type == "hub" else own
-
-
 def stored_predictions(
     stored: StoredConfig, benchmark: BenchmarkConfig, comparisons: Sequence[Comparison], key: str
 ) -> list[Prediction]:
@@ -101,8 +95,10 @@ def stored_predictions(
     which said what is unknown, so that metrics of single orders are not defined (``Prediction.merged``).
     """
     _check_labels(stored, key)
-    source, prefix = stored_source(stored, benchmark), source_of(benchmark).name
-    reader = CaseReader(source_of(benchmark)) if benchmark.source.adapter else None
+    own, source = source_of(benchmark), stored.source
+    # The entry's own source, else the benchmark's: predictions beside the labels.
+    source = replace(source, path=source.path or own.path) if source.path or source.type == "hub" else own
+    reader = CaseReader(own) if benchmark.source.adapter else None
     found: dict[str, Verdicts] = {}
 
     def take(row: Any, number: int) -> None:
@@ -116,7 +112,7 @@ def stored_predictions(
         verdicts = _verdicts(row, stored)
         if reversed_:
             verdicts = mirrored(verdicts[0]), mirrored(verdicts[1])
-        if found.setdefault(f"{prefix}:{local}", verdicts) != verdicts:
+        if found.setdefault(f"{own.name}:{local}", verdicts) != verdicts:
             raise RowError("repeated_id", f"two rows give different verdicts on {local!r}")
 
     for _ in read(source, f"{key}.source", take):
