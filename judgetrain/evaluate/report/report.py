@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -131,14 +131,11 @@ def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def _lineage_table(rows: Sequence[Row]) -> Table:
-    """The artifacts that results were made from; a dash for what an older manifest does not have."""
-
-    def amount(part: str, name: str) -> Callable[[Row], str]:
-        return lambda row: number((row.get(part) or {}).get(name), 0)
-
+    """The artifacts that results were made from."""
     columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
-    columns |= {"in": amount("counts", "in"), "out": amount("counts", "out")}
-    columns |= {"tokens generated": amount("tokens", "generated"), "seconds": lambda r: number(r.get("seconds"), 0)}
+    columns |= {"in": lambda row: row["counts"]["in"], "out": lambda row: row["counts"]["out"]}
+    columns |= {"tokens generated": lambda row: row["tokens"]["generated"]}
+    columns |= {"seconds": lambda row: number(row["seconds"], 0)}
     return Table.of("Made from", rows, columns)
 
 

@@ -34,7 +34,9 @@ def _correlations(rating: str, benchmark: str, rows: Sequence[Row]) -> Table:
     columns |= {"without": itemgetter("without"), **{kind.capitalize(): _of(kind) for kind in KINDS}}
     note = NOTE
     if any(row["published"] for row in rows):
-        columns |= {"paper": _printed, "same": _state}
+        columns["paper"] = lambda row: " / ".join(f"{value:.4f}" for value in row["published"] or ()) or "–"
+        said = {True: "yes", False: "no", None: "–"}
+        columns["same"] = lambda row: "no data" if row["published"] and not row["n"] else said[row["same"]]
         note += PUBLISHED
     return Table.of(f"{rating} on {benchmark}", rows, columns, note, names=2)
 
@@ -49,17 +51,6 @@ def _of(kind: str) -> Callable[[Row], str]:
 
 def _score(row: Row) -> str:
     return f"{row['score']} {'↑' if row['better'] > 0 else '↓'}" if row["n"] else row["score"]
-
-
-def _printed(row: Row) -> str:
-    return " / ".join(f"{value:.4f}" for value in row["published"]) if row["published"] else "–"
-
-
-def _state(row: Row) -> str:
-    """How it stands to the published row."""
-    if row["published"] is None:
-        return "–"
-    return "no data" if not row["n"] else "yes" if row["same"] else "no"
 
 
 def _variants(rating: str, rows: Sequence[Row]) -> Table:

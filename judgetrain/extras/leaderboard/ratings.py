@@ -136,7 +136,9 @@ class Fit:
 def fit(games: Games, resamples: int, seed: int) -> Fit:
     """The ratings and their resamples; the same for a seed."""
     won, rng = games.resampled(resamples, seed), np.random.default_rng([seed, 1])
-    sweeps, even = _sweeps(games, won[0]), list(_alike(games))
+    groups, even = linked(won[0], mutual=True), list(_alike(games))
+    pairs = ((x, y) for x in groups for y in groups if x is not y and won[0][np.ix_(x, y)].any())
+    sweeps = [Sweep(x, y, len(np.unique(games.between(x, y)))) for x, y in pairs]
     logs = []
     for number, wins in enumerate(won):
         soft = wins.copy()
@@ -172,13 +174,6 @@ def _anchors(wins: Floats, members: Ints) -> Ints:
     """
     held = next(group for group in linked(wins, mutual=True) if np.isin(group, members).all())
     return held if len(held) > 1 else held[:0]
-
-
-def _sweeps(games: Games, wins: Floats) -> list[Sweep]:
-    """The groups of systems that lost nothing to others which they were compared with."""
-    groups = linked(wins, mutual=True)
-    pairs = ((x, y) for x in groups for y in groups if x is not y and wins[np.ix_(x, y)].any())
-    return [Sweep(x, y, len(np.unique(games.between(x, y)))) for x, y in pairs]
 
 
 def _alike(games: Games) -> Iterator[tuple[tuple[int, int], int]]:

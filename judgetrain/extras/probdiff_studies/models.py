@@ -40,11 +40,6 @@ class SelfEvaluated:
         return replace(self, **chosen)
 
 
-def has_probdiff(directory: Path) -> bool:
-    """Whether a directory holds a finished stage selfeval with ProbDiff among its methods."""
-    return checked(directory) is not None and any(directory.glob("scores-probdiff-*.jsonl"))
-
-
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
     """A finished stage selfeval with ProbDiff among its methods (DataError: the directory holds no finished selfeval,
     or none with ProbDiff)."""
@@ -82,7 +77,7 @@ def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
         if not found:
             raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
         for path in (path.resolve() for path in found):
-            if path not in models and (named.is_dir() or has_probdiff(path)):
+            if path not in models and (named.is_dir() or (checked(path) and any(path.glob("scores-probdiff-*.jsonl")))):
                 models[path] = read_selfeval(path)
                 if not named.is_dir() and not models[path].d.keys() & models[own.resolve()].d.keys():
                     del models[path]

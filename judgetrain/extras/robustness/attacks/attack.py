@@ -59,7 +59,8 @@ class Attack:
     def _changed(self, comparison: Comparison) -> Comparison | None:
         if self.how == "swap":
             return comparison.swapped()
-        text = WAYS[self.how](self, _at(comparison, self.place))
+        there = comparison.response_a if self.place == "response" else comparison.dialogue.query
+        text = WAYS[self.how](self, there)
         return None if text is None else _with(comparison, self.place, text)
 
 
@@ -69,10 +70,6 @@ def worse_first(comparison: Comparison) -> Comparison:
     if comparison.label not in ("A", "B"):
         raise ValueError(f"{comparison.id}: neither response is the worse one: its label is {comparison.label}")
     return comparison if mirror(comparison.label) == "A" else comparison.swapped()
-
-
-def _at(comparison: Comparison, place: str) -> str:
-    return comparison.response_a if place == "response" else comparison.dialogue.query
 
 
 def _with(comparison: Comparison, place: str, text: str) -> Comparison:
