@@ -68,7 +68,8 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         source = _source(evaluation)
         if (seed := _manifest(evaluation).get("seed")) is not None:
             source += f", seed {seed}"
-    data_sets = [place["path"] for s in _sources(judge) if (place := _place(s))]
+    dialogues = ((_manifest(directory).get("config") or {}).get("dialogues") or {} for directory in lineage(judge))
+    data_sets = [place["path"] for d in dialogues for s in d.get("sources", ()) if (place := _place(s))]
     more: dict[str, Any] = {"sections": sections, "made": [*_made(judge)], "data_sets": [*dict.fromkeys(data_sets)]}
     add_results(judge / "model", name, rows, source, **more)
 
@@ -117,12 +118,6 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
                 steps = own.get("notes", {}).get("training", {}).get("steps")
                 told += f"; recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")
             yield stage, told
-
-
-def _sources(judge: Path) -> Iterator[Mapping[str, Any]]:
-    """The sources of dialogues that a judge was made of, as manifests have them."""
-    for directory in lineage(judge):
-        yield from ((_manifest(directory).get("config") or {}).get("dialogues") or {}).get("sources", ())
 
 
 def _place(source: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -58,7 +58,9 @@ def run(settings: CorrelateSettings, inputs: Mapping[str, Path], out: StageRun) 
     beside = [r for r in ratings if r not in chosen]
     found = correlate(chosen, [*scores, *beside], config.published, RESAMPLES, settings.seed)
     if not any(row["n"] for row in found):
-        raise DataError(_no_pair(chosen, scores))
+        rated, scored = (next((next(iter(c.values)) for c in side if c.values), None) for side in (chosen, scores))
+        told = f"no response has both a rating and a score: ratings are of such as {rated}, scores of such as {scored}"
+        raise DataError(f"{told}; ids, sources' names and models have to be the same (see correlate.models)")
     categories = {item: row.get("category") for run in runs for item, row in run.scores.items()}
     probdiff = next((column.values for column in scores if column.name == "probdiff"), {})
     averages = list(means(ratings, categories, {item: d >= DELTA for item, d in probdiff.items()}))
@@ -133,15 +135,6 @@ def _rated(method: Method, answers: Sequence[Comparison], models: Models) -> lis
         spread, gpus = models.budget is None, models.gpus(method)
         out.sharded(name, answers, SHARD, process, "answers", judge, spread=spread, gpus=gpus)
     return [row["value"] for row in read_rows(out.directory, name)]
-
-
-def _no_pair(ratings: Sequence[Column], scores: Sequence[Column]) -> str:
-    """Why nothing can be correlated: an example of either side."""
-    rated, scored = (next((next(iter(c.values)) for c in side if c.values), None) for side in (ratings, scores))
-    return (
-        f"no response has both a rating and a score: ratings are of such as {rated}, scores of such as {scored}; "
-        "ids, benchmarks (the sources' names) and models have to be the same (correlate.models renames a model's path)"
-    )
 
 
 class Item(NamedTuple):
