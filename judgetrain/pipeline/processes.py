@@ -104,9 +104,8 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
 
     count = distributed.processes(config.train)
     share_cores(count)
-    patience: dict[str, Any] = (
-        {"shutdown_timeout": 10} if hasattr(LaunchConfig, "shutdown_timeout") else {}
-    )  # not in torch 2.11
+    patient = hasattr(LaunchConfig, "shutdown_timeout")  # not in torch 2.11
+    patience: dict[str, Any] = {"shutdown_timeout": 10} if patient else {}
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
         settings = LaunchConfig(
             min_nodes=1,

@@ -134,8 +134,7 @@ def _lineage_table(rows: Sequence[Row]) -> Table:
     """The artifacts that results were made from."""
     columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
     columns |= {"in": lambda row: row["counts"]["in"], "out": lambda row: row["counts"]["out"]}
-    columns |= {"tokens generated": lambda row: row["tokens"]["generated"]}
-    columns |= {"seconds": lambda row: number(row["seconds"], 0)}
+    columns |= {"tokens generated": lambda r: r["tokens"]["generated"], "seconds": lambda r: number(r["seconds"], 0)}
     return Table.of("Made from", rows, columns)
 
 
