@@ -191,7 +191,7 @@ def check_encoder(name: str, key: str) -> None:
         if MARKS[-1] in files and "tokenizer.json" not in files:
             raise EngineError("adapters without tokenizer.json: put the base model's tokenizer files beside them")
     except EngineError as error:
-        raise ConfigError(f"{key}={name}: {error}; a local directory, package:NAME or static:world serves") from error
+        raise ConfigError(f"{key}={name}: {error}; package:NAME and static:world need no Hub") from error
 
 
 def load_encoder(config: ClusterConfig) -> SentenceTransformer:

@@ -42,7 +42,7 @@ def rubric_of(raw: Any) -> Rubric:
     if isinstance(raw, str):
         raw = [line for each in raw.splitlines() if (line := _MARK.sub("", each).strip())]
     if not isinstance(raw, Sequence):
-        raise DataError(f"expected a list of criteria, found {type(raw).__name__}")
+        raise DataError(f"expected a list of criteria, found {'nothing' if raw is None else type(raw).__name__}")
     found = []
     for number, each in enumerate(raw, start=1):
         try:

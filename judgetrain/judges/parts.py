@@ -15,7 +15,7 @@ from judgetrain.judges.base import Given
 from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
-from judgetrain.judges.settings import EXTERNAL
+from judgetrain.judges.settings import EXTERNAL, no_judge
 
 Parts = tuple[JudgeOptions, Callable[[], Engine], Callable[[], PromptSet]]
 
@@ -67,7 +67,7 @@ def prompts_of(method: Method, directory: Path | None, once: OnceConfig | None, 
     if directory is None:
         return load_prompt_set(others)
     if not (directory / FILE).is_file():
-        raise ConfigError(f"{method.text}: {directory} holds no {FILE}: it is no trained judge")
+        raise ConfigError(f"{method.text}: {no_judge(directory)}")
     return load_prompt_set(directory / FILE)
 
 
@@ -90,4 +90,4 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
     for place in (directory, directory / "model"):
         if (place / FILE).is_file():
             return place
-    raise ConfigError(f"{name!r}: it holds no {FILE}, so it is no trained judge; one asked once is pairwise:{name}")
+    raise ConfigError(f"{name!r}: {no_judge(directory)}")

@@ -138,10 +138,15 @@ def _check_directory(method: Method, key: str) -> None:
     if method.kind != BRANCHING:
         return
     if not (directory / PROMPTS).is_file():
-        inside = directory / "model"
-        hint = f"; did you mean {inside}?" if (inside / PROMPTS).is_file() else ": one asked once is pairwise:DIRECTORY"
-        raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge{hint}")
+        raise ConfigError(f"{key}={method.text!r}: {no_judge(directory)}")
     load_prompt_set(directory / PROMPTS)
+
+
+def no_judge(directory: Path) -> str:
+    """That a directory holds no trained judge, and which one lies inside it: of an output_dir the one by DPO."""
+    found = [p.parent for w in ("model", "artifacts/*/*/model") for p in sorted(directory.glob(f"{w}/{PROMPTS}"))]
+    hint = f"; did you mean {found[0]}?" if found else ": a model that is asked once is pairwise:DIRECTORY"
+    return f"it holds no {PROMPTS}, so that it is no trained judge{hint}"
 
 
 def check_criteria(criteria: int, method: Method, branches: int, key: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Texts = Sequence[str]
 
 FEWEST = 50
 """Trees below which nothing is learned."""
@@ -88,12 +89,9 @@ class Worth:
 def learn(
     trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None], relabel: bool
 ) -> Worth | None:
-    """What the criteria of trees are worth; None of fewer than :data:`FEWEST`, or where words foresee nothing.
+    """What the criteria of trees are worth; None of fewer than :data:`FEWEST`, or where nothing is foreseen.
 
-    Args:
-        trees: read once.
-        label_of: gives a tree's label.
-        relabel: learn again from the labels that the criteria give once they are weighed, as long as more is foreseen.
+    With ``relabel`` it is learned again from the labels that weighed criteria give, as long as more is foreseen.
     """
     names, queries, labels = [], [], []
     ids, texts, places, said = [], [], [], []
@@ -150,7 +148,7 @@ def learn(
     return Worth(dict(zip(ids, worth.tolist(), strict=True)), both, explained)
 
 
-def _words(texts: Sequence[str], size: int) -> Floats:
+def _words(texts: Texts, size: int) -> Floats:
     """Texts as directions in the latent space of their words and pairs of words."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
@@ -161,7 +159,7 @@ def _words(texts: Sequence[str], size: int) -> Floats:
     return np.asarray(normalize(TruncatedSVD(size, random_state=0).fit_transform(words)))
 
 
-def _kinds(queries: Sequence[str], lists: Sequence[str]) -> Floats:
+def _kinds(queries: Texts, lists: Texts) -> Floats:
     """Of what kind each query is, by its words and those of its criteria: 1 for all, and for its kind at each grain."""
     from sklearn.cluster import KMeans
 
@@ -182,12 +180,7 @@ class _Products:
     """The products of queries' kinds and criteria's words, a row a criterion, and regressions on them."""
 
     def __init__(
-        self,
-        queries: Sequence[str],
-        lists: Sequence[str],
-        texts: Sequence[str],
-        of: NDArray[np.int64],
-        known: NDArray[np.bool_],
+        self, queries: Texts, lists: Texts, texts: Texts, of: NDArray[np.int64], known: NDArray[np.bool_]
     ) -> None:
         self.queries, self.criteria = _kinds(queries, lists), _words(texts, CRITERION_SIZE)
         self.of, self.known = of, known

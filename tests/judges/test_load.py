@@ -40,7 +40,7 @@ from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import ModelSettings, check_model
+from judgetrain.judges.settings import ModelSettings, check_model, no_judge
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
@@ -321,6 +321,14 @@ def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: 
         found.judge(Method.parse(f"{tmp_path}/plain"))
     with pytest.raises(ConfigError, match="nowhere is no directory"):
         found.engine(Method.parse(f"pairwise:{tmp_path}/nowhere"))
+
+
+@pytest.mark.parametrize("inside", ["model", "artifacts/dpo/0123/model"])
+def test_of_a_directory_that_holds_a_judge_deeper_its_place_is_told(inside: str, tmp_path: Path) -> None:
+    for stage in (inside, inside.replace("dpo", "sft")):
+        (tmp_path / stage).mkdir(parents=True, exist_ok=True)
+        (tmp_path / stage / "prompts.yaml").write_text("")
+    assert no_judge(tmp_path).endswith(f"; did you mean {tmp_path}/{inside}?")
 
 
 def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> None:
