@@ -14,6 +14,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.extras.judge_reward import JudgeReward
 from judgetrain.judges import LongerJudge, Prediction
 from judgetrain.schema import Comparison
+from tests.judges.test_reads_one import RUBRIC, asked, judge
 
 QUERIES = [d.query for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)]
 COMMON: dict[str, Any] = {
@@ -68,21 +69,39 @@ def test_grpo_runs_two_steps(tmp_path: Path) -> None:
 
     model, tokenizer = writer()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    judge = Recording()
+    longer = Recording()
     trainer = GRPOTrainer(
         model,
-        reward_funcs=JudgeReward(judge),
+        reward_funcs=JudgeReward(longer),
         args=GRPOConfig(output_dir=str(tmp_path), max_steps=2, **COMMON),
         train_dataset=data(),
         processing_class=tokenizer,
     )
     trainer.train()
-    assert len(judge.asked) == 2, "one call a step"
-    assert all(c.dialogue.query in QUERIES for c in judge.asked[0])
+    assert len(longer.asked) == 2, "one call a step"
+    assert all(c.dialogue.query in QUERIES for c in longer.asked[0])
     assert logged(trainer, "rewards/judge_round_robin/mean") == pytest.approx([0.5, 0.5])
-    assert logged(trainer, "judge/comparisons") == [len(call) for call in judge.asked]
+    assert logged(trainer, "judge/comparisons") == [len(call) for call in longer.asked]
     assert logged(trainer, "judge/unreadable") == [0, 0]
     assert any(not value.equal(before[name]) for name, value in model.state_dict().items())
+
+
+def test_grpo_runs_a_step_with_what_each_response_is_worth_by_itself(tmp_path: Path) -> None:
+    from trl import GRPOConfig, GRPOTrainer
+
+    (model, tokenizer), reads_one = writer(), judge()
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=JudgeReward(reads_one, "score", criteria=RUBRIC),
+        args=GRPOConfig(output_dir=str(tmp_path), max_steps=1, **COMMON),
+        train_dataset=data(),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    judged = asked(reads_one).count("score")
+    assert 0 < judged <= 8 * len(RUBRIC.criteria), "a judgment a criterion for each of eight, equal ones once"
+    assert logged(trainer, "judge/judgments") == [judged]
+    assert 0 <= logged(trainer, "rewards/judge_score/mean")[0] <= 1
 
 
 def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot_be_read(tmp_path: Path) -> None:
@@ -90,15 +109,15 @@ def test_rloo_runs_a_step_against_references_and_learns_nothing_from_what_cannot
 
     model, tokenizer = writer()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    judge = Recording(readable=False)
+    longer = Recording(readable=False)
     trainer = RLOOTrainer(
         model,
-        reward_funcs=JudgeReward(judge, "anchor", reference="reference"),
+        reward_funcs=JudgeReward(longer, "anchor", reference="reference"),
         args=RLOOConfig(output_dir=str(tmp_path), max_steps=1, **COMMON),
         train_dataset=data(),
         processing_class=tokenizer,
     )
     trainer.train()
-    assert [c.response_b for c in judge.asked[0]] == ["yes ."] * len(judge.asked[0])
+    assert [c.response_b for c in longer.asked[0]] == ["yes ."] * len(longer.asked[0])
     assert logged(trainer, "judge/unreadable") == [1]
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
