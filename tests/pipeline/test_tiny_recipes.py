@@ -82,7 +82,6 @@ class Tiny:
         config.selfeval.limit = 3
         config.scorer.max_new_tokens = TOKENS
         studies = config.studies
-        studies_stage.SAMPLES, studies_stage.SAMPLING = 2, Sampling(temperature=0.7, max_new_tokens=TOKENS)
         studies.prompts, studies.spread_prompts = min(2, studies.prompts), min(1, studies.spread_prompts)
         config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
         return config
@@ -267,6 +266,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
     monkeypatch.setattr(TransformersEngineConfig, "makes", f"{__name__}:scripted_engine")
     monkeypatch.setattr(labels, "MIN_READABLE", 0.0)
+    monkeypatch.setattr(studies_stage, "SAMPLES", 2)
+    monkeypatch.setattr(studies_stage, "SAMPLING", Sampling(temperature=0.7, max_new_tokens=TOKENS))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
