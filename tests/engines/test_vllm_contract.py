@@ -21,23 +21,12 @@ from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.vllm_engine import VllmEngine
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.examples import Prompter
+from tests.builders.vllm_on_cpu import VLLM, quiet
 
 pytest.importorskip("vllm")
+__all__ = ["quiet"]
 
 CRITERIA = Sampling(temperature=0.0, max_new_tokens=32)
-VLLM = {"enforce_eager": True, "kv_cache_memory_bytes": 2**29}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    """One thread, whatever cores the machine has, and no lines of vLLM's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
-        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        patch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")  # a machine may be busy
-        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # nothing is compiled for a few requests
-        yield
 
 
 def of_vllm(path: str) -> VllmEngine:

@@ -21,17 +21,12 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.extras.export.stage import filled
 from judgetrain.judges import load_judge
 from judgetrain.schema import Candidates
+from tests.builders.vllm_on_cpu import ENVIRONMENT
 from tests.extras.export.test_export import RUBRIC, exported, trained
 
 pytest.importorskip("vllm")
 __all__ = ["trained"]
 
-CPU = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-}
 ALONE = ("--trust-remote-code", "--model-impl", "transformers", "--pooler-config", '{"pooling_type": "LAST"}')
 (CRITERION,) = RUBRIC.criteria
 SHOWN = {"criterion": CRITERION.line, "guideline": str(CRITERION.guideline)}
@@ -45,7 +40,7 @@ def served(model: Path, *how: str) -> Iterator[Any]:
         port = free.getsockname()[1]
     command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port))
     command = (*command, "--model", str(model), "--served-model-name", "judge", "--runner", "pooling", *how)
-    server = subprocess.Popen([*command, "--enforce-eager"], env=os.environ | CPU)
+    server = subprocess.Popen([*command, "--enforce-eager"], env=os.environ | ENVIRONMENT)
 
     def ask(path: str, **body: Any) -> Any:
         data = json.dumps({"model": "judge", **body}).encode()

@@ -22,25 +22,14 @@ from judgetrain.extras.rl.vllm_policy import VllmPolicy
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Reads
 from tests.builders.pairs_pipeline import RL, composed, plant
+from tests.builders.vllm_on_cpu import VLLM, quiet
 from tests.extras.export.test_export import learned
 from tests.extras.rl.test_rl import ASKING, artifact
 
 pytest.importorskip("vllm")
+__all__ = ["quiet"]
 
-VLLM = {"enforce_eager": True, "kv_cache_memory_bytes": 2**29}
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), 5)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    """One thread, and no lines of vLLM's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
-        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        patch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")
-        patch.setenv("TORCHDYNAMO_DISABLE", "1")
-        yield
 
 
 def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weights(
