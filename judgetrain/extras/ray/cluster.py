@@ -83,7 +83,7 @@ def _join(address: str) -> None:
         here = {"include_dashboard": False}
     ray.init(
         address=address,
-        runtime_env={"env_vars": {name: value for name, value in os.environ.items() if _passed_on(name)}},
+        runtime_env={"env_vars": {name: value for name, value in os.environ.items() if passed_on(name)}},
         log_to_driver=False,
         logging_level="ERROR",
         configure_logging=False,
@@ -91,7 +91,7 @@ def _join(address: str) -> None:
     )
 
 
-def _passed_on(name: str) -> bool:
+def passed_on(name: str) -> bool:
     secret = any(part in name for part in ("TOKEN", "KEY", "SECRET", "PASSWORD"))
     return name.startswith(PASSED_ON) and not (secret and not name.startswith("TOKENIZERS_"))
 
