@@ -175,9 +175,7 @@ class ContentHashes:
         if root.is_dir():
             found_here = [*islice(root.rglob("*"), MOST + 1)]
             if len(found_here) > MOST:
-                raise DataError(
-                    f"{pattern}: holds more than {MOST} files, so that it is no model's directory, nor data's"
-                )
+                raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
             files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
             found = {str(p.relative_to(root)): self.file(p) for p in files}
         else:

@@ -268,9 +268,7 @@ class OpenAIEngineConfig(EngineConfig):
         "further parameters of every request, as in {reasoning_effort: low, temperature: null}; null leaves one out",
         active_if=lambda c: bool(c.extra_body),
     )
-    json_schema: bool = key(
-        False, "ask for judgments as JSON of a schema (response_format)", active_if=lambda c: c.json_schema
-    )
+    json_schema: bool = key(False, "ask for judgments as JSON (response_format)", active_if=lambda c: c.json_schema)
     price: list[float] = key(
         [], "price of a million prompt tokens and generated ones, as in [0.15, 0.6]", in_fingerprint=False, low=0.0
     )
@@ -334,7 +332,7 @@ class LimitsConfig:
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, in_fingerprint=False
     )
     max_tokens: int | None = key(
-        None, "openai: prompt and generated tokens at most", low=1, unit="tokens", in_fingerprint=False
+        None, "openai: prompt and new tokens, at most", low=1, unit="tokens", in_fingerprint=False
     )
 
 

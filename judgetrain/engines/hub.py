@@ -56,10 +56,9 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     except _no_network(errors.HFValidationError) as error:
         refused = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
         if isinstance(error, refused):  # a gated repository is one that is not found, as long as its terms are not
-            raise EngineError(
-                f"the Hugging Face Hub does not give it ({_why(error)}): check name and revision, accept its terms at "
-                f"{constants.ENDPOINT}/{path} and set HF_TOKEN, or give a local directory"
-            ) from error
+            what = f"accept its terms at {constants.ENDPOINT}/{path} and set HF_TOKEN, or give a local directory"
+            why = f"the Hugging Face Hub does not give it ({_why(error)})"
+            raise EngineError(f"{why}: check name and revision, {what}") from error
         if cached:
             return None
         raise EngineError(f"the Hugging Face Hub cannot be reached ({_why(error)}); give a local directory") from error

@@ -61,14 +61,10 @@ def changed(config: C, changes: Mapping[str, Any], prefix: str, besides: Sequenc
 class ReadingConfig:
     """How judgments are written and read, in trees and by a judge alike."""
 
-    score: str = key(
-        "parsed", "parsed, as written; expected, the mean of 1 to 5 by the tokens' probabilities", choices=SCORED
-    )
+    score: str = key("parsed", "parsed, as written; expected, the mean of 1 to 5 by probabilities", choices=SCORED)
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     reference: bool = key(True, "show the reference answer in every step, where there is one")
-    rubric: str = key(
-        "only", "given criteria are: only, all that is judged by; first, the head of a list", choices=GIVEN
-    )
+    rubric: str = key("only", "given criteria are: only, all there is; first, the head of a list", choices=GIVEN)
     write_guidelines: bool = key(True, "write the guideline of a given criterion without one; false: judge without")
 
 
@@ -101,11 +97,9 @@ class StepsConfig(ReadingConfig):
 class JudgeConfig(ReadingConfig):
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
-    reads: str = key(
-        "two", "responses that a judgment reads: two, in both orders, or one by itself", choices=get_args(Reads)
-    )
+    reads: str = key("two", "responses that a judgment reads: two, in both orders, or one", choices=get_args(Reads))
     score: str = key(
-        "auto", "parsed; expected, by probabilities; auto, expected where one is read", choices=("auto", *SCORED)
+        "auto", "parsed; expected, by probabilities; auto: that, where one is read", choices=("auto", *SCORED)
     )
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
@@ -313,9 +307,7 @@ def _saved(directory: Path) -> dict[str, Any]:
 class TreeConfig(StepsConfig):
     """Stage tree: what is sampled at each level."""
 
-    reads: str = key(
-        "two", "responses a judgment reads: two, in both orders; one, by itself; both", choices=tuple(TREE_READS)
-    )
+    reads: str = key("two", "responses a judgment reads: two, in both orders; one; both", choices=tuple(TREE_READS))
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)

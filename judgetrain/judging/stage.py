@@ -49,9 +49,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     config, method = settings.verdicts, settings.method
     items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"judge: {told}"))
     if settings.world is not None and not config.systems and config.source.type == "world":
-        out.log(
-            f"judge: {len(items)} comparisons of the generated world; a file of your own is verdicts.source.path=FILE"
-        )
+        out.log(f"judge: {len(items)} comparisons of the generated world; verdicts.source.path=FILE takes yours")
     directory = Path(method.target).expanduser()
     known = method.is_directory and (directory / SETTINGS).is_file()
     if known and settings.judge and (unlike := settings.judge.unlike(directory)):
@@ -117,21 +115,15 @@ def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) 
     """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
     if scored and (pairs := sum(item.group is None and item.failure is None for item in items)):
-        raise DataError(
-            f"verdicts.source: {pairs} rows hold two responses and {scored} one, or a list: give each kind its own file"
-        )
+        raise DataError(f"verdicts.source: {pairs} rows hold two responses and {scored} one: give each its own file")
     branching = settings.method.kind == BRANCHING
     if scored and not (branching and models.asking(settings.method).reads == "one"):
-        raise ConfigError(
-            f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, in the place of "
-            "response_a and response_b: set judge.reads=one, with a branching judge, to score each by itself"
-        )
+        told = f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two"
+        raise ConfigError(f"{told}: set judge.reads=one, with a branching judge, to score each by itself")
     given = sum((item.group or item.comparison).rubric is not None for item in items)
     if given and not branching:
-        raise ConfigError(
-            f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria, which branching "
-            "judges alone go by; choose one, or leave the column out with verdicts.source.fields={criteria: ''}"
-        )
+        told = f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria"
+        raise ConfigError(f"{told}, which branching judges alone read: set verdicts.source.fields={{criteria: ''}}")
 
 
 def _keep_finished(out: StageRun, total: int) -> None:

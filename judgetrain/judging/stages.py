@@ -59,10 +59,8 @@ def check_judge(settings: ModelSettings, text: str, key: str) -> None:
     elif method.kind == "scorer":
         check_scorers([method.target], OF_RESPONSES, key)
         if method.target in COMBINED:
-            raise ConfigError(
-                f"{key}={text!r}: it compares all items with each other, so that no verdict stands by itself; "
-                f"choose one of {', '.join(n for n in OF_RESPONSES if n not in COMBINED)}"
-            )
+            allowed = ", ".join(name for name in OF_RESPONSES if name not in COMBINED)
+            raise ConfigError(f"{key}={text!r}: it compares all items with each other; choose one of {allowed}")
         assert settings.scorer is not None
         check_scorer(settings.scorer, settings.base)
     elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
@@ -86,28 +84,22 @@ def check_judged(found: JudgeSettings) -> None:
     if not settings.judge:
         raise ConfigError(NO_JUDGE)
     if found.criteria_file and found.method.kind != BRANCHING:
-        raise ConfigError(
-            f"criteria={found.criteria_file}: {settings.judge} goes by no criteria; judges that branch do"
-        )
+        raise ConfigError(f"criteria={found.criteria_file}: {settings.judge} goes by no criteria; branching judges do")
     check_judge(found, settings.judge, "verdicts.judge")
     if settings.systems:
         return
     if settings.baseline is not None:
         raise ConfigError("verdicts.baseline is one of several systems: name their answers' files in verdicts.systems")
     if settings.source.type != "world" and not settings.source.path and not settings.source.adapter:
-        raise ConfigError(
-            "verdicts.source.path is empty: name a file of comparisons (query, response_a, response_b), or systems' "
-            "answers to the same prompts with verdicts.systems=[A,B]"
-        )
+        told = "verdicts.source.path is empty: name a file of comparisons (query, response_a, response_b)"
+        raise ConfigError(f"{told}, or systems' answers to the same prompts with verdicts.systems=[A,B]")
     settings.source.check("verdicts.source")
     check_adapter(settings.source, "verdicts.source")
     target = found.method.target
     asked = EXTERNAL.get(target)
     if asked and settings.source.type != "world" and isinstance(getattr(found, target), WorldEngineConfig):
-        raise ConfigError(
-            f"verdicts.judge={settings.judge}: {asked}.type=world knows what the generated world says and nothing "
-            "else; name a model, as external=openai does"
-        )
+        told = f"{asked}.type=world knows what the generated world says and nothing else"
+        raise ConfigError(f"verdicts.judge={settings.judge}: {told}; name a model, as external=openai does")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,10 +202,7 @@ SCORES = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}
 def no_engine(config: EngineConfig) -> NoReturn:
     """Stage teacher gives the labels itself; asked by any other stage, this type of engine has none (ConfigError:
     always)."""
-    raise ConfigError(
-        f"{config.model_name}: knows the labels of training data, and can judge nothing else; leave the method teacher "
-        "out of evaluate.methods"
-    )
+    raise ConfigError(f"{config.model_name}: knows training labels alone; leave teacher out of evaluate.methods")
 
 
 class Aspect(NamedTuple):

@@ -180,11 +180,9 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         known = [c for c in comparisons if c.label or c.alone or not by_labels]
         unknown = [c for c in comparisons if by_labels and not (c.label or c.alone)]
         if not known:
-            raise DataError(
-                "teacher=given: none of the comparisons has a label; name its column with "
-                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast (where "
-                "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
-            )
+            told = "teacher=given: none of the comparisons has a label; name its column with"
+            more = "construct pairs with responses.contrast, or choose another teacher"
+            raise DataError(f"{told} 'dialogues.sources[0].fields={{label: COLUMN}}', {more}")
         taught, remaining = divided(known, settings.teacher, out.seed)
         if unknown:
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
@@ -224,10 +222,8 @@ def _read_written(
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
     if not trees:
-        raise DataError(
-            f"teacher.evaluations={settings.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
-            "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=[]"
-        )
+        told = f"teacher.evaluations={settings.teacher.evaluations}: all {len(written)} hold a benchmark's query"
+        raise DataError(f"{told}; give others, or set dialogues.decontaminate=[]")
     known = {text_of(tree.comparison) for tree in trees}
     return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
 

@@ -30,7 +30,7 @@ Examples:
   python -m judgetrain recipe=sweeps/beta_learning_rate sweep=joblib
   python -m judgetrain --cfg job --resolve                   the whole configuration
   python -m judgetrain keys train.dpo                        what its keys mean, with defaults and ranges
-  eval "$(judgetrain -sc install=bash)"                      completion of keys and groups (zsh, fish too)
+  eval "$(judgetrain -sc install=bash)"                      completion, also of python -m judgetrain (zsh, fish too)
 
 Groups, selected as group=option:
 {groups}
@@ -61,6 +61,12 @@ def main() -> int:
     if {"--help", "-h"}.intersection(given):
         _show(lambda: print(usage()))
         return 0
+    if given[0] in ("-sc", "--shell-completion") and given[1:]:
+        from judgetrain.pipeline import completion
+
+        if (said := completion.answer(given[1])) is not None:
+            _show(lambda: print(said))
+            return 0
     from judgetrain.artifacts.console import VERBOSE
     from judgetrain.pipeline import compose, job, key_names
 
@@ -69,6 +75,8 @@ def main() -> int:
         os.environ[VERBOSE] = "1"  # workers have it too
     if given[0] == "keys":
         return job.guarded(lambda: _show(lambda: key_names.show(given[1:], compose.composed_of)))
+    if any(word.partition("=")[0] in ("--hydra-help", *compose.SHOWN) for word in given):
+        return job.guarded(lambda: _show(lambda: job.hydra_jobs(given)))
     return job.guarded(lambda: job.hydra_jobs(given))
 
 

@@ -38,9 +38,7 @@ class RunConfig:
     )
     data_dir: str = key("", "root of recipes' source paths; fingerprints hold the content, not the place")
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "how trained judges generate; the model is the stage's")
-    dry_run: bool = key(
-        False, "say what the first paid model is expected to take, and ask it nothing", in_fingerprint=False
-    )
+    dry_run: bool = key(False, "say what the first paid model will take, and ask it nothing", in_fingerprint=False)
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     yes: bool = key(False, "stage=clean: remove what is listed; without it nothing is removed", in_fingerprint=False)

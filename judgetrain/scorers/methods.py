@@ -49,9 +49,7 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
             if not BY_NAME[part].references:
                 raise ConfigError(f"{key}: {text!r}: references change nothing of {part}; leave out what follows +")
         if name in SCORERS and name not in allowed:
-            raise ConfigError(
-                f"{key}: {name} scores a model on a prompt, not a given response: use it in stage=selfeval"
-            )
+            raise ConfigError(f"{key}: {name} scores a model on a prompt, no given response: use it in stage=selfeval")
         if name not in allowed:
             near = did_you_mean(name, allowed)
             raise ConfigError(f"{key}: {name!r} is no scorer; allowed are {', '.join(allowed)}{near}")

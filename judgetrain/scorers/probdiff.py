@@ -118,10 +118,8 @@ def revise(
         fixed = settings.revision_temperature
         temperature = sample.temperature if fixed is None else fixed
         if temperature is None:
-            raise ConfigError(
-                "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known; "
-                "give one, or use stage=selfeval"
-            )
+            told = "scorer.revision_temperature=null: the temperature that a given response was sampled at is not known"
+            raise ConfigError(f"{told}; give one, or use stage=selfeval")
         sampling = Sampling(temperature=temperature, max_new_tokens=settings.max_new_tokens)
         requests.append(Request(messages=fill(template, sample.prompt, sample.response), sampling=sampling))
     return scorer.generate(requests, derive_seed(derive_seed(seed, "probdiff", 0), 0))

@@ -182,10 +182,8 @@ def memory_explained(key: str) -> Iterator[None]:
         known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not known and not re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE):
             raise
-        raise TrainingError(
-            f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much), or set "
-            f"{key}.gradient_checkpointing=true or {key}.lora=true"
-        ) from error
+        told = f"out of memory: lower {key}.per_device_train_batch_size (raise global_accumulation_steps as much)"
+        raise TrainingError(f"{told}, or set {key}.gradient_checkpointing=true or {key}.lora=true") from error
 
 
 def frozen_experts(model: PreTrainedModel) -> int:

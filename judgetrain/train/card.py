@@ -153,9 +153,7 @@ def add_results(
         card = ModelCard.load(directory / CARD)
     except (ValueError, YAMLError) as error:
         why = f"{directory / CARD} is no model card ({' '.join(str(error).split())[:200]})"
-        raise DataError(
-            f"{why}: what was made is finished, and not written into it; mend or remove the file"
-        ) from error
+        raise DataError(f"{why}: the judge is finished without it; mend or remove the file") from error
     card.data.datasets = [*data_sets] or None
     floors = [row for name in FLOORS for row in own_rows(rows, name)]
     trained = {"Trained on": "\n".join(f"- `{stage}`: {text}" for stage, text in made)} if made else {}

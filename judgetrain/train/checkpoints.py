@@ -115,12 +115,10 @@ class AtReference(TrainerCallback):  # type: ignore[misc]
         sides = {side: numbers[f"lengths/{side}"] for side in ("chosen", "rejected") if f"rewards/{side}" in numbers}
         apart = [abs(numbers[f"rewards/{side}"]) / self._beta / max(1.0, n) for side, n in sides.items()]
         if (worst := max(apart or [abs(numbers.get("kl", 0.0))])) > (allowed := rounding(args, event["model"])):
-            raise TrainingError(
-                f"before anything was learned the model is {worst:.3g} nats a token from its reference (at most "
-                f"{allowed:g}), and the loss {numbers['loss']:.4g} (DPO's is ln 2 = {math.log(2):.4f} there): it is "
-                "another model, precision or chat template than the reference was computed with; remove the "
-                "reference's artifact, and the same command computes it again"
-            )
+            told = f"before anything was learned the model is {worst:.3g} nats a token from its reference"
+            loss = f"and the loss {numbers['loss']:.4g} (DPO's is ln 2 = {math.log(2):.4f} there)"
+            why = "it is another model, precision or chat template than the reference was computed with"
+            raise TrainingError(f"{told} (at most {allowed:g}), {loss}: {why}; remove the reference and run again")
 
 
 FOUR_BIT = 0.5
@@ -210,10 +208,8 @@ def last_complete(directory: Path) -> str | None:
         return None
     newest, mark = [*marked.items()][-1]
     if (written := mark["layout"]) != (layout := current().layout):
-        raise TrainingError(
-            f"{newest} was written under {written}, and this run is under {layout}: go on with the train.distributed "
-            "and train.processes that it was begun with, or remove it to begin again"
-        )
+        told = f"{newest} was written under {written}, and this run is under {layout}"
+        raise TrainingError(f"{told}: set train.distributed and train.processes as then, or remove it to begin again")
     return str(newest)
 
 
@@ -283,21 +279,17 @@ def check_saved(
     text = tokenizer.decode(list(rows[0]))
     same = token_ids(again, text) == token_ids(tokenizer, text) and again.chat_template == tokenizer.chat_template
     if not same or end_token_ids(config, again) != end_token_ids(start, tokenizer):
-        raise TrainingError(
-            f"{directory}: the tokenizer that was written reads texts, or ends answers, otherwise than the one trained "
-            "with; the checkpoints are kept"
-        )
+        told = "the tokenizer that was written reads texts, or ends answers, otherwise than the one trained with"
+        raise TrainingError(f"{directory}: {told}; the checkpoints are kept")
     size = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 4 * size > memory:  # float32 may take twice what is written, and training still holds its own
         return f"weights of {size / 1e9:.3g} GB are not loaded again to be compared, in {memory / 1e9:.3g} GB of memory"
     for there, here in zip(logprobs(load_model(config, "cpu"), rows), said, strict=True):
         if not abs(there - here) <= allowed:
-            raise TrainingError(
-                f"{directory}: the judge that was written is not the one that was trained: it gives a training row "
-                f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {allowed:g} apart); the "
-                "checkpoints are kept"
-            )
+            told = f"{directory}: the judge that was written is not the one that was trained: it gives a training row"
+            apart = f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {allowed:g} apart)"
+            raise TrainingError(f"{told} {apart}; the checkpoints are kept")
     return ""
 
 

@@ -130,18 +130,14 @@ class Renderer:
             own, back = (read_by_frames(level, text, self.frames) for text in (answer, reply))
             why = f"the prompt set reads {back}, not {own}: lines are changed or added" if back != own else ""
         if why:
-            raise TrainingError(
-                f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {why}; give the "
-                "model a chat_template.jinja that does not, or take another base"
-            )
+            told = f"of the {level or 'answer'} {answer[:60]!r} generation would return {reply[:60]!r}: {why}"
+            raise TrainingError(f"{told}; give the model a chat_template.jinja that does not, or take another base")
 
     def _end(self) -> int:
         end = self.tokenizer.eos_token_id
         if end is None and not self.ends:
-            raise TrainingError(
-                "the chat template writes no end token after an answer, and the tokenizer has none: a judge trained so "
-                "would never stop; give the model a chat_template.jinja that ends answers"
-            )
+            told = "the chat template writes no end token after an answer: a judge trained so would never stop"
+            raise TrainingError(f"{told}; give the model a chat_template.jinja that ends answers")
         end = min(self.ends) if end is None else end
         name = self.tokenizer.convert_ids_to_tokens(end)
         self.remarks[f"the chat template ends no answer; {name} is put after each, for generation to stop"] = None

@@ -172,16 +172,12 @@ def check_stage(stages: TrainStages, key: str, own: TrainerConfig) -> int:
         if not own.lora:
             raise ConfigError(f"{key}.four_bit=true: adapters alone are trained so; set {key}.lora=true")
         if stages.distributed.startswith("zero3"):
-            raise ConfigError(
-                f"{key}.four_bit=true and train.distributed={stages.distributed}: weights in 4 bits cannot be "
-                "partitioned; set train.distributed=zero2 or ddp"
-            )
+            told = "weights in 4 bits cannot be partitioned; set train.distributed=zero2 or ddp"
+            raise ConfigError(f"{key}.four_bit=true and train.distributed={stages.distributed}: {told}")
         check_package("bitsandbytes", f"{key}.four_bit=true")
     if stages.base.gpus > 1:
-        raise ConfigError(
-            f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise; set "
-            "train.distributed=zero3, engine.model.gpus for sampling, and scorer.model.gpus for scorers"
-        )
+        told = f"train.base.gpus={stages.base.gpus}: training shares a model out otherwise: set train.distributed=zero3"
+        raise ConfigError(f"{told}, engine.model.gpus for sampling, and scorer.model.gpus for scorers")
     return size
 
 

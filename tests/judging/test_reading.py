@@ -242,7 +242,7 @@ def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
     small, none = answers / "small.jsonl", tmp_path / "none.json"
     other = lines(tmp_path / "x.jsonl", [{"prompt": "Why?", "text": "So."}])
     for paths, baseline, message in (
-        ((small,), None, r"two systems or more are needed, found small in 1"),
+        ((small,), None, r"two or more are needed, found small in 1"),
         ((small, answers / "large.jsonl"), "gpt", r"baseline='gpt': there is no such system; .* small, large"),
         ((none,), None, r"verdicts\.systems='.*none\.json': no such file"),
         ((small, other), None, r"x\.jsonl:1: no column of answers: looked for output, .* found prompt, text"),
@@ -274,7 +274,7 @@ def refused(home: Path, message: str, *overrides: str, judge: str = "longer", ki
 
 def test_the_world_is_limited_like_any_source_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(judged(tmp_path, "verdicts.source.type=world", "verdicts.source.limit=3")) == 3
-    assert "3 comparisons of the generated world; a file of your own is verdicts.source.path" in capsys.readouterr().out
+    assert "3 comparisons of the generated world; verdicts.source.path=FILE takes yours" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

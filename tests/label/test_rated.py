@@ -314,7 +314,7 @@ def test_criteria_suit_the_query() -> None:
 def test_it_stands_in_the_teacher_s_place_alone() -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.external\.type=given.*teacher\.engine alone"):
         GivenEngineConfig().check("evaluate.external")
-    with pytest.raises(ConfigError, match="teacher: knows the labels of training data"):
+    with pytest.raises(ConfigError, match="teacher: knows training labels alone"):
         make_engine(GivenEngineConfig(name="teacher"))
 
 

@@ -332,7 +332,7 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
     assert tree.comparison.dialogue.query == "What is the capital of France?"
     assert out.totals()["counts"]["dropped"]["contaminated"] == 1
     (tmp_path / "none").mkdir()
-    with pytest.raises(DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's"):
+    with pytest.raises(DataError, match="all 1 hold a benchmark's"):
         taught(tmp_path / "none", PLAIN, **held)
 
 

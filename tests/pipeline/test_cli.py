@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import subprocess
@@ -94,8 +95,8 @@ def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[
 
 
 def test_a_page_may_be_read_in_part() -> None:
-    for page in ("--help", "keys"):
-        asked = [sys.executable, "-m", "judgetrain", page]
+    for page in ("--help", "keys", "--hydra-help", "-sc install=bash"):
+        asked = [sys.executable, "-m", "judgetrain", *page.split()]
         with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout and process.stderr
             process.stdout.close()
@@ -212,23 +213,52 @@ def test_a_full_disk_is_said_in_one_line_and_an_error_that_nobody_expected_is_no
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("judgetrain stage=evaluate train.dpo.be", {"train.dpo.beta="}),
-        ("judgetrain recipe=qu", {"recipe=quickstart"}),
-        ("judgetrain teacher=", {"teacher=given", "teacher=local", "teacher=openai"}),
+        ("ini", {"init", "initial"}),
+        ("stage=evaluate train.dpo.be", {"train.dpo.beta="}),
+        ("train.d", {"train.dpo.", "train.distributed="}),
+        ("dialogues.sources[2].tu", {"dialogues.sources[2].turns="}),
+        (
+            "dialogues.sources[2].turns=",
+            {f"dialogues.sources[2].turns={which}" for which in ("first", "last", "every")},
+        ),
+        ("+recipe=quickstart_", {"+recipe=quickstart_rl", "+recipe=quickstart_scorers"}),
+        ("--config-dir DIR recipe=own", {"recipe=own_words"}),
+        ("teacher=", {"teacher=given", "teacher=local", "teacher=openai"}),
+        ("stage=ev", {"stage=evaluate"}),
+        ("dry_run=", {"dry_run=true", "dry_run=false"}),
+        ("keys train.sft.max_l", {"train.sft.max_length"}),
+        ("--hydra", {"--hydra-help"}),
+        ("seed=1", set()),
+        ("init ", set()),
     ],
 )
-def test_keys_recipes_and_groups_are_completed(typed: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COMP_LINE", typed)
-    monkeypatch.setenv("COMP_POINT", str(len(typed)))
-    done = judgetrain("-sc", "query=bash")
-    assert offered <= set(done.stdout.split())
-    assert all(word.startswith(typed.split()[-1]) for word in done.stdout.split())
+def test_what_may_follow_is_completed(
+    typed: str, offered: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "own_words.yaml").touch()
+    line = "python -m judgetrain " + typed.replace("DIR", str(tmp_path))
+    monkeypatch.setenv("COMP_LINE", f"{line} more")
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    found = here("-sc", "query=bash").stdout.split()
+    assert set(found) == offered, "which are all that begin so"
 
 
-def test_completion_can_be_installed_for_bash() -> None:
-    script = judgetrain("-sc", "install=bash").stdout
-    assert "complete " in script and "-sc query=bash" in script
-    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+def test_bash_completes_the_command_and_the_module_and_asks_nothing_that_takes_long() -> None:
+    script = """
+      judgetrain() { python -m judgetrain "$@"; }
+      eval "$(judgetrain -sc install=bash)"
+      for COMP_LINE in "judgetrain recipe=quickstart_s" "python -m judgetrain stage=evalu" "python -m json stage="; do
+        COMP_POINT=${#COMP_LINE}; COMPREPLY=(); _judgetrain "${COMP_LINE%% *}"; echo "<${COMPREPLY[*]}>"
+      done; complete -p python judgetrain"""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=os.environ | {"PATH": path}, check=True
+    )
+    assert done.stdout.split()[:3] == ["<quickstart_scorers>", "<evaluate>", "<>"], "what follows the = is a word"
+    assert done.stdout.count("-F _judgetrain") == 2 and not done.stderr
+    heavy = {"hydra", "omegaconf", "torch", "numpy"}
+    assert not heavy & modules_after("-sc", "query=bash")[0]
 
 
 def test_an_interrupted_process_ends_though_something_waits_at_its_end() -> None:

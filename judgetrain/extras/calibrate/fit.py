@@ -46,10 +46,8 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
 
     known = [i for i, each in enumerate(margins) if each]
     if len(known) < FEWEST or all(labels[i] == "tie" for i in known):
-        raise DataError(
-            f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties; found "
-            f"{len(known)}"
-        )
+        told = f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties"
+        raise DataError(f"{told}; found {len(known)}")
     names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])

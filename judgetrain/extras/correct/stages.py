@@ -42,10 +42,8 @@ def _check(found: CorrectSettings) -> None:
         raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
     settings.source.check("correct.source")
     if method.kind != BRANCHING:
-        raise ConfigError(
-            f"correct.judge={settings.judge!r}: a judge that grows branches is needed; allowed are "
-            f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
-        )
+        allowed = f"allowed are {', '.join(TARGETS)} or a judge's directory (./NAME)"
+        raise ConfigError(f"correct.judge={settings.judge!r}: a judge that grows branches is needed; {allowed}")
     check_model(found, method, "correct.judge")
     if settings.rater and Method.parse(settings.rater).kind != "pointwise":
         raise ConfigError(f"correct.rater={settings.rater!r}: allowed are pointwise:external, pointwise:DIRECTORY, ...")

@@ -94,11 +94,8 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker: Path, nam
         score = float(own @ torch.linspace(0, 1, len(levels)))
         score_apart = abs(float(at_end(scores.eval(), ids)) - score)
         if not (levels_apart <= APART and score_apart <= APART):  # NaN is neither
-            raise EngineError(
-                f"{name}: the classifier's levels are {levels_apart:.3g} and its score is {score_apart:.3g} from the "
-                f"judge's (at most {APART:g}): the {judge.config.model_type} model does more after its head than a "
-                "classifier does"
-            )
+            apart = f"its levels by {levels_apart:.3g} and its score by {score_apart:.3g} (at most {APART:g})"
+            raise EngineError(f"{name}: the classifier of a {judge.config.model_type} model is not the judge: {apart}")
 
 
 def save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: str, place: Path) -> None:
@@ -134,10 +131,8 @@ def begun(prompts: PromptSet, tokenizer: PreTrainedTokenizerBase, name: str) -> 
     """
     frame = prompts.frames["score"]
     if (label := _LABEL.match(frame)) is None:
-        raise EngineError(
-            f"{name}: the prompt set {prompts.name!r} has text before the score ({frame!r}): the score follows from "
-            "what the judge writes, and a classifier writes nothing; take a set whose frame begins with the score"
-        )
+        told = f"{name}: the prompt set {prompts.name!r} has text before the score ({frame!r})"
+        raise EngineError(f"{told}; a classifier writes none: take a set whose frame begins with the score")
     prompt = render(prompts.render("score", {"context": "", **dict.fromkeys(SLOTS, "x")}), tokenizer)
     ids = token_ids(tokenizer, prompt)
     written = [continuation(tokenizer, prompt, ids, f"{label[1]}{score}\n") for score in SCORES]

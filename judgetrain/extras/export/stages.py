@@ -44,10 +44,8 @@ def _check_export(settings: ExportSettings) -> None:
     check_model(settings, method, key)
     asked = settings.judge.changed(**method.asking)
     if asked.reads != "one" or asked.asking(1).score != "expected":
-        raise ConfigError(
-            f"{key}={settings.named!r}: a classifier scores one response by the levels' probabilities: set "
-            "judge.reads=one, and leave judge.score=auto"
-        )
+        what = "a classifier scores one response: set judge.reads=one, and leave judge.score=auto"
+        raise ConfigError(f"{key}={settings.named!r}: {what}")
 
 
 EXPORT = Stage(

@@ -60,10 +60,9 @@ class Rule:
         """A rule such as ``dpo@10 beats floors``."""
         found = _RULE.fullmatch(text)
         if found is None:
-            raise ConfigError(
-                f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
-                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
-            )
+            rules = f"JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} METHOD (not worse)"
+            methods = f"a method of evaluate.methods, {FLOORS} or {UNTRAINED}"
+            raise ConfigError(f"guarantees.required: {text!r} is no rule; expected {rules}, with {methods}")
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
 
 

@@ -166,10 +166,8 @@ def divided(files: Sequence[Found]) -> Parts:
     }
     if way := next((way for way, there in kinds.items() if there), None):
         return Parts(way, train, test, held)
-    raise ConfigError(
-        f"init: rows of {train[0].path.name} have neither two responses nor a good answer (column reference); "
-        "docs/own_data.md shows the rows"
-    )
+    told = f"rows of {train[0].path.name} have neither two responses nor a good answer (column reference)"
+    raise ConfigError(f"init: {told}; docs/own_data.md shows the rows")
 
 
 def text_of(parts: Parts, directory: Path, base: str) -> str:

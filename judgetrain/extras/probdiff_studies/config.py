@@ -30,9 +30,7 @@ class StudiesConfig(LimitsConfig):
         "who says whether a revision is better: base, teacher, external, pairwise:external, a directory",
         content=beside(lambda method, owner: method_directory(method) if method else None),
     )
-    verdicts: str = key(
-        "", "people's verdicts on revisions: id, verdict (1 better, 0, -1 worse), annotator", content=of_file
-    )
+    verdicts: str = key("", "people's verdicts on revisions: id, verdict (1 better, 0, -1), annotator", content=of_file)
     duels: str = key(
         "",
         "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",

@@ -123,9 +123,7 @@ class RayExecutor(Executor):
         while (left := [pid for pid in mine if is_alive(pid)]) and time.monotonic() < until:
             time.sleep(0.05)
         if number := max(len(alive), len(left)):
-            self._say(
-                f"executor=ray: {number} workers have not ended within {ENDING:g} s: their GPUs may not be free yet"
-            )
+            self._say(f"executor=ray: {number} workers run on after {ENDING:g} s: their GPUs may not be free yet")
         self._workers.clear()
         self._free.clear()
         self._coming.clear()
@@ -146,9 +144,7 @@ class RayExecutor(Executor):
             return
         self._failed, self._need = 0, need
         if not (number := self._config.workers or sum(share.holds(need) for share in found)):
-            raise EngineError(
-                f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}"
-            )
+            raise EngineError(f"executor=ray: no worker of {need} fits on a node of the cluster: {described()}")
         kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
         self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
         for _ in range(number):
@@ -213,11 +209,8 @@ class RayExecutor(Executor):
         busy = [*under_way]
         wait = None if busy else PATIENCE
         if not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=wait)[0]):
-            raise EngineError(
-                f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
-                f"{PATIENCE:g} s: each needs {self._need} on one node, and the cluster has {described()}: ask for "
-                "fewer GPUs, or wait until others leave it"
-            )
+            told = f"executor=ray: none of {len(self._workers)} workers was ready within {PATIENCE:g} s"
+            raise EngineError(f"{told}: each needs {self._need} on one node of {described()}: ask for less, or wait")
         return answered[0]
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:

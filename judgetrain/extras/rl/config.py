@@ -30,7 +30,7 @@ class RlConfig(TrainerConfig):
     learning_rate: float = key(1e-6, "peak", above=0.0)
     save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
     eval_steps: int = key(
-        10, "held-out agreement every so many optimizer steps", low=1, active_if=lambda c: c.keep_best
+        10, "optimizer steps between measures of held-out agreement", low=1, active_if=lambda c: c.keep_best
     )
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
     labels: str = key(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stages import at
 from judgetrain.engines.config import EngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.extras.rl.config import PARTS, RlConfig
+from judgetrain.extras.rl.config import RlConfig
 from judgetrain.judges.config import Aggregation, StepsConfig
 from judgetrain.judges.settings import check_asking
 from judgetrain.schema import Reads
@@ -41,9 +41,7 @@ def _check(settings: RlSettings) -> None:
         check_asking(settings.engine)
         if size > 1 or own.lora:
             what = f"rl has {size} processes" if size > 1 else "rl.lora=true trains adapters"
-            raise ConfigError(
-                f"engine=vllm is given whole weights by one training process, and {what}: set engine=transformers"
-            )
+            raise ConfigError(f"engine=vllm needs whole weights in one process, and {what}: set engine=transformers")
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 
@@ -51,17 +49,12 @@ def _check(settings: RlSettings) -> None:
 def _check_shared(config: RlConfig, size: int) -> None:
     """Check that whole comparisons, in whole micro-batches, are shared out over the processes."""
     if config.comparisons_per_step % size:
-        raise ConfigError(
-            f"rl.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {size} "
-            f"processes: make it a multiple of {size}"
-        )
+        told = f"rl.comparisons_per_step={config.comparisons_per_step}"
+        raise ConfigError(f"{told} cannot be shared out evenly over {size} processes: make it a multiple of {size}")
     rows = config.rows_per_step // size
     if rows % config.per_device_train_batch_size:
-        raise ConfigError(
-            f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts "
-            f"that a process learns from in a step (comparisons_per_step / processes x num_generations x "
-            f"{PARTS} texts of a branch): take one that does"
-        )
+        told = f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts"
+        raise ConfigError(f"{told} that a process learns from in a step: take a number that does")
 
 
 def _inputs(settings: RlSettings) -> Sequence[str]:

@@ -157,10 +157,8 @@ def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
     counts = Counter(category for _, category in labelled)
     kept = [(query, str(category)) for query, category in labelled if counts[category] >= FOLDS]
     if len({category for _, category in kept}) < 2:
-        raise DataError(
-            f"{key}.path={source.path!r}: {len(labelled)} of {len(dialogues)} rows have a category, and fewer than two "
-            f"categories have {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
-        )
+        told = f"{len(labelled)} of {len(dialogues)} rows have a category, fewer than two categories {FOLDS} queries"
+        raise DataError(f"{key}.path={source.path!r}: {told}; name the column in fields, as in {{category: scenario}}")
     return kept
 
 

@@ -27,9 +27,7 @@ class ScenariosSettings(ModelSettings):
 
 def _check(settings: ScenariosSettings) -> None:
     if not settings.queries.path:
-        raise ConfigError(
-            "scenarios.queries.path is empty: name queries with a category; a classifier learns from them"
-        )
+        raise ConfigError("scenarios.queries.path is empty: name a file of queries with a category, to learn from")
     settings.queries.check("scenarios.queries")
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
 

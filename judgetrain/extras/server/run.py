@@ -107,9 +107,7 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
         console.line("serve: everybody who reaches this address may ask: set a token in JUDGETRAIN_TOKEN")
     listener.listen(settings.backlog)  # so that who reads this line can connect
-    console.line(
-        f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (a page; POST /v1/judge, /openapi.json)"
-    )
+    console.line(f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (a page, and POST /v1/judge)")
     server = Server(settings, service)
     server.run([listener])
     if server.force_exit:

@@ -49,10 +49,8 @@ def _settings(config: Config) -> JudgeSettings:
     method = settings.method
     asked = settings.judge.changed(**method.asking) if settings.judge and method.kind == BRANCHING else None
     if served.reward == "score" and (asked is None or asked.reads != "one"):
-        raise ConfigError(
-            f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked: set "
-            "judge.reads=one, with a branching judge"
-        )
+        told = f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked"
+        raise ConfigError(f"{told}: set judge.reads=one, with a branching judge")
     if method.kind == "scorer":
         from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
 

@@ -157,9 +157,7 @@ def _start(wanted: str, options: dict[str, Any], console: Console) -> Any:
         try:
             return wandb.init(mode="online", resume="allow", **options)
         except Exception as error:
-            console.line(
-                f"W&B cannot be used ({reason(error)}): this run is tracked offline; `wandb sync` uploads it later"
-            )
+            console.line(f"W&B cannot be used ({reason(error)}): the run is tracked offline; `wandb sync` uploads it")
             wandb.teardown()
             # The stages to come need not try again.
             os.environ["WANDB_MODE"] = "offline"

@@ -264,10 +264,8 @@ class FewshotRunner(AskedOnceRunner):
         super().check(asked_as(method), settings)
         assert settings.pairwise is not None
         if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
-            raise ConfigError(
-                f"evaluate.pairwise.prompts={settings.pairwise.prompts}: has verdicts of a form of its own, and the "
-                f"examples of {method.text!r} end in [[A]] or [[B]]; choose another set"
-            )
+            told = f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own"
+            raise ConfigError(f"{told}, and the examples of {method.text!r} end in [[A]] or [[B]]; choose another set")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark, then read the replies."""

@@ -229,10 +229,8 @@ def packaged_sets(dialect: Dialect) -> list[str]:
 def check_reads(prompts: PromptSet, orders: Iterable[Order], key: str) -> None:
     """Refuse (ConfigError) a prompt set without a step for judgments of what is shown."""
     if any(judgment_step(order) not in prompts.steps for order in orders):
-        raise ConfigError(
-            f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged; add one "
-            "(docs/prompts.md), or let judgments read two"
-        )
+        told = f"{key}: the prompt set {prompts.name!r} has no step 'score', by which one response is judged"
+        raise ConfigError(f"{told}; add one (docs/prompts.md), or let judgments read two")
 
 
 def has_step(path: Path, step: str) -> bool:
