@@ -48,7 +48,7 @@ def test_accuracy_is_that_of_unseen_queries() -> None:
 
 def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
     source = labelled(tmp_path / "queries.jsonl", 3)
-    with pytest.raises(DataError, match=r"queries\.jsonl': 6 of 6 rows have a category, and fewer than two"):
+    with pytest.raises(DataError, match=r"queries\.jsonl': 6 of 6 rows have a category, fewer than two"):
         labelled_queries(source, "scenarios.queries")
 
 
