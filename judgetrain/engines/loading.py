@@ -10,7 +10,9 @@ import importlib
 import importlib.util
 import json
 import logging
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.files import read_json, write_text_atomic
+from judgetrain.artifacts.files import read_json, settle, write_text_atomic
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
 from judgetrain.engines.hub import looks_local
 from judgetrain.errors import EngineError
@@ -35,6 +37,10 @@ DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 
 ADAPTERS = "adapter_config.json"
 """The file by which PEFT knows a directory of adapters."""
+
+KEPT = 1e9
+"""Bytes of a GGUF file up to which what it unpacks to is kept, in ``judgetrain`` beside the Hub's cache (``HF_HOME``):
+some five times as many. To unpack takes most of a minute, to read what is kept a few seconds."""
 
 CLOCK = (
     "{%- macro strftime_now(format) -%}{{ format | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July')"
@@ -83,7 +89,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    path, gguf_file = resolve_path(config)
+    path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
     tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
@@ -145,7 +151,8 @@ def load_model(
     """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (EngineError: names the
     path and the remedy).
 
-    GGUF is unpacked; adapters are merged into their base, which may be adapters of another.
+    GGUF is unpacked, small files once and for all (:data:`KEPT`); adapters are merged into their base, which may be
+    adapters of another.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
@@ -170,6 +177,8 @@ def load_model(
         raise EngineError(f"{config.path} holds {what}, which are not rounded to 4 bits: leave out four_bit")
     if base is not None:
         return _merged(load_model(base, device), config, path)
+    if gguf_file:
+        path, gguf_file = _unpacked(config, "weights", _dequantized)
     check_weights(Path(path))
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
     if config.attn_implementation is not None:
@@ -180,19 +189,60 @@ def load_model(
         options |= _split(config)
     if four_bit:
         options |= _four_bit(options["dtype"])
-    if gguf_file:
-        from transformers.utils.quantization_config import GgufConfig
-
-        options["quantization_config"] = GgufConfig(dequantize=True)
-    options |= {"output_loading_info": True} | ({} if gguf_file else {"use_safetensors": True})  # a pickle runs code
     model: PreTrainedModel
-    model, told = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
     if gguf_file:
-        _forget_quantiser(model)
+        model = _from_pretrained(_dequantized, config, path, gguf_file, **options)
     else:
+        options |= {"output_loading_info": True, "use_safetensors": True}  # a pickle runs code
+        model, told = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
         _check_layers(config, told)
     model = model.train(False)
     return model if device is None or split or four_bit else model.to(device)  # type: ignore[arg-type]
+
+
+def _dequantized(path: str, **options: Any) -> PreTrainedModel:
+    """The model of a GGUF file as ordinary weights; the loader's marks would make ``save_pretrained`` refuse."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.quantization_config import GgufConfig
+
+    quantization = GgufConfig(dequantize=True)
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(path, quantization_config=quantization, **options)
+    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
+        if name in vars(model):
+            delattr(model, name)
+    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+    return model
+
+
+def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple[str, str | None]:
+    """As :func:`resolve_path`; of a small GGUF file the directory in which a part of it lies as Transformers writes it.
+
+    It is made where there is none yet: whole or not at all, by one process, and none of several that train together.
+    """
+    import transformers
+    from filelock import FileLock
+    from huggingface_hub import constants
+
+    path, gguf_file = resolve_path(config)
+    if not gguf_file or (file := Path(path, gguf_file)).stat().st_size > KEPT:
+        return path, gguf_file
+    name = f"{file.stem}-{_digest(file)}-{transformers.__version__}"
+    place = Path(constants.HF_HOME, "judgetrain", name, part)
+    try:
+        if not place.is_dir() and os.environ.get("WORLD_SIZE", "1") == "1":
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{place}.lock"):
+                if not place.is_dir():
+                    new = place.with_suffix(".new")
+                    shutil.rmtree(new, ignore_errors=True)  # of a killed process
+                    _from_pretrained(load, config, path, gguf_file).save_pretrained(new)
+                    settle(new)
+                    new.rename(place)
+    except OSError:  # no place for it
+        log.info("%s is unpacked each time: %s cannot be written", config.path, place)
+    return (str(place), None) if place.is_dir() else (path, gguf_file)
 
 
 def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
@@ -327,16 +377,6 @@ def _assemble(name: str) -> Path:
         return Path(module.assemble())
     except FileExistsError:  # a file cut short by a killed run
         return Path(module.assemble(overwrite=True))
-
-
-def _forget_quantiser(model: PreTrainedModel) -> None:
-    """The unpacked weights are ordinary ones, but the loader's marks would make ``save_pretrained`` refuse."""
-    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
-        if name in vars(model):
-            delattr(model, name)
-    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
-        if hasattr(config, "quantization_config"):
-            del config.quantization_config
 
 
 @cache

@@ -46,6 +46,44 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
         resolve_path(ModelConfig(path="package:not-there"))
 
 
+def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
+    real, model, unpacked = loading._from_pretrained, load_model(ModelConfig(path="world")), []
+    stopped = [True]
+
+    def load(of, config, path, gguf_file, **options):
+        if gguf_file is None:
+            return real(of, config, path, None, **options)
+        unpacked.append(Path(path, gguf_file).read_bytes())
+        return model if of is loading._dequantized else word_tokenizer()
+
+    def killed(directory):
+        if stopped.pop():
+            raise KeyboardInterrupt  # after the files are written, and before they are said to be whole
+
+    monkeypatch.setattr(loading, "_from_pretrained", load)
+    monkeypatch.setattr(loading, "settle", killed)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    config = ModelConfig(path=str(tmp_path / "x.gguf"), dtype="bfloat16")
+    with pytest.raises(KeyboardInterrupt):
+        load_model(config)
+    stopped += [False] * 3
+    for _ in range(2):
+        found = load_model(config)
+        assert found.dtype == torch.bfloat16 and load_tokenizer(config)("a word").input_ids
+        assert all(map(torch.equal, found.parameters(), (p.bfloat16() for p in model.parameters())))
+    assert len(unpacked) == 3, "the weights again after the kill, and the tokenizer"
+    (tmp_path / "x.gguf").write_bytes(b"GGUF, another")
+    load_model(config)
+    assert unpacked[3:] == [b"GGUF, another"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    load_model(config)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF, a third")
+    assert load_tokenizer(config) and load_tokenizer(config) and len(unpacked) == 6, (
+        "processes that train together wait for none"
+    )
+
+
 def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     code = '{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}'
