@@ -57,6 +57,13 @@ def test_what_an_engine_lacks_on_this_machine_is_refused(
         config.check("e")
 
 
+def test_an_argument_of_vllm_that_a_key_decides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("judgetrain.engines.config.check_package", lambda module, because: None)
+    for name, key in {"tensor_parallel_size": "engine.tensor_parallel_size", "dtype": "engine.model"}.items():
+        with pytest.raises(ConfigError, match=rf"engine.vllm.{name}: is not given here; see {key}"):
+            VllmEngineConfig(model=ModelConfig(path="world"), vllm={name: 2}).check("engine")
+
+
 def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     here = OpenAIEngineConfig(model="m")
     there = OpenAIEngineConfig(model="m", name="n", api_key_env="K", concurrency=1)
@@ -69,6 +76,8 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
         assert plain(here) != plain(OpenAIEngineConfig(model="m", **change)), "these change what is written"
     assert plain(TransformersEngineConfig(batch_size=1)) == plain(TransformersEngineConfig())
     assert plain(WorldEngineConfig(error_rate=0.2)) != plain(WorldEngineConfig())
+    assert plain(VllmEngineConfig(tensor_parallel_size=8)) == plain(VllmEngineConfig())
+    assert plain(VllmEngineConfig(vllm={"quantization": "fp8"})) != plain(VllmEngineConfig())
 
 
 def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Engine, Request, Sampling
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.vllm_engine import VllmEngine
+from judgetrain.errors import EngineError, EngineLostError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label.examples import Prompter
 from tests.builders.vllm_on_cpu import VLLM, quiet
@@ -29,8 +35,8 @@ __all__ = ["quiet"]
 CRITERIA = Sampling(temperature=0.0, max_new_tokens=32)
 
 
-def of_vllm(path: str) -> VllmEngine:
-    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=path), vllm=VLLM))
+def of_vllm(path: str, **further: Any) -> VllmEngine:
+    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=path), vllm=VLLM | further))
     assert isinstance(engine, VllmEngine)
     return engine
 
@@ -122,6 +128,26 @@ def test_the_processes_that_hold_the_model_are_gone_when_it_is_closed() -> None:
     started = children() - before
     engine.close()
     assert started and not {pid for pid in started if alive(pid)}
+
+
+def test_what_vllm_cannot_load_is_said(tmp_path: Path, quiet: None) -> None:
+    with pytest.raises(EngineError, match=r"^vLLM cannot load world: .*(nosuch|root cause).*engine\.vllm\.gpu_memory"):
+        of_vllm("world", quantization="nosuch")
+    shutil.copytree(WORLD_BASE, tmp_path / "model")
+    (tmp_path / "model" / "adapter_config.json").write_text("{}")
+    with pytest.raises(EngineError, match="merge them into their base"):
+        of_vllm(str(tmp_path / "model"))
+
+
+def test_the_end_of_vllms_process_is_told(vllm: VllmEngine, requests: list[Request]) -> None:
+    """The last test of the module, whose engine it ends. vLLM itself sees it between requests alone, soon after."""
+    for pid in children():
+        os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + 60
+    while not vllm._llm.llm_engine.engine_core.resources.engine_dead and time.monotonic() < until:
+        time.sleep(0.1)
+    with pytest.raises(EngineLostError, match="vLLM's process has ended"):
+        vllm.generate(requests, 1)
 
 
 def children() -> set[int]:

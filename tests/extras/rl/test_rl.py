@@ -19,10 +19,9 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import ModelConfig, SamplingConfig, VllmEngineConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError
-from judgetrain.extras.rl import vllm_policy
 from judgetrain.extras.rl.config import PARTS, RlConfig
 from judgetrain.extras.rl.run import _comparisons, _labelled, _split, in_order
 from judgetrain.extras.rl.stages import RlSettings
@@ -221,49 +220,6 @@ def test_judgments_of_one_response_are_sampled_and_rewarded_together(
     rows = [tuple(row.values()) for row in made(prompts, trainer)["rewards"]]
     assert {request.step for request in engine.requests} == {"criteria", "guideline", "score"}
     assert set(rows[6:9]) == {first} and set(rows[9:12]) == {second} and rows[:12] == rows[12:]
-
-
-class Remote(ScriptedEngine):
-    """An engine in the place of vLLM's, which notes what weights it was given and that it was ended."""
-
-    def __init__(self, config: VllmEngineConfig, max_context: int) -> None:
-        super().__init__(lambda request, occurrence: "")
-        self.of, self.most = config.model.path, max_context
-        self.tokens: dict[Any, Any] = {}
-        self.given: list[Any] = []
-        self.ended = False
-
-    def load(self, weights: str) -> None:
-        self.given.append(load_model(ModelConfig(path=weights)).lm_head.weight.sum().item())
-
-    def close(self) -> None:
-        self.ended = True
-
-
-def test_vllm_is_given_the_weights_whenever_a_step_has_changed_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = load_model(ModelConfig(path="world"))
-
-    @contextmanager
-    def lent(trainer: Any) -> Iterator[Any]:
-        yield model
-
-    monkeypatch.setattr(vllm_policy, "RecordingVllm", Remote)
-    config = VllmEngineConfig(model=ModelConfig(path="start"))
-    vllm = vllm_policy.VllmPolicy(config, 77, tmp_path / "weights", lent)
-    state = SimpleNamespace(global_step=0)
-    for step, factor in ((0, 1.0), (0, 1.0), (1, 2.0), (1, 1.0), (2, 2.0)):
-        state.global_step = step
-        model.lm_head.weight.data *= factor
-        with vllm(SimpleNamespace(state=state)) as engine:
-            assert not engine.tokens
-            engine.tokens[1, 1] = ((), ())
-    whole = model.lm_head.weight.sum().item()
-    assert isinstance(engine, Remote) and (engine.of, engine.most) == ("start", 77)
-    assert engine.given == pytest.approx([whole / 2, whole])
-    vllm.close()
-    assert engine.ended and not (tmp_path / "weights").exists()
 
 
 @pytest.mark.parametrize(("wrong", "agreement"), [(False, 1.0), (True, 0.0)])
