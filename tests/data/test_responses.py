@@ -244,21 +244,6 @@ def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
     assert others == {"s:002": ("left", None), "s:005": ("Bad.", "B")}, "the data's own pairs, and what has a label"
 
 
-def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(tmp_path: Path) -> None:
-    labels = ["A", "B", "tie", None]
-    dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
-    rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]
-    inputs = planted(tmp_path, dialogues, rows)
-    pairs, notes = made(tmp_path, ResponsesConfig(contrast=["nearby"]), inputs)
-    by_id = {p.id: p for p in pairs}
-    for row in rows[:3]:
-        assert by_id[row.id] == row, "as the source has it, ties too"
-    assert all(str(by_id[d.id].made).startswith("nearby") for d in dialogues[3:]), "a pair without a label is free"
-    assert notes["contrast"]["nearby"] == 5
-    assert by_id["s:003"].made == "nearby: an answer to s:004"
-    assert by_id["s:004"].made in {"nearby: an answer to s:003", "nearby: an answer to s:005"}
-
-
 def test_a_wrong_number_is_as_long_as_the_right_one_and_as_often_smaller() -> None:
     rng = random.Random(0)
     larger = Counter[bool]()

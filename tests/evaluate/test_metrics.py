@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,9 @@ from judgetrain.evaluate.metrics.groups import (
 )
 from judgetrain.evaluate.metrics.intervals import bootstrap_interval, paired_difference, with_intervals
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.report import Report, console_tables, markdown
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
-from judgetrain.train.card import add_results
-from tests.builders.evaluate import LABELS, answers, benchmark, prediction
+from tests.builders.evaluate import LABELS, prediction
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
@@ -260,22 +257,6 @@ def test_methods_that_never_differ_or_always_do_have_a_difference_with_an_interv
     assert found.p == pytest.approx(1 if gain == 0 else max(2 / 1001, 2 / 2**10))
     few = paired_difference([gain > 0] * 30, [gain < 0] * 30, 1000, 1, [i // 10 for i in range(30)])
     assert few is not None and few.p == (1 if gain == 0 else 0.25)
-
-
-def test_the_report_the_console_and_the_card_show_what_0_of_12_may_mean(tmp_path: Path) -> None:
-    whole = benchmark(12)
-    rows = [metric_row(whole, answers("dpo", k, whole, right), 0.1, 50, 1) for k, right in ((1, 0), (3, 12))]
-    report = Report(recipe="r", seed=1, rows=rows)
-    text = markdown(report)
-    assert "| dpo | 1 | 0.0 (0.0–26.5) | 0.0 (0.0–26.5) |" in text and "100.0 (73.5–100.0)" in text
-    assert "at 0 and 100% Clopper and Pearson's exact one" in text
-    printed = [str(c) for table in console_tables(report)[:-1] for column in table.columns for c in column.cells]
-    assert printed.count("0.0 (0.0–26.5)") == 2 and printed.count("100.0 (73.5–100.0)") == 2
-    (tmp_path / "README.md").write_text("---\n---\n<!-- measured -->\nNot yet\n<!-- end of measured -->\n")
-    add_results(tmp_path, "dpo", [row.to_row() for row in rows], "e4a1")
-    card = (tmp_path / "README.md").read_text()
-    assert "| b (test) | 1 | 12 | 0.000 (0.000–0.265) | 0.000 (0.000–0.265) |" in card
-    assert "| b (test) | 3 | 12 | 1.000 (0.735–1.000) | 1.000 (0.735–1.000) |" in card
 
 
 def copied(copies: int, together: bool, prompts: int = 30) -> Benchmark:

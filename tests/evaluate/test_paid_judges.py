@@ -49,7 +49,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Config:
     address = f"http://127.0.0.1:{server.server_port}/v1"
     external = OpenAIEngineConfig(model="m", base_url=address, concurrency=1)
     evaluate = EvaluateConfig([benchmark], ["pairwise:external", "external"], [1, 2], bootstrap=20, external=external)
-    correct = CorrectConfig(benchmark.source, judge="external", engine=external)
+    correct = CorrectConfig(benchmark.source, judge="external", engine=replace(external, model="writer"))
     tree = TreeConfig(criteria=4, shard_size=1)
     return Config(prompts="compact", evaluate=evaluate, correct=correct, tree=tree, output_dir=str(tmp_path))
 
@@ -121,7 +121,7 @@ def test_corrections_are_paid_for_once_and_within_limits(
     config.correct.max_requests = None
     whole = corrected(config, "a")
     calls = len(server.billed)
-    assert calls > 4 * 7 + 4
+    assert calls > 4 * 7 + 4 and {body["model"] for body in server.billed} == {"m", "writer"}
     assert whole.notes["spent"]["requests"] == calls
     config.correct.source.limit = 3
     corrected(config, "b")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.paired import paired_comparisons, split
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
-from judgetrain.evaluate.report.report import Report, html_page, lineage, markdown, track_report
+from judgetrain.evaluate.report.report import Report, lineage, markdown, track_report
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, judge, manifest, pairs, run
@@ -93,37 +91,6 @@ def test_an_objective_is_of_items_that_are_not_reported(evaluated: Path) -> None
     for name in ("report.html", "report.md"):
         text = (evaluated / name).read_text()
         assert "s1" in text and "l1" in text, "the lineage"
-
-
-def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
-    text = (evaluated / "report.md").read_text()
-    line = next(x for x in text.splitlines() if x.startswith("| sft | 1"))
-    row = next(r for r in json.loads((evaluated / "metrics.json").read_text()) if r["method"] == "sft")
-    assert f"{100 * row['agreement']:.1f} (" in line
-    for header in (
-        *("length-balanced %", "with length r", "n by order", "single order %"),
-        *("conflict as tie %", "both decide %", "first wins %"),
-    ):
-        assert f" {header} |" in text
-    assert f"{100 * row['single_order_accuracy']:.1f}" in text
-
-
-def test_a_sentence_and_five_judges_stand_in_front_and_all_else_folds() -> None:
-    whole = benchmark(40)
-    rows = [metric_row(whole, answers("a", 0, whole, 40), 0.0, 20, 1)]
-    report = Report(recipe="r", seed=1, rows=rows)
-    page, text = html_page(report), markdown(report)
-    assert "Domain" not in text and "Where it comes from" not in text, "what has no rows is not shown"
-    assert re.findall("<h3>(.*)</h3>", page) == ["Judges"]
-    folded = re.findall(r"<details><summary>(.*) \(", page)
-    assert folded == ["Results", "Definitions", "Biases", "Cost", "Agreement by group"]
-    several = [metric_row(whole, answers(f"m{i}", 0, whole, 20 + i), 0.0, 20, 1) for i in range(17)]
-    page = html_page(replace(report, rows=several))
-    assert "<b>m16</b> agrees best with the labels" in page
-    assert re.search(r"<b>90\.0%</b> \(\d+\.\d–\d+\.\d\) of 40 comparisons", page)
-    front = page[page.index("<h3>Judges</h3>") : page.index("</table>")]
-    assert re.findall(r'class="text">(m\d+)<', front) == [f"m{i}" for i in (16, 15, 14, 13, 12)]
-    assert "<details><summary>Results (17 rows)</summary>" in page
 
 
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:

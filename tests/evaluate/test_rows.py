@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, make_dataclass, replace
-from types import FunctionType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
-from judgetrain.evaluate.metrics.rows import METRICS, Column, MetricRow, Sample, metric, metric_row, read_record
+from judgetrain.evaluate.metrics.rows import Column, MetricRow, metric_row, read_record
 from judgetrain.evaluate.report import table
 from judgetrain.evaluate.report.report import Report, markdown
 from judgetrain.judges.base import Cost, Prediction
@@ -116,29 +113,9 @@ def test_costs_are_means_over_the_comparisons_that_have_them() -> None:
     assert (row.generated_tokens, row.calls) == (2.0, 3.0)
 
 
-def test_every_metric_is_called_with_what_it_names() -> None:
-    class Row:
-        halves = metric(lambda agreed, labels: np.full(len(labels), 0.5), "agreed labels")
-        never = metric(lambda single_margins: 1 / 0, "single_margins")
-
-    found = Sample(voted(), [replace(p, branches=3) for p in scored(voted())], 0.0, 50, 1)
-    assert Row.halves.metadata["metric"].of(found) == 0.5, "an array becomes its mean"
-    assert Row.never.metadata["metric"].of(found) is None, "without margins of one answer it is not called"
-    fields = set(MetricRow.__dataclass_fields__)
-    assert fields - set(METRICS) == {
-        *("method", "benchmark", "split", "branches", "n"),
-        *("asked", "plan", "learned", "money", "extras", "run"),
-    }
-
-
 def test_a_column_is_shown_in_the_table_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
     row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, 50, 1)))
     monkeypatch.setitem(table.COLUMNS, "mine", Column("My table", "mine %"))
     text = markdown(Report(recipe="r", seed=1, rows=[row]))
     assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
-
-
-def test_what_users_import_from_the_package_are_functions_whatever_module_was_imported() -> None:
-    for name in metrics.__all__:
-        assert isinstance(getattr(metrics, name), FunctionType), name

@@ -63,15 +63,6 @@ def verdict(tree: dict, order: str, k: int) -> str | None:
     return None if not votes else "A" if sum(votes) > 0 else "B" if sum(votes) < 0 else "tie"
 
 
-@pytest.mark.parametrize(("size", "shards"), [(None, 4), (15, 2)])
-def test_how_many_comparisons_are_judged_together_is_the_evaluations_own(
-    setup: Setup, tmp_path: Path, size: int | None, shards: int
-) -> None:
-    config, inputs = setup
-    config.evaluate.shard_size = size
-    assert len([*evaluate(config, inputs, tmp_path / "out").glob("trees-pairs-sft-*.jsonl")]) == shards
-
-
 def test_metrics_and_predictions_equal_a_recount(setup: Setup, tmp_path: Path) -> None:
     config, inputs = setup
     out = run("evaluate", config, inputs, tmp_path / "out")
@@ -183,28 +174,6 @@ def test_reports_escape_what_comes_from_outside_and_load_nothing(setup: Setup, t
         assert contract in text
     assert "sft@3" in page
     assert "prefers-color-scheme:dark" in page
-
-
-def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
-    setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from rich.console import Console as RichConsole
-
-    from judgetrain.evaluate.report.report import Report, console_tables
-
-    out = evaluate(*setup, tmp_path / "out")
-    rows = json.loads((out / "metrics.json").read_text())
-    capsys.readouterr()
-    renamed = [MetricRow.from_row(r | {"benchmark": "[red]x"}) for r in rows]
-    report = Report(recipe="r", seed=1, rows=renamed, left_out={"[red]x": {"too_long": 3}})
-    for part in console_tables(report):
-        RichConsole(width=80).print(part)
-    printed = capsys.readouterr().out
-    assert "[red]x (test, n = 30, 3 left out: too_long)" in printed
-    assert "…" not in printed
-    row = next(r for r in rows if (r["method"], r["branches"]) == ("sft", 3))
-    low, high = row["agreement_ci"]
-    assert f"{100 * row['agreement']:.1f} ({100 * low:.1f}–{100 * high:.1f})" in printed
 
 
 def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import judgetrain.judges
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.stage_run import StageRun
@@ -366,23 +364,6 @@ def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
     assert method.on_hub and not Method.parse("./me/judge").on_hub
     assert found.judge(method, 2).options.steps.criteria == 3 and made[0][1] == str(place)
     assert found.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]
-
-
-ROOT = Path(judgetrain.judges.__file__).parent
-MAY_IMPORT = {
-    "prompting": set(),
-    "trees": {"prompting"},
-    "kinds": {"prompting", "trees"},
-    "views": {"prompting", "trees", "kinds"},
-}
-
-
-def test_a_room_imports_from_those_below_it_alone() -> None:
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(MAY_IMPORT)
-    for room, below in MAY_IMPORT.items():
-        texts = (path.read_text(encoding="utf-8") for path in (ROOT / room).rglob("*.py"))
-        named = {name for text in texts for name in re.findall(r"judgetrain\.judges\.(\w+)", text)}
-        assert {name for name in named if (ROOT / name).is_dir()} - {room} <= below
 
 
 ROWS = eval_comparisons(WorldConfig(eval_comparisons=30), seed=5)

@@ -48,14 +48,6 @@ def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, diale
         assert "context_block" not in text
 
 
-def test_every_dialect_has_a_packaged_set_and_every_packaged_set_a_dialect() -> None:
-    found = {dialect: packaged_sets(dialect) for dialect in DIALECTS}
-    assert found["branching"] == ["compact", "fennec", "multi_step", "paper"]
-    assert found["pointwise"] == ["auto_j_rating", "auto_j_score", "pointwise", "pointwise_5"]
-    assert all(found.values())
-    assert {name for names in found.values() for name in names} == {p.stem for p in PACKAGED.glob("*.yaml")}
-
-
 def test_one_file_may_hold_several_dialects(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     pairwise = (PACKAGED / "pairwise.yaml").read_text().split("pairwise:\n", 1)[1]
@@ -238,21 +230,6 @@ def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name:
     method = Method.parse(text)
     assert (method.kind, method.target, method.name, method.branches([1, 3, 10])) == (BRANCHING, target, name, numbers)
     assert method.branches([9]) == ([9] if method.most is None else [method.most]), "its own where all are larger"
-
-
-@pytest.mark.parametrize(
-    ("options", "changes"),
-    [
-        ("", {}),
-        ("+constrained", {"constrained": True}),
-        ("+expected+parsed", {"score": "parsed"}),
-        ("+sampled+shared", {"temperature": 1.0, "plan": "shared"}),
-        ("+sampled+expected", {"temperature": 1.0, "score": "expected"}),
-    ],
-)
-def test_options_change_how_a_judge_is_asked(options: str, changes: dict[str, object]) -> None:
-    method = Method.parse(f"dpo{options}")
-    assert method.changes == changes and {*method.changes} - {*method.asking} <= {"plan"}
 
 
 def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:

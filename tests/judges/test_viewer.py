@@ -15,7 +15,6 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
 from judgetrain.label import stage as label_stage
@@ -26,7 +25,6 @@ from judgetrain.schema import Dialogue, Message
 from tests.builders.judges import noisy_trees
 from tests.builders.pages import Element, parse
 
-PROMPTS = load_prompt_set("compact")
 TREES = noisy_trees("A" * 12)
 AGAINST = {("A", "B"), ("B", "A"), ("A", "tie"), ("B", "tie")}
 """Verdict and label; a tie contradicts nothing."""
@@ -180,15 +178,6 @@ def test_text_of_any_kind_stays_text(text: str) -> None:
     assert shown.count(clean) >= 8
     policy = page.all("meta")[1].attributes
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
-
-
-def test_a_tree_without_criteria_shows_what_was_written() -> None:
-    tree = replace(TREES[0], criteria=(), criteria_text="I would rather not.")
-    page = parse(tree_page(View(tree)))
-    assert "No criterion could be read" in page.text()
-    assert "I would rather not." in page.text()
-    assert "Preference pairs" not in page.text()
-    assert "0 branches: 0 kept" in page.text()
 
 
 def test_the_index_leads_to_every_page_and_old_pages_go(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -266,17 +265,7 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
     assert made.skipped == {"judgment:repeated": 2}
 
 
-TEXT = st.text("ab", min_size=1, max_size=4)
 LEVEL, ORDER = st.sampled_from(["judgment", "guideline"]), st.sampled_from(["AB", "BA"])
-PAIRS = st.lists(st.builds(pair, TEXT, TEXT, LEVEL, ORDER), max_size=30)
-
-
-@given(PAIRS)
-def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
-    kept = balanced(pairs, ["order"])
-    orders = Counter(p.chosen_nodes[0][-3:-1] for p in kept if p.level == "judgment")
-    assert orders["AB"] == orders["BA"]
-    assert [p for p in kept if p.level == "guideline"] == [p for p in pairs if p.level == "guideline"]
 
 
 @pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
@@ -326,20 +315,6 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
     assert all(p in pairs for p in kept)
     assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
-
-
-def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
-    pairs = [
-        pair("aaaa", "a"),
-        pair("aa", "a", order="BA"),
-        pair("a", "aaa"),
-        pair("a", "b"),
-        pair("x", "yyy", level="guideline"),
-    ]
-    assert leanings(pairs) == {
-        "guideline": {"chosen_longer": 0.0, "order_ab": None, "decides": None, "first": None},
-        "judgment": {"chosen_longer": 0.667, "order_ab": 0.75, "decides": None, "first": None},
-    }
 
 
 LETTER = LabelConfig(rule="paper")
@@ -439,14 +414,6 @@ def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     assert {len({r["comparison_id"] for r in third.sft}), len({p.comparison_id for p in third.pairs})} == {10, 30}
 
 
-def test_a_share_that_leaves_no_example_is_named() -> None:
-    data = TrainingData(PROMPTER, LabelConfig(sft_share=0.01))
-    for index in range(10):
-        data.add(tree_of(("AB",), index=index))
-    data.select_pairs()
-    assert re.search(r"of 10 trees survived .*\(label.sft_share takes SFT examples of 1 of them\)", data.nothing_left())
-
-
 def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
     """Under the first guideline B is preferred to A, against the label; under the second criterion A is."""
     tree = tree_of(("ABAA", "BBAA"), ("AAAB",), ("tttt",))
@@ -484,17 +451,6 @@ def test_the_papers_recipes_use_the_letter(name: str) -> None:
     paper = yaml.safe_load((CONF / "label" / "paper.yaml").read_text())
     assert {key: getattr(label, key) for key in paper} == paper
     assert label.sft_share == (None if name == "paper_id" else 0.5), "table 6"
-
-
-def test_one_switch_sets_the_letter_and_another_takes_it_back() -> None:
-    ours, paper = configured("recipe=quickstart").label, configured("recipe=quickstart", "label=paper").label
-    assert (paper.rule, paper.balance) == ("paper", [])
-    assert paper.max_sft_per_tree == ours.max_sft_per_tree, "what the paper does not say stays the recipe's"
-    groups = {name: yaml.safe_load((CONF / "label" / f"{name}.yaml").read_text()) for name in ("paper", "default")}
-    assert set(groups["paper"]) == set(groups["default"])
-    assert groups["default"] == {name: getattr(LabelConfig(), name) for name in groups["default"]}
-    back = configured("recipe=paper_ood", "data_dir=DIR", "label=default").label
-    assert {name: getattr(back, name) for name in groups["default"]} == groups["default"]
 
 
 def test_the_letter_teaches_lists_as_sampled() -> None:

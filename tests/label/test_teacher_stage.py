@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines import answers
 from judgetrain.engines.answers import described
 from judgetrain.engines.config import (
     WORLD_BASE,
@@ -42,7 +40,7 @@ from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.gate import Clock
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
+from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -78,22 +76,6 @@ def test_every_taught_comparison_gets_its_branches_and_the_others_remain(orders:
     nodes = [node for t in trees for _, g in t.guidelines() for node in (g, *g.judgments)]
     by_hand = sum(t.criteria_generated_tokens for t in trees) + sum(node.generated_tokens for node in nodes)
     assert totals["tokens"]["generated"] == by_hand
-
-
-def test_judgment_examples_show_the_responses_as_the_teacher_saw_them(tmp_path: Path) -> None:
-    out = run_teacher(tmp_path / "teacher", teacher_config())
-    nodes = {
-        j.id: (t.comparison, j)
-        for t in (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
-        for _, _, j in t.judgments()
-    }
-    for row in (r for r in read_rows(out.directory, "examples") if r["level"] == "judgment"):
-        of, node = nodes[row["nodes"][0]]
-        shown = (of.response_a, of.response_b) if node.order == "AB" else (of.response_b, of.response_a)
-        assert f"Response A: {shown[0]}\nResponse B: {shown[1]}\n" in row["prompt"][-1]["content"]
-        read = parse_judgment(row["completion"][0]["content"])
-        expected = (read.first, read.second) if node.order == "AB" else (read.second, read.first)
-        assert (node.score_a, node.score_b) == expected
 
 
 @pytest.mark.parametrize(("asked", "listed", "expected"), [(6, 6, 6), (4, 6, 4), (6, 3, 3)])
@@ -382,37 +364,7 @@ def evaluations(out: StageRun) -> list[EvaluationTree]:
     return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
 
 
-def paid(server: FaultyServer) -> Counter[str]:
-    return Counter(json.dumps(body, sort_keys=True) for body in server.billed)
-
-
 CALLS = 4 * (1 + 2 + 2 * 2)
-
-
-def test_a_crash_loses_no_answer_that_came(
-    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configured(server, tmp_path, concurrency=1)
-    put, kept, fatal = answers.AnswerStore.put, 0, 9
-
-    def crashing(self: Any, *arguments: Any) -> None:
-        nonlocal kept
-        put(self, *arguments)
-        kept += 1
-        if kept == fatal:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(answers.AnswerStore, "put", crashing)
-        with pytest.raises(KeyboardInterrupt):
-            run(config, tmp_path / "teacher")
-    assert len(server.billed) == fatal
-    resumed = run(config, tmp_path / "teacher")
-    assert len(server.billed) == CALLS
-    assert set(paid(server).values()) == {1}
-    assert resumed.notes["spent"]["requests"] == CALLS
-    whole = run(replace(config, output_dir=str(tmp_path / "elsewhere")), tmp_path / "whole")
-    assert [t.to_row() for t in evaluations(resumed)] == [t.to_row() for t in evaluations(whole)]
 
 
 def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 
 from judgetrain.data.config import WorldEngineConfig
-from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.label.config import GivenEngineConfig
@@ -99,13 +99,6 @@ def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping() -> None:
     for override in ("leaderboard={systms: 3}", "verdicts.source={feilds: {a: b}}", "verdicts.sorce.fields={a: b}"):
         with pytest.raises(HydraException, match=r"^Could not override" if "sorce" in override else "^Error merging"):
             configured(*recipe_overrides([override]))
-
-
-def test_a_type_that_the_command_line_chooses_drops_what_does_not_fit_it() -> None:
-    engine = configured(
-        "recipe=tables/table1", "external=openai", "evaluate.external.type=transformers"
-    ).evaluate.external
-    assert isinstance(engine, TransformersEngineConfig) and engine.model.path == ""
 
 
 def test_the_store_can_be_sent_to_the_processes_of_a_sweep() -> None:

@@ -123,12 +123,6 @@ def test_a_card_says_that_prompts_had_reference_answers(answer: str, tmp_path: P
     assert ("trained with reference answers" in (tmp_path / "README.md").read_text()) == seen
 
 
-def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
-    directory = model_directory(tmp_path)
-    add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "`e4a1`")
-    assert "| 1 | 300 | 0.712 | 0.900 (0.850–0.950) |" in (directory / "README.md").read_text()
-
-
 def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
     """A finished artifact with these entries of its manifest."""
     directory = root / "artifacts" / stage / mark

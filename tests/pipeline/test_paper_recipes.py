@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openai.types.shared import chat_model
 
 from judgetrain.engines import config as config_of_engines
-from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.extras.probdiff_studies import stage as studies
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline import recipes
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers import glassbox, probdiff
@@ -142,14 +138,6 @@ def test_criteria_and_guidelines_are_written_of_the_query_alone() -> None:
     assert paper.steps["judgment"] == ours.steps["judgment"]
 
 
-def test_the_scale_study_on_the_quickstart_grows_as_many_trees_in_every_job() -> None:
-    """What 1,600 evaluations leave of 1,900: with 400 it would be 1,500, and SFT and DPO of five times as many."""
-    params = composed("recipe=sweeps/quickstart_scale", hydra=True).hydra.sweeper.params
-    for number in map(int, params["teacher.comparisons"].split(",")):
-        config = recipe("sweeps/quickstart_scale", f"teacher.comparisons={number}")
-        assert min(config.cluster.sample - number, config.tree.max_comparisons or 10_000) == 300
-
-
 @pytest.mark.parametrize("name", [*SETTINGS, "pairs"])
 def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
     config = recipe(name, "data_dir=DIR")
@@ -158,20 +146,6 @@ def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
     mine = recipe(name, "data_dir=DIR", other)
     assert [b.name for b in mine.dialogues.decontaminate] == ["mine"], "one's own benchmark leaks into no training"
     assert recipe(name, "data_dir=DIR", "dialogues.decontaminate=[]").evaluate == config.evaluate
-
-
-def withdrawn() -> set[str]:
-    """Models whose end the installed package ``openai`` announces, whenever that is."""
-    source = Path(chat_model.__file__).read_text(encoding="utf-8").partition("Deprecated values:")[2]
-    return set(re.findall(r'"([\w.-]+)"', source))
-
-
-@pytest.mark.parametrize(
-    "overrides", [*([f"recipe={name}"] for name in recipes()), ["teacher=openai", "external=openai"]]
-)
-def test_no_recipe_or_group_asks_a_model_that_is_gone_or_will_be(overrides: list[str]) -> None:
-    asked = {engine.model for engine in engines_in(configured(*overrides)) if isinstance(engine, OpenAIEngineConfig)}
-    assert not asked & withdrawn()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from judgetrain.pipeline import job as entry
 from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
+from judgetrain.pipeline.sweeps import best_of
 from tests.builders.data import write_lines
 from tests.builders.pipeline import composed, configured
 from tests.builders.watched import interrupted
@@ -117,19 +117,6 @@ def test_a_sweep_of_evaluations_without_an_objective_is_told_how_to_have_one_and
     printed = "".join(capsys.readouterr())
     assert "sweep: 3 of 3 jobs done" in printed and ("report.runs" in printed) == told
     assert ("no objective was set; objective=BENCHMARK/METHOD/METRIC" in printed) == told
-
-
-def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
-    for number in (10, 2, 1):
-        write_job(tmp_path / str(number), [f"seed={number}"], {"state": "done"})
-    (tmp_path / "3").mkdir()
-    (tmp_path / ".hydra").mkdir()
-    assert [(j["job"], j["state"]) for j in read_jobs(tmp_path)] == [
-        ("1", "done"),
-        ("2", "done"),
-        ("3", "unfinished"),
-        ("10", "done"),
-    ]
 
 
 SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10}

@@ -11,13 +11,10 @@ import pytest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import SourceConfig, WorldConfig, WorldEngineConfig
-from judgetrain.data.world import eval_comparisons
-from judgetrain.data.world.engine import WorldEngine
-from judgetrain.data.world.language import load_language
+from judgetrain.data.config import SourceConfig
 from judgetrain.engines import lazy_model
-from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.base import Request
+from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.correct import stage as correct_stage
 from judgetrain.extras.correct.stage import Corrected, Correction, Corrector, evaluation_of, refinement
@@ -140,18 +137,6 @@ def test_what_cannot_be_rewritten_stays_and_is_counted() -> None:
     assert refinement(done.corrections)["failures"] == dict.fromkeys((f for f in FAILURES.values() if f), 1)
 
 
-def test_in_the_world_corrected_responses_are_truly_better() -> None:
-    language = load_language()
-    items = eval_comparisons(WorldConfig(eval_comparisons=40), 0)
-    engine = WorldEngine(WorldEngineConfig(error_rate=0.1, skill=0.8))
-    tested = BranchingJudge(engine, JUDGED_BY, JudgeOptions(branches=10, steps=TreeConfig(criteria=10)))
-    done = Corrector(tested, engine, REWRITE, SamplingConfig()).correct(items, 0)
-    pairs = [(c.query, c.response, c.corrected) for c in done.corrections if c.corrected]
-    assert len(pairs) > 15
-    before, after = (sum(language.quality(q, texts[i]) for q, *texts in pairs) / len(pairs) for i in (0, 1))
-    assert after > before + 1
-
-
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     rows = [
@@ -191,30 +176,6 @@ def test_the_stage_counts_what_it_did_and_resumes(
     assert [*read_rows(again.directory, "corrections")] == [*read_rows(out.directory, "corrections")]
     config.correct.source.limit = 2
     assert run(config, tmp_path, "few").totals()["counts"]["in"] == 4
-
-
-def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.correct.engine = OpenAIEngineConfig(model="strong")
-    made: list[str] = []
-
-    class Strong(ScriptedEngine):
-        def generate(self, requests, seed):  # type: ignore[no-untyped-def]
-            return [
-                Completion(text="a strong answer", prompt_tokens=1, generated_tokens=1, finish_reason="stop")
-                for _ in requests
-            ]
-
-        def close(self) -> None:
-            made.append("closed")
-
-    def make_engine(engine: EngineConfig, **others: object) -> Strong:
-        made.append(engine.model_name)
-        return Strong(by_length)
-
-    monkeypatch.setattr(correct_stage, "make_engine", make_engine)
-    rows = list(read_rows(run(config, tmp_path).directory, "corrections"))
-    assert {row["corrected"] for row in rows} == {None, "a strong answer"}
-    assert made == ["strong", "closed"]
 
 
 def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> None:

@@ -110,14 +110,6 @@ def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle
         assert found.ratings[1 + k] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "share"),
-    [("A", 1.0), ("B", 0.0), ("tie", 0.5), ("inconsistent", 0.5), ("unreadable", None), ("missing", None)],
-)
-def test_what_a_comparison_counts(outcome: str, share: float | None) -> None:
-    assert battle("x", "y", outcome).share == share
-
-
 def test_unreadable_verdicts_are_counted_and_nothing_else(many: list[Battle]) -> None:
     lost = [replace(b, outcome="unreadable" if k % 10 < 3 else b.outcome) for k, b in enumerate(many)]
     board = leaderboard([*lost, battle("z", "a", "missing")], 0)

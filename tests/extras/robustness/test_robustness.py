@@ -24,7 +24,6 @@ from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.extras.robustness.measure import robustness
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror
 from tests.builders.evaluate import benchmark, judge, refused, run, write_rows
@@ -150,19 +149,6 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     assert re.search(r"\| m \| 0.0 \(.*\| – \| .* \| 12 \|", page), "no flips are told of what was not read"
     lost = [dataclasses.replace(p, verdict_ab="B", verdict_ba="B") for p in silent[0]]
     assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
-
-
-def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> None:
-    tried = found()
-    longer = LongerJudge()
-    plain, attacked = (longer.compare_all(b.comparisons) for b in (tried.of, tried.benchmark))
-    rows = {r.attack: r for r in robustness(tried, plain, attacked)}
-    # "x" against "yy": twice "x" is longer than "yy" where "x" is the worse, and "yy" twice stays longer
-    worse_is_shorter = sum(not case.swapped for case in tried.cases if case.attack.name == "rerun") / 12
-    assert rows["repetition"].flips == worse_is_shorter
-    assert (rows["rerun"].robustness, rows["position"].robustness) == (1.0, 1.0)
-    assert rows["nothing"].loses == 1.0
-    assert rows["adversarial"].loses == 0.0
 
 
 def praised(request: Request, occurrence: int) -> str:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import combinations
 from typing import Any, ClassVar
 
 import httpx2
@@ -20,8 +19,8 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import EngineError
-from judgetrain.extras.judge_reward.groups import MODES, soft_share
-from judgetrain.extras.server import app, config, service
+from judgetrain.extras.judge_reward.groups import MODES
+from judgetrain.extras.server import config, service
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
@@ -91,23 +90,6 @@ def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient)
     many = client.post("/v1/judge", json={"comparisons": [ROW, exchanged, ROW]})
     found = VerdictsOut.model_validate_json(many.content).verdicts
     assert [(v.id, v.verdict) for v in found] == [(one.id, "A"), ("mine", "B"), (one.id, "A")]
-
-
-def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_whatever_the_batch() -> None:
-    """200 rows from 64 clients at once, two seeds among them, in whatever batches they come to stand."""
-    rows = eval_comparisons(WorldConfig(eval_comparisons=200), seed=5)
-    offline = {seed: world_judge().compare_all(rows, seed) for seed in (3, 4)}
-    assert offline[3] != offline[4], "it samples"
-    with client_of(world_judge(), batch=24) as client, ThreadPoolExecutor(64) as clients:
-        seeds = [3 + i % 2 for i in range(len(rows))]
-        answers = clients.map(lambda row, seed: client.post("/v1/judge", json=sent(row, seed)).json(), rows, seeds)
-        for index, (answer, seed) in enumerate(zip(answers, seeds, strict=True)):
-            expected = offline[seed][index]
-            assert answer["id"] == rows[index].id
-            names = ("verdict", "verdict_ab", "verdict_ba", "margin", "failures", "judgments")
-            assert [answer[name] for name in names] == [getattr(expected, name) for name in names]
-            assert [r["text"] for r in answer["reasons"]] == [r.text for r in expected.reasons]
-            assert answer["cost"]["generated_tokens"] == expected.cost.generated_tokens
 
 
 @pytest.mark.parametrize(
@@ -305,15 +287,6 @@ def nemo(text: str) -> dict[str, Any]:
     }
     parts = [{"type": "output_text", "text": part, "annotations": []} for part in (text[:1], text[1:])]
     return {"id": "r", "output": [thought, {"type": "message", "role": "assistant", "content": parts}]}
-
-
-def test_each_verdict_of_a_large_group_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [str(i) for i in range(20)]
-    pairs = [Comparison.of("q", one, other) for one, other in combinations(texts, 2)]
-    said, looks = [(pair, Prediction.of(pair, "j", "A", "A")) for pair in pairs], list[Prediction]()
-    monkeypatch.setattr(app, "soft_share", lambda found: looks.append(found) or soft_share(found))
-    found = [*app._results(texts, said)]
-    assert len(found) == len(looks) == 190 and {each["ranking"] for each in found} == {1.0}
 
 
 def test_responses_are_compared_as_nemo_gym_asks(client: TestClient) -> None:

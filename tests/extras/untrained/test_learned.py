@@ -22,7 +22,6 @@ from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
 from judgetrain.extras.untrained import runners as learned
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.prompted import PairwiseJudge
-from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from tests.builders.data import write_lines
@@ -92,12 +91,6 @@ def test_pairs_of_one_query_are_held_out_one_by_one() -> None:
     assert [r["agreement"] for r in rounds] == [pytest.approx(1 / 3, abs=1e-6)]
     first = next(r.messages[-1]["content"] for r in engine.requests if r.step == "rubric")
     assert {i for i in range(9) if f"answer {i} " in first} == {1, 2, 4, 5, 7, 8}
-
-
-def test_so_many_pairs_are_shown_as_fit() -> None:
-    """A prompt that is too long is asked again with half of the pairs."""
-    _, engine, _ = drawn(["!too_long", "!too_long", "hm"])
-    assert [r.messages[-1]["content"].count("[Query]") for r in engine.requests] == [6, 3, 1]
 
 
 def test_examples_are_turns_before_the_question_with_a_and_b_right_in_turn() -> None:
@@ -247,12 +240,3 @@ def test_examples_need_verdicts_that_are_marks() -> None:
     config = settings("fewshot:9:external")
     config.evaluate.pairwise.prompts = "auto_j"
     assert "the examples of 'fewshot:9:external' end in [[A]] or [[B]]" in refused(config, "evaluate")
-
-
-def test_a_method_names_its_model_and_its_labels() -> None:
-    found = [Method.parse(text) for text in ("rubric:70", "rubric:70:teacher", "fewshot:8:external")]
-    assert [(m.kind, m.target, m.labels, m.name, m.file_name) for m in found] == [
-        ("rubric", "base", 70, "rubric:70", "rubric.70"),
-        ("rubric", "teacher", 70, "rubric:70:teacher", "rubric.70.teacher"),
-        ("fewshot", "external", 8, "fewshot:8:external", "fewshot.8.external"),
-    ]
