@@ -40,12 +40,12 @@ RESAMPLES = 2000
 @dataclass(frozen=True, kw_only=True)
 class Seed:
     """One seed's run: its rows of ``metrics.json``, which comparisons each row got right (strict agreement), and the
-    agreement of perfect readers of one criterion and of both, where the benchmark is the world."""
+    agreement of perfect readers of one criterion and of both."""
 
     rows: Rows
     right: Mapping[Key, Sequence[bool]]
-    one: float | None = None
-    both: float | None = None
+    one: float = 0.0
+    both: float = 0.0
 
 
 def differences(seeds: Sequence[Seed]) -> list[str]:
@@ -83,16 +83,6 @@ def run(recipe: str, seed: int, output: Path, overrides: Sequence[str]) -> Path:
     if process.returncode:
         sys.exit(f"seed {seed}: the main command ended with exit code {process.returncode}; see above")
     return Path(last.rsplit(": ", 1)[1])
-
-
-def read(directory: Path, benchmark: str | None) -> Rows:
-    """The metrics of one benchmark by method and branches; the first benchmark when none is named."""
-    rows = json.loads((directory / "metrics.json").read_text())
-    wanted = benchmark or rows[0]["benchmark"]
-    found = {(r["method"], r["branches"]): r for r in rows if r["benchmark"] == wanted}
-    if not found:
-        sys.exit(f"no benchmark {wanted!r}; there are {', '.join(sorted({r['benchmark'] for r in rows}))}")
-    return found
 
 
 def seconds(directory: Path) -> float:
@@ -136,19 +126,17 @@ def reader(comparisons: Sequence[Comparison], criteria: Callable[[Kind], Sequenc
     return statistics.mean(map(right, comparisons))
 
 
-def load(directory: Path, benchmark: str | None, seed: int) -> Seed:
-    """A finished run: its rows, which comparisons each got right, and the ceilings where the benchmark is the world."""
+def load(directory: Path, seed: int) -> Seed:
+    """A finished run: its rows on the world, which comparisons each got right, and the ceilings."""
     import pyarrow.parquet
 
-    rows = read(directory, benchmark)
-    name = next(iter(rows.values()))["benchmark"]
+    metrics = json.loads((directory / "metrics.json").read_text())
+    rows = {(r["method"], r["branches"]): r for r in metrics if r["benchmark"] == "world"}
     right: dict[Key, list[bool]] = {}
     for row in pyarrow.parquet.read_table(directory / "predictions.parquet").to_pylist():
-        if row["benchmark"] == name and row["label"] is not None:
+        if row["benchmark"] == "world":
             agreed = row["label"] == row["verdict_ab"] == row["verdict_ba"]
             right.setdefault((row["method"], row["branches"]), []).append(agreed)
-    if name != "world":
-        return Seed(rows=rows, right=right)
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=next(iter(rows.values()))["n"]), seed)
     one, both = (reader(comparisons, by) for by in (lambda kind: [kind.primary], lambda kind: kind.crucial))
     return Seed(rows=rows, right=right, one=one, both=both)
@@ -161,21 +149,19 @@ def main() -> None:
     parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--benchmark", help="of several, the one to print; the first by default")
     # What is no option is an override of the main command, wherever it stands: --seeds would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
     overrides += [a for a in sys.argv[1:] if "=" in a and not a.startswith("--")]
     if options.n:
         overrides.append(f"dialogues.world.eval_comparisons={options.n}")
     directories = [run(options.recipe, seed, options.output, overrides) for seed in options.seeds]
-    found = [load(d, options.benchmark, seed) for d, seed in zip(directories, options.seeds, strict=True)]
+    found = [load(d, seed) for d, seed in zip(directories, options.seeds, strict=True)]
     rows = [seed.rows for seed in found]
     minutes = spread([seconds(d) / 60 for d in directories], 1.0)
     print(table(rows))
     for name, criteria in (("one", "the primary criterion"), ("both", "both crucial criteria")):
-        if all(getattr(seed, name) is not None for seed in found):
-            ceiling = spread([getattr(seed, name) for seed in found])
-            print(f"| perfect reader of {criteria} | – | {ceiling} | 100.0 | – |")
+        ceiling = spread([getattr(seed, name) for seed in found])
+        print(f"| perfect reader of {criteria} | – | {ceiling} | 100.0 | – |")
     n = " and ".join(sorted({str(next(iter(r.values()))["n"]) for r in rows}))
     print(
         f"\nRecipe {options.recipe}{''.join(f' {o}' for o in overrides)}, seeds "

@@ -11,7 +11,6 @@ the most.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from judgetrain.judges.kinds.aggregation import margins_of, used
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Verdict
+from tests.benchmarks.common import parser_of
 
 BRANCHES = (1, 2, 3, 10)
 LABELS = 100
@@ -38,7 +38,7 @@ Row = tuple[str, str, int, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--n", type=int, default=500)
     parser.add_argument("--criteria", nargs="+", default=["own", "given", "shuffled"])
@@ -46,15 +46,12 @@ def main() -> None:
     found: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for directory in sorted(options.home.glob("artifacts/dpo/*/model")):
         seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
-        kept = (
-            directory.parent / f"reading_one-{options.n}-{'-'.join(options.criteria)}.json"
-        )  # of a run that was stopped
-        if not kept.exists():
+        kept = directory.parent / f"reading_one-{options.n}-{'-'.join(options.criteria)}.json"
+        if not kept.exists():  # by a run that was stopped
             rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
             rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
-            kept.write_text(
-                json.dumps(list(measures(directory, rows[: options.n], rows[options.n :], options.criteria)))
-            )
+            made = list(measures(directory, rows[: options.n], rows[options.n :], options.criteria))
+            kept.write_text(json.dumps(made))
         for row, measured in json.loads(kept.read_text()):
             for name, value in measured.items():
                 found[tuple(row)][name].append(value)

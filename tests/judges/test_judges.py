@@ -200,15 +200,6 @@ def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written:
     assert in_own_order(written, "AB") == written
 
 
-def test_unreadable_orders_have_no_verdict() -> None:
-    for answer, failures in (
-        (lambda r, i: "?" if r.step == "judgment" else noisy(r, i), {"no_scores": 4}),
-        (lambda r, i: "no", {"criteria:none": 1}),
-    ):
-        found = judge(answer, 2).compare(COMPARISONS[0])
-        assert (found.verdict_ab, found.verdict_ba, found.margin, found.failures) == (None, None, None, failures)
-
-
 def test_settings_round_trip(tmp_path: Path) -> None:
     settings = JudgeConfig(score="expected", temperature=0.3, aggregation="mean")
     settings.save(tmp_path, 6)
@@ -236,13 +227,6 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
         assert {r.sampling.temperature for r in requests} == {temperature}
         assert tested.options.aggregation == saved.aggregation
     assert BranchingJudge(ScriptedEngine(noisy), PROMPTS).options.steps == JudgeConfig().asking(10)
-
-
-def test_how_a_judge_is_asked_in_a_word() -> None:
-    mixed = StepsConfig(judgment_sampling=SamplingConfig(0.0))
-    enforced = JudgeConfig(score="expected", constrained=True, temperature=0.7).asking(3)
-    told = ["greedy", "T=1 / T=1 / greedy", "T=0.7, expected, constrained"]
-    assert [each.shown for each in (JudgeConfig().asking(3), mixed, enforced)] == told
 
 
 def test_baselines() -> None:

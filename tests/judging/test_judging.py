@@ -75,16 +75,6 @@ def test_who_judges_has_to_be_said(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "/proc/x cannot be used" in done.stderr
 
 
-def test_datasets_opens_the_file(tmp_path: Path) -> None:
-    import datasets
-
-    directory = judge_stage(tmp_path / "out", judge="pairwise:external")  # of the world's own comparisons
-    rows = list(read_rows(directory, "verdicts"))
-    path, cache = str(directory / "verdicts.jsonl"), str(tmp_path / "cache")
-    loaded = datasets.load_dataset("json", data_files=path, split="train", cache_dir=cache)
-    assert loaded["verdict"] == [row["verdict"] for row in rows] and len(rows[0]["reasons"]) == 2
-
-
 def test_verdicts_are_those_of_the_judge_in_python(tmp_path: Path) -> None:
     overrides = (file_of(tmp_path, 5), "verdicts.shard_size=2")
     directory = judge_stage(tmp_path / "out", *overrides, judge="scorer:sentprob")
@@ -182,14 +172,6 @@ def test_what_cannot_be_judged_is_refused_before_anything_runs(
     with pytest.raises(ConfigError, match=message):
         judge_stage(tmp_path, *overrides)
     assert not list(tmp_path.glob("artifacts/*"))
-
-
-def test_the_short_command_judges_a_file(tmp_path: Path) -> None:
-    done = judgetrain("judge", "verdicts.judge=longer", file_of(tmp_path), "track.tracker=none", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "A is better" in done.stdout and list(tmp_path.glob("outputs/artifacts/judge/*/verdicts.jsonl"))
-    refused = judgetrain("judge", "stage=dpo", cwd=tmp_path)
-    assert refused.returncode == 2 and "judge and stage=dpo: leave out one of them" in refused.stderr
 
 
 def test_the_longest_prompts_are_too_long_not_unreadable(tmp_path: Path) -> None:

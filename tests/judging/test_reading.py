@@ -11,7 +11,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.data.config import SourceConfig
-from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.items import Item, read_items
@@ -307,21 +307,6 @@ def test_what_labels_mean_is_a_verdict(tmp_path: Path) -> None:
     refused(tmp_path / "out", r"verdicts\.source\.labels\.A='C': allowed are A, B, tie", *source, kind=ConfigError)
 
 
-def test_judges_that_there_are_not_have_a_suggestion(tmp_path: Path) -> None:
-    source = f"verdicts.source.path={lines(tmp_path / 'x.jsonl', [ROW])}"
-    for wrong, message in {
-        "dpoo": "did you mean dpo",
-        "longest": "did you mean longer",
-        "dpo+sample": r"may stand \+",
-        "scorer:sentprop": "did you mean sentprob",
-    }.items():
-        refused(tmp_path / "out", message, source, judge=wrong, kind=ConfigError)
-        with pytest.raises(ConfigError, match=message):
-            Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", f"evaluate.methods=[{wrong}]")).check(
-                "evaluate"
-            )
-
-
 def ranked(home: Path, *overrides: str) -> None:
     words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", "verdicts.judge=longer", *overrides)
     Pipeline(configured(*words), Console()).run("leaderboard")
@@ -363,19 +348,6 @@ def test_an_address_without_http_is_refused_at_once(url: str) -> None:
         RemoteJudge(url)
     assert "a-token" not in str(told.value), "what stands before the host is a secret, with http:// or without"
     assert time.monotonic() - began < 5
-
-
-def test_branches_that_are_no_number_and_a_closed_judge_are_told() -> None:
-    from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-    from judgetrain.engines.local.transformers_engine import TransformersEngine
-    from judgetrain.judges.kinds.branching import check_branches
-
-    with pytest.raises(ConfigError, match="branches='3': allowed are 1 to the 10 criteria"):
-        check_branches("3", 10)  # type: ignore[arg-type]
-    engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="world")))
-    engine.close()
-    with pytest.raises(EngineError, match="it was closed"):
-        engine.generate([], 0)
 
 
 def test_a_dry_run_looks_at_what_is_to_be_measured_on(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import cloudpickle
 import pytest
-from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 
 from judgetrain.data.config import WorldEngineConfig
@@ -18,7 +16,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.label.config import GivenEngineConfig
-from judgetrain.pipeline.compose import overwritten, recipe_overrides, register
+from judgetrain.pipeline.compose import overwritten, recipe_overrides
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
@@ -101,14 +99,6 @@ def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping() -> None:
             configured(*recipe_overrides([override]))
 
 
-def test_the_store_can_be_sent_to_the_processes_of_a_sweep() -> None:
-    store = ConfigStore()
-    register(store)
-    sent = cloudpickle.loads(cloudpickle.dumps(store.repo))
-    assert sent["schema.yaml"].node.engine.type == "transformers"
-    assert sent["recipe"]["quickstart.yaml"].node.recipe_name == "quickstart"
-
-
 def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_chooses_the_type() -> None:
     assert configured("recipe=quickstart").teacher.engine == WorldEngineConfig(name="annotator", error_rate=0.15)
     teacher = configured("recipe=quickstart", "teacher=openai").teacher.engine
@@ -177,11 +167,6 @@ def test_no_number_may_be_infinite_or_none(value: float) -> None:
 def test_every_number_has_a_range_but_those_that_need_none() -> None:
     free = {key.name for key in every_key() if ("int" in key.type or "float" in key.type) and not key.allowed}
     assert free == FREE
-
-
-def test_a_text_that_may_be_empty_may() -> None:
-    assert configured("data_dir=").data_dir == ""
-    assert configured("teacher=openai", "teacher.engine.api_key_env=").teacher.engine.api_key_env == ""
 
 
 @pytest.mark.parametrize("stage", ["teacher", "tree", "label", "dpo", "selfeval"])

@@ -26,8 +26,8 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
-from judgetrain.pipeline.commands import rows, show
-from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.commands import rows
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.config import TrainStages
 
@@ -191,22 +191,3 @@ def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:
     manifests = list((tmp_path / "out").glob("artifacts/dialogues/*/manifest.json"))
     assert len(manifests) == 1
     assert json.loads(manifests[0].read_text())["counts"]["out"] == 200
-
-
-def test_status_of_a_finished_run_fits_a_screen_of_80_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pipeline = Pipeline(config(tmp_path))
-    write(tmp_path, "a")
-    counts = {"in": 440, "out": 420, "dropped": {"x": 20}}
-    for name in STAGES:
-        directory = pipeline.plan(name).directory
-        directory.mkdir(parents=True)
-        (directory / "manifest.json").write_text(json.dumps({"counts": counts, "seconds": 1.0}))
-    monkeypatch.setenv("COLUMNS", "80")
-    pipeline.console.terminal = True
-    show(pipeline)
-    lines = capsys.readouterr().out.splitlines()
-    shown = [*STAGES]
-    assert len(lines) <= len(shown) + 5 and max(map(len, lines)) <= 80
-    assert all(any(line.startswith(name) for line in lines) for name in shown)

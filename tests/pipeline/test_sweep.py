@@ -106,19 +106,6 @@ def test_jobs_that_are_all_done_end_well_and_the_best_is_named(
     assert best_of([{**job, "direction": "minimize"} for job in jobs])["job"] == "0"  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("stage", "told"), [("evaluate", True), ("label", False)])
-def test_a_sweep_of_evaluations_without_an_objective_is_told_how_to_have_one_and_a_report(
-    stage: str, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(config: Config) -> entry.Outcome:
-        return entry.Outcome(f"artifacts/{stage}/{config.seed}", [stage], [], None)
-
-    assert run_sweep(tmp_path, monkeypatch, run)[0] == 0
-    printed = "".join(capsys.readouterr())
-    assert "sweep: 3 of 3 jobs done" in printed and ("report.runs" in printed) == told
-    assert ("no objective was set; objective=BENCHMARK/METHOD/METRIC" in printed) == told
-
-
 SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10}
 ROWS = [
     *(SHARED | {"branches": k, "agreement": k / 10} for k in (1, 3, 5)),

@@ -241,13 +241,6 @@ def test_a_rating_meets_the_scores_of_the_answer_that_it_is_about(tmp_path: Path
         run(config, inputs, tmp_path / "unclear")
 
 
-def test_variants_are_columns(stored: Config, tmp_path: Path) -> None:
-    stored.correlate.scores[1].name = "sentprob+calibration"
-    run(stored, {}, tmp_path / "out")
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "| benchmark | model | score | alone | +calibration |" in report
-
-
 def test_the_recipe_holds_the_papers_rows() -> None:
     config = configured("recipe=tables/glassbox_stored", "data_dir=DIR")
     assert len(config.correlate.published) == 2 * 2 * 13

@@ -19,7 +19,6 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.probdiff_studies import comparing, stage
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
-from judgetrain.extras.probdiff_studies.models import read_selfeval
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.config import Config
@@ -224,15 +223,6 @@ def test_wrong_settings_are_refused() -> None:
     config.selfeval.methods = ["sentprob"]
     with pytest.raises(ConfigError, match="probdiff"):
         check(config, "studies")
-
-
-def test_what_is_no_finished_selfeval_with_probdiff_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no finished stage selfeval"):
-        read_selfeval(tmp_path)
-    write_json_atomic(tmp_path / "manifest.json", {"config": {}})
-    write_rows_atomic(tmp_path / "scores.jsonl", [{"id": "a", "scores": {"sentprob": 1.0}}])
-    with pytest.raises(DataError, match="put probdiff"):
-        read_selfeval(tmp_path)
 
 
 def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(prepared: Prepared, tmp_path: Path) -> None:
