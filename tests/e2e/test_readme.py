@@ -88,13 +88,9 @@ def test_a_training_of_ones_own_begins_as_printed(
     found = rows(48)
     texts = [{"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b} for c in found]
     test = [row | {"label": c.label} for row, c in zip(texts, found, strict=True)]
+    train = test if "teacher=given" in words else texts
     if any("contrast" in word for word in words):
         train = [{"query": row["query"], "reference": row["response_a"]} for row in texts]
-    else:
-        train = [
-            row | ({"label": c.label} if "teacher=given" in words else {}) for row, c in zip(texts, found, strict=True)
-        ]
-    test = [row | {"label": c.label} for row, c in zip(texts, found, strict=True)]
     for name, part in (("train", train[:36]), ("test", test[36:])):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     given = [word.replace("DIR", str(tmp_path)).replace("MODEL", "world") for word in words]

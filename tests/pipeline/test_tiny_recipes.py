@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
@@ -266,6 +268,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
     monkeypatch.setattr(TransformersEngineConfig, "makes", f"{__name__}:scripted_engine")
     monkeypatch.setattr(labels, "MIN_READABLE", 0.0)
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))  # traced, no C++
     monkeypatch.setattr(studies_stage, "SAMPLES", 2)
     monkeypatch.setattr(studies_stage, "SAMPLING", Sampling(temperature=0.7, max_new_tokens=TOKENS))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
