@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import duplicates
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
-from judgetrain.data.duplicates import NearIndex, jaccard, normalised
+from judgetrain.data.duplicates import NearIndex, jaccard
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -91,16 +89,6 @@ def test_the_window_bounds_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -
     assert all(index.add(t) for t in texts)
     assert not index.add(texts[-1]), "remembered"
     assert index.add(texts[0]), "forgotten"
-
-
-@settings(max_examples=50)
-@given(st.lists(st.text(max_size=30), max_size=12))
-def test_equal_queries_are_always_near_duplicates(queries: list[str]) -> None:
-    index, kept = NearIndex(), set()
-    for query in queries:
-        if index.add(query):
-            assert normalised(query) not in kept
-            kept.add(normalised(query))
 
 
 TURN = "Tell me, step by step, how a steam engine turns heat into motion."

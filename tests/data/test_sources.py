@@ -12,15 +12,12 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues
 from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
-from judgetrain.data.duplicates import Seen, normalised
 from judgetrain.data.sources import read, read_comparisons, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
@@ -188,14 +185,6 @@ def test_a_byte_order_mark_is_no_text(file: str, tmp_path: Path) -> None:
     text = '[{"query": "a"}]' if file == "in.json" else '{"query": "a"}\n'
     out = run(tmp_path, f"\ufeff{text}", file=file)
     assert [r["messages"][0]["content"] for r in read_rows(out.directory, "dialogues")] == ["a"]
-
-
-@given(st.text(), st.text())
-def test_deduplication_is_by_normalised_text(a: str, b: str) -> None:
-    seen = Seen()
-    assert seen.add(normalised(a))
-    assert seen.add(normalised(b)) == (normalised(a) != normalised(b))
-    assert normalised(normalised(a)) == normalised(a) or not a.isascii()
 
 
 def test_rows_with_two_responses_become_comparisons_with_the_label_that_is_known(

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate.config import EvaluateConfig
@@ -77,19 +75,6 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: World
         change(directory / ".trees-b-sft.key")
         again, _ = evaluated(config, inputs, "a")
         assert again == whole
-
-
-def test_what_computes_its_scores_reads_none(world: World) -> None:
-    config, _ = world
-    teacher = replace(config.teacher, engine=WorldEngineConfig())
-    config = replace(config, teacher=teacher, evaluate=replace(config.evaluate, methods=["teacher"]))
-    _, before = evaluated(config, {}, "a")
-    asked = replace(config, judge=replace(config.judge, score="expected"))
-    _, after = evaluated(asked, {}, "b")
-    first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
-    assert {row["asked"] for row in first if row["method"] == "teacher"} == {"greedy"}
-    assert [row["margin"] for row in first] == [row["margin"] for row in second]
-    assert [row["asked"] for row in first] == [row["asked"] for row in second]
 
 
 CHANGES: dict[str, Callable[[Config], Config]] = {

@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
@@ -26,7 +24,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
-from judgetrain.label.rewards import Rewards, branch_rewards, nodes_of, percentiles, read_scores
+from judgetrain.label.rewards import Rewards, branch_rewards, nodes_of, read_scores
 from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.worth import FEWEST, Worth, learn
@@ -149,15 +147,6 @@ def scored(tree: EvaluationTree, **raised: float) -> Rewards:
     named = {f"d0/{name.replace('_', '/')}": value for name, value in raised.items()}
     assert set(named) <= set(scores)
     return Rewards({"softmax_var": scores | named})
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=3), st.floats(-5, 5), max_size=12))
-def test_percentiles_count_what_is_below(scores: dict[str, float]) -> None:
-    found = percentiles(scores)
-    for node, value in scores.items():
-        below = sum(v < value for v in scores.values()) + 0.5 * sum(v == value for v in scores.values())
-        assert found[node] == pytest.approx(below / len(scores))
 
 
 @pytest.mark.parametrize(

@@ -261,13 +261,6 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
         check_stage("label", settings([source(tmp_path, labels=WORDS)], ResponsesConfig([WRITER])))
 
 
-def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
-    check_stage("label", settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
-    check_stage("label", settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
-    nearby = ResponsesConfig([WRITER], contrast=["nearby"])
-    check_stage("label", settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
-
-
 def given(**changes: int) -> Config:
     config = teacher_config(asked=2, listed=2, **changes)
     return replace(config, teacher=replace(config.teacher, engine=GivenEngineConfig(), branches=1))
@@ -344,9 +337,3 @@ def test_a_query_that_is_taught_is_in_no_tree() -> None:
     random.Random(3).shuffle(shuffled)
     assert divided(one_each, TeacherConfig(comparisons=7), 3) == (shuffled[:7], shuffled[7:])
     assert divided(one_each[:1], TeacherConfig(share=0.5), 3) == (one_each[:1], [])
-
-
-def test_of_own_rows_half_are_left_for_the_trees() -> None:
-    config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given")
-    rows = [comparison(i, label="A") for i in range(60)]
-    assert [len(part) for part in divided(rows, config.teacher, 3)] == [30, 30]

@@ -76,12 +76,6 @@ def world_judge(reads: Reads = "two") -> BranchingJudge:
     return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING, reads=reads))
 
 
-def sent(comparison: Comparison, seed: int) -> dict[str, Any]:
-    messages = [{"role": m.role, "content": m.content} for m in comparison.dialogue.messages]
-    texts = {"response_a": comparison.response_a, "response_b": comparison.response_b}
-    return {"id": comparison.id, "messages": messages, **texts, "seed": seed}
-
-
 def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient) -> None:
     one = VerdictOut.model_validate_json(client.post("/v1/judge", json=ROW).content)
     assert (one.verdict, one.consistent, one.judge) == ("A", True, "longer")

@@ -55,15 +55,19 @@ def server(model: Path) -> Iterator[Served]:
 
 
 def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Served, model: Path) -> None:
-    rows = eval_comparisons(WorldConfig(eval_comparisons=24), seed=5)
-    offline = load_judge(f"{model}+sampled", 2, **TOKENS).compare_all(rows, 3)
-    assert len({reason.text for each in offline for reason in each.reasons}) > 10, "it samples"
+    """Two seeds among them, in whatever batches they come to stand."""
+    rows, judge = (
+        eval_comparisons(WorldConfig(eval_comparisons=12), seed=5),
+        load_judge(f"{model}+sampled", 2, **TOKENS),
+    )
+    offline = {seed: judge.compare_all(rows, seed) for seed in (3, 4)}
+    assert len({reason.text for each in offline[3] for reason in each.reasons}) > 10, "it samples"
 
     def client(index: int) -> None:
         with RemoteJudge(server.url, SECRET) as judge:
-            [found] = judge.compare_all([rows[index % 24]], 3)
-        assert found == offline[index % 24]
-        assert found.reasons == offline[index % 24].reasons
+            [found] = judge.compare_all([rows[index % 12]], 3 + index % 2)
+        expected = offline[3 + index % 2][index % 12]
+        assert found == expected and found.reasons == expected.reasons
 
     with ThreadPoolExecutor(64) as clients:
         list(clients.map(client, range(64)))
