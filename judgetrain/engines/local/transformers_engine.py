@@ -112,16 +112,14 @@ class TransformersEngine:
         return [done[index] for index in range(len(requests))]
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
-        matcher = self._constraints.matcher(sampling.pattern) if sampling.pattern else None
-        candidates = self._candidates(sampling.candidates)
         return Row(
             prompt=prompt,
             sampling=sampling,
             marks=self._stops.table(sampling.stop),
             index=index,
             place=place,
-            matcher=matcher,
-            candidates=candidates,
+            matcher=self._constraints.matcher(sampling.pattern) if sampling.pattern else None,
+            candidates=self._candidates(sampling.candidates),
         )
 
     @cached_property

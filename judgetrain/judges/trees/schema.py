@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
@@ -106,7 +107,7 @@ class CriterionNode:
     listed_in: int = 0
     given: Criterion | None = None
 
-    @property
+    @cached_property
     def criterion(self) -> Criterion:
         """The criterion: a given one, or the judge's own, which weighs the less the later it was named."""
         return self.given or Criterion(text=self.text, weight=DISCOUNT**self.rank, source="judge")
