@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -107,19 +108,28 @@ PRELOADED = (
 
 def fork(output: Path, log: Path, *overrides: str) -> BaseProcess:
     """The command in a process of its own, as :func:`start`, but for the time that imports take."""
+    return forked(log, _command, output, *overrides)
+
+
+def forked(log: Path, target: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A call in a process of its own, with the imports of the command behind it, whose lines go to ``log``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    process = context.Process(target=_command, args=(output, log, *overrides))
+    process = context.Process(target=_logged, args=(log, target, *arguments))
     process.start()
     return process
 
 
-def _command(output: Path, log: Path, *overrides: str) -> None:
-    from judgetrain.pipeline.cli import main
-
+def _logged(log: Path, target: Callable[..., object], *arguments: object) -> None:
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    target(*arguments)
+
+
+def _command(output: Path, *overrides: str) -> None:
+    from judgetrain.pipeline.cli import main
+
     os.chdir(output.parent)
     sys.argv = ["judgetrain", *COMMAND[3:], f"output_dir={output}", "track.tracker=none", *overrides]
     sys.exit(main())

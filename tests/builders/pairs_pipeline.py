@@ -27,8 +27,8 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 from tests.builders.paid import ended
 from tests.builders.pipeline import composed as by_hydra
-from tests.builders.train import WORDS
 
+WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
 PAIRS = 46
 """Pairs: five whole optimizer steps an epoch and a rest."""
 HELDOUT = 5

@@ -20,9 +20,9 @@ from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
+from tests.builders.pairs_pipeline import WORDS
 
 T = TypeVar("T", bound=TrainConfig)
-WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
 
 
 def templated(directory: Path, template: str) -> str:

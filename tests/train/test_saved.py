@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import signal
 import time
@@ -45,7 +44,8 @@ from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
-from tests.builders.pairs_pipeline import RL, composed, plant, start
+from tests.builders.debug_run import forked
+from tests.builders.pairs_pipeline import RL, composed, make, plant
 from tests.builders.train import (
     artifact,
     config,
@@ -265,14 +265,14 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     monkeypatch.setattr(CheckpointMarks, "on_save", counted)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     plant(composed(whole, *CASES[stage])).run(stage)
-    run = start(cut, *CASES[stage])
+    run = forked(tmp_path / "log", make, cut, *CASES[stage])
     deadline = time.monotonic() + 300
     while not (marks := list(cut.glob(f"artifacts/{stage}/*/checkpoints/*/{COMPLETE}"))):
-        assert run.poll() is None and time.monotonic() < deadline, run.communicate(timeout=60)[0]
+        assert run.is_alive() and time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.01)
-    os.kill(run.pid, signal.SIGKILL)
-    run.communicate(timeout=60)
-    assert marks and run.returncode == -signal.SIGKILL and not (made(cut, stage) / "model").exists()
+    run.kill()
+    run.join(60)
+    assert marks and run.exitcode == -signal.SIGKILL and not (made(cut, stage) / "model").exists()
     marked = complete(made(cut, stage) / "checkpoints")
     assert 1 <= len(marked) <= KEPT
     capsys.readouterr()
