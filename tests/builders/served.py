@@ -27,21 +27,21 @@ SLOW = [sys.executable, "-m", "tests.builders.served"]
 
 
 class Served:
-    """A server's process, the address that it said, and its log."""
+    """A server's process, its address (``url``: where it does not say it), and its log."""
 
-    def __init__(self, command: Sequence[str], log: Path, **environment: str) -> None:
+    def __init__(self, command: Sequence[str], log: Path, url: str = "", **environment: str) -> None:
         self._log, self._from = log, log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
-        self.url = ""
+        self.url = url
 
     def wait(self, seconds: float = 300) -> Served:
         """Until it answers."""
         until = time.monotonic() + seconds
-        while not (found := re.search(r"answers at (http://[^ ,]+)", self.log)):
+        while not self.url:
             assert self.process.poll() is None and time.monotonic() < until, self.log
+            self.url = "".join(re.findall(r"answers at (http://[^ ,]+)", self.log)[:1])
             time.sleep(0.05)
-        self.url = found[1]
         while True:
             try:
                 httpx2.get(f"{self.url}/health", trust_env=False).raise_for_status()
@@ -57,9 +57,9 @@ class Served:
 
 
 @contextmanager
-def served(command: Sequence[str], log: Path, **environment: str) -> Iterator[Served]:
+def served(command: Sequence[str], log: Path, url: str = "", **environment: str) -> Iterator[Served]:
     """A server that answers, and is killed at the end if it still runs."""
-    server = Served(command, log, **environment)
+    server = Served(command, log, url, **environment)
     try:
         yield server.wait()
     finally:

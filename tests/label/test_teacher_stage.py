@@ -5,19 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import operator
-import os
 import re
-import socket
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import httpx
 import pytest
 
 from judgetrain.artifacts.console import Console
@@ -54,6 +48,7 @@ from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.served import Served, free_port, served
 from tests.builders.train import templated
 from tests.builders.watched import contents, interrupted
 
@@ -423,47 +418,26 @@ THREE = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)[:3]
 SECRET = "sk-of-this-test"
 
 
-class Served(NamedTuple):
-    """A server that runs: its address, its process and what it prints."""
-
-    url: str
-    process: subprocess.Popen
-    log: Path
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def serving_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     from transformers.utils.import_utils import is_serve_available
 
     if not is_serve_available():
         pytest.skip("transformers serve is not installed: pip install 'judgetrain[serving]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    log = tmp_path_factory.mktemp("server") / "log"
-    start = "from transformers.cli.transformers import main; main()"
+    port, start = str(free_port()), "from transformers.cli.transformers import main; main()"
     command = [sys.executable, "-c", start, "serve", BASE, "--host", "127.0.0.1", "--port", port, "--device", "cpu"]
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as printed:
-        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, env=env)
-    up, deadline = False, time.monotonic() + 180
-    while not up and time.monotonic() < deadline and process.poll() is None:
-        with suppress(httpx.TransportError):
-            up = httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
-        time.sleep(0.2)
-    if up:
-        yield Served(f"http://127.0.0.1:{port}/v1", process, log)
-    process.kill()
-    process.wait()
-    if not up:
-        pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
+    log = tmp_path_factory.mktemp("server") / "log"
+    with served(command, log, f"http://127.0.0.1:{port}", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1") as running:
+        yield running
 
 
 def test_the_teachers_stage_completes_and_needs_the_server_once(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serving_base: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVED_KEY", SECRET)
-    served_engine = OpenAIEngineConfig(model=BASE, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
+    served_engine = OpenAIEngineConfig(
+        model=BASE, base_url=f"{serving_base.url}/v1", api_key_env="SERVED_KEY", concurrency=2
+    )
     greedy = SamplingConfig(0.0, 1.0, max_new_tokens=120)
     # Ten criteria are what the base has read, and so writes itself.
     teacher = TeacherConfig(engine=served_engine, comparisons=2, criteria=10, branches=2, sampling=greedy)
@@ -481,16 +455,16 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     calls = sum(1 + len([*t.guidelines()]) + len([*t.judgments()]) for t in trees)
     assert [len(parse_criteria(t.criteria_text, 10)) for t in trees] == [10, 10], "the world's base writes such lists"
     assert calls == 2 * (1 + 2 + 2 * 2)
-    assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
+    assert serving_base.log.count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
     totals = out.totals()["tokens"]
-    refused = served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 422')  # a parameter it does not know
+    refused = serving_base.log.count('"POST /v1/chat/completions HTTP/1.1" 422')  # a parameter it does not know
     assert out.notes["spent"] == {
         "requests": calls + refused, "prompt_tokens": totals["prompt"], "generated_tokens": totals["generated"],
     }  # fmt: skip
     assert refused <= 2, "the two that are under way at once"
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
-    served.process.kill()
-    served.process.wait()
+    serving_base.process.kill()
+    serving_base.process.wait()
     again = run("again")
     assert again.notes["spent"]["requests"] == 0
     assert trees == trees_of(again)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from judgetrain.data.config import WorldConfig
@@ -21,6 +16,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.extras.export.stage import filled
 from judgetrain.judges import load_judge
 from judgetrain.schema import Candidates
+from tests.builders.served import free_port, served
 from tests.builders.vllm_on_cpu import ENVIRONMENT
 from tests.extras.export.test_export import RUBRIC, exported, trained
 
@@ -33,33 +29,20 @@ SHOWN = {"criterion": CRITERION.line, "guideline": str(CRITERION.guideline)}
 
 
 @contextmanager
-def served(model: Path, *how: str) -> Iterator[Any]:
+def asking(model: Path, *how: str) -> Iterator[Any]:
     """A function that asks a served model: path and body in, the answer out."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port))
+    port, log = str(free_port()), model.with_name("vllm.log")
+    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port)
     command = (*command, "--model", str(model), "--served-model-name", "judge", "--runner", "pooling", *how)
-    server = subprocess.Popen([*command, "--enforce-eager"], env=os.environ | ENVIRONMENT)
+    with served([*command, "--enforce-eager"], log, f"http://127.0.0.1:{port}", **ENVIRONMENT) as server:
 
-    def ask(path: str, **body: Any) -> Any:
-        data = json.dumps({"model": "judge", **body}).encode()
-        headers = {"Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)) as answer:
-            return json.load(answer)
+        def ask(path: str, **body: Any) -> Any:
+            said = httpx2.post(f"{server.url}{path}", json={"model": "judge", **body}, trust_env=False, timeout=300)
+            return said.raise_for_status().json()
 
-    try:
-        for _ in range(300):
-            assert server.poll() is None, "it ended; its own words are above"
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
-                break
-            except OSError:
-                time.sleep(1)
         yield ask
-    finally:
-        server.terminate()
-        server.wait(60)
+        server.process.terminate()  # with the processes that it has started
+        server.process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +64,7 @@ def place(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
     template = (place / "template.txt").read_text()
-    with served(place) as ask:
+    with asking(place) as ask:
         for group, own in rows:
             shown = [filled(template, query=group.dialogue.query, response=r, **SHOWN) for r in group.responses]
             answer = ask("/classify", input=shown, add_special_tokens=False)["data"]
@@ -91,7 +74,7 @@ def test_classify_gives_the_judge_s_scores(place: Path, rows: list[tuple[Candida
 
 def test_score_and_rerank_give_its_scores_and_order(place: Path, rows: list[tuple[Candidates, list[float]]]) -> None:
     ranker = place.parent / "ranker"
-    with served(ranker, *ALONE, "--chat-template", str(ranker / "score_template.jinja")) as ask:
+    with asking(ranker, *ALONE, "--chat-template", str(ranker / "score_template.jinja")) as ask:
         for group, own in rows:
             query, responses = group.dialogue.query, list(group.responses)
             answer = ask("/score", text_1=query, text_2=responses, chat_template_kwargs=SHOWN)["data"]

@@ -163,18 +163,22 @@ def shards(count: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.ray
-def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(pool: Pool) -> None:
-    def process(index: int, item: int) -> tuple[int, int, bool, str | None]:
-        import ray
-
-        time.sleep(0.3)
-        return os.getpid(), len(ray.get_gpu_ids()), "HF_TOKEN" in os.environ, os.environ.get("HF_HUB_ETAG_TIMEOUT")
-
+def test_workers_have_the_variables_and_the_gpus_of_the_model_whose_turn_it_is(pool: Pool, tmp_path: Path) -> None:
     mine, pids = pool(gpus=2), list[set[int]]()
-    for asked, gpus, number in ((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4)):
-        found = [each.result for each in mine.run(Work(process=process, gpus=asked), shards(24))]
-        pids.append({each[0] for each in found})  # type: ignore[index]
-        assert len(pids[-1]) == number and {each[1:] for each in found} == {(gpus, False, "7")}  # type: ignore[index]
+    for turn, (asked, gpus, number) in enumerate(((1, 1, 4), (1, 1, 4), (None, 2, 2), (0, 0, 4))):
+        (place := tmp_path / str(turn)).mkdir()
+
+        def process(index: int, item: int, place: Path = place, number: int = number) -> tuple[Any, ...]:
+            import ray
+
+            (place / str(os.getpid())).touch()
+            while len([*place.iterdir()]) < number:  # each has one, however long the others take to start
+                time.sleep(0.05)
+            return os.getpid(), len(ray.get_gpu_ids()), "HF_TOKEN" in os.environ, os.environ.get("HF_HUB_ETAG_TIMEOUT")
+
+        found: list[Any] = [each.result for each in mine.run(Work(process=process, gpus=asked), shards(12))]
+        pids.append({each[0] for each in found})
+        assert len(pids[-1]) == number and {each[1:] for each in found} == {(gpus, False, "7")}
     assert pids[0] == pids[1] and not (pids[0] & pids[2] or pids[2] & pids[3])
 
 
@@ -226,13 +230,19 @@ def test_workers_that_cannot_start_are_left_out_and_without_any_the_run_ends(
 ) -> None:
     class First(Worker):
         def __init__(self, place: str) -> None:
+            (tmp_path / str(os.getpid())).touch()
             (tmp_path / "first").touch(exist_ok=False)
             super().__init__(place)
+
+    def process(index: int, item: int) -> None:
+        while len([*tmp_path.iterdir()]) < 5:  # itself, three others, and the first's mark
+            time.sleep(0.05)
+        time.sleep(1)
 
     monkeypatch.setattr(ray_executor, "Worker", First)
     monkeypatch.setattr(ray_executor, "DEATHS", 1)
     said: list[str] = []
-    assert len([*pool(workers=2, say=said.append).run(Work(process=lambda i, x: time.sleep(1)), shards(9))]) == 9
+    assert len([*pool(workers=2, say=said.append).run(Work(process=process), shards(4))]) == 4
     assert [re.sub(r" \(.*", "", line) for line in said] == [
         "executor=ray: a worker could not start, 3 times in a row, and is left out: 1 go on"
     ]

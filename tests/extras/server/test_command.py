@@ -56,11 +56,8 @@ def server(model: Path) -> Iterator[Served]:
 
 def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Served, model: Path) -> None:
     """Two seeds among them, in whatever batches they come to stand."""
-    rows, judge = (
-        eval_comparisons(WorldConfig(eval_comparisons=12), seed=5),
-        load_judge(f"{model}+sampled", 2, **TOKENS),
-    )
-    offline = {seed: judge.compare_all(rows, seed) for seed in (3, 4)}
+    rows = eval_comparisons(WorldConfig(eval_comparisons=12), seed=5)
+    offline = {seed: load_judge(f"{model}+sampled", 2, **TOKENS).compare_all(rows, seed) for seed in (3, 4)}
     assert len({reason.text for each in offline[3] for reason in each.reasons}) > 10, "it samples"
 
     def client(index: int) -> None:
