@@ -31,8 +31,7 @@ class UnansweredError(EngineError):
     def __init__(self, number: int, reason: str) -> None:
         self.number, self.reason = number, reason
         super().__init__(
-            f"{number} requests were given up, the last for: {reason}; every answer is kept, and the same command "
-            "again asks only what has none (what three runs give up on is taken as unanswered)"
+            f"{number} requests were given up, the last for: {reason}; the same command again asks these alone"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

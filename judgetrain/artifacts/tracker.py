@@ -30,8 +30,7 @@ class TrackConfig:
 
     tracker: Any = key(
         next(iter(TRACKERS), "none"),
-        "one, or a list; wandb is offline without a key; from tensorboard on they get training curves alone "
-        "(docs/tracking.md)",
+        "one, or a list; wandb is offline without a key (docs/tracking.md)",
         choices=(*TRACKERS, "none", *REPORTED),
     )
 

@@ -108,8 +108,7 @@ class JudgeConfig(ReadingConfig):
     retries: int = key(1, "times to ask again, sampled, where the first branch cannot be read", low=0, high=10)
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; mean, the larger weighted mean "
-        "of scores; fitted, the likelier side by the weights of judge.fitted (docs/asking.md)",
+        "how branches become a verdict: vote; mean, weighted; fitted, by judge.fitted (docs/asking.md)",
         choices=get_args(Aggregation),
     )
     tie: float = key(

@@ -16,8 +16,7 @@ class VerdictsConfig(LimitsConfig):
 
     judge: str = key(
         "",
-        "who judges, as in evaluate.methods: a judge's directory or id on the Hub, dpo@3 (this recipe's, trained where "
-        "it is missing), pairwise:DIR, scorer:NAME, external, longer",
+        "who judges, as in evaluate.methods: a directory, an id on the Hub, dpo@3, external (docs/using.md)",
         content=beside(method_directory),
     )
     source: SourceConfig = key(
@@ -27,8 +26,7 @@ class VerdictsConfig(LimitsConfig):
     )
     systems: list[str] = key(
         [],
-        "in place of source: files of several systems' answers to the same prompts (alpaca_eval, "
-        "Arena-Hard), compared pair by pair",
+        "in place of source: files of systems' answers to the same prompts, compared pair by pair",
         content=beside(lambda path, owner: path),
     )
     baseline: str | None = key(

@@ -180,8 +180,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
 
         low, high = binomtest(agreed, labelled).proportion_ci(method="wilson")
         yield (
-            f"agreement: {agreed} of {labelled} labels, {100 * agreed / labelled:.1f}% "
-            f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
+            f"agreement: {agreed} of {labelled}, {100 * agreed / labelled:.1f}% ({100 * low:.0f} to {100 * high:.0f})"
         )
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"

@@ -54,6 +54,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     known = method.is_directory and (directory / SETTINGS).is_file()
     if known and settings.judge and (unlike := settings.judge.unlike(directory)):
         out.log(f"judge: its judge.json asks otherwise than this command; to do as it says, add {' '.join(unlike)}")
+    if settings.criteria_file and method.most and settings.judge and settings.judge.rubric == "only":
+        out.log(f"judge: by every criterion of {settings.criteria_file}; @{method.most} counts its own")
     if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
         out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:

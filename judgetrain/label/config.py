@@ -70,8 +70,7 @@ class ExternalConfig(LimitsConfig):
     engine: AnyEngine = engine_key(TransformersEngineConfig(), "the judge, as a rule type openai")
     prompts: str = key(
         "pairwise",
-        "a prompt set with a step pairwise (compares responses) or preference (prefers one of two "
-        "critiques: the paper's table 9), or a YAML file",
+        "prompt set or YAML file with a step pairwise, or preference between critiques (table 9)",
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
@@ -108,8 +107,7 @@ class LabelConfig:
     )
     balance: list[str] = key(
         ["verdict"],
-        "leave out judgment pairs at random until orders AB and BA (order), decisions and ties "
-        "(verdict), or either place (place) are chosen equally often",
+        "leave out judgment pairs until orders, decisions and ties (verdict), or places are even",
         choices=("order", "verdict", "place"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
@@ -120,14 +118,12 @@ class LabelConfig:
     )
     signals: list[str] = key(
         [],
-        "scores of the branches beside their vote: probdiff, or a glass-box score as softmax_combo "
-        "(docs/rewards.md); empty: the vote alone",
+        "scores beside the branches' vote: probdiff, or one as softmax_combo (docs/rewards.md)",
         active_if=lambda c: c.signals,
     )
     corrections: SourceConfig = key(
         SourceConfig,
-        "SFT examples of correction: rows query, response, judgment, corrected, as stage correct writes "
-        "them; no path: none",
+        "SFT examples of correction, rows as stage correct writes them; no path: none",
         active_if=lambda c: c.corrections.path,
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", active_if=lambda c: c.source == "external")

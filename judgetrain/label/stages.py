@@ -32,10 +32,7 @@ TEACHERS = (
 )
 """What can stand in the teacher's place."""
 
-TWO_JUDGMENTS = (
-    "takes two judgments by one guideline in one order that differ, and with tree.judgments=1 there is one; set "
-    "tree.judgments=2"
-)
+TWO_JUDGMENTS = "takes two judgments by one guideline in one order that differ: set tree.judgments=2"
 
 CORRECTION = "correction"
 """The prompt set by which examples of correction are taught; stage correct asks by it too, unless told otherwise."""

@@ -189,8 +189,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(
-            f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones; "
-            "a smaller teacher.comparisons or teacher.share leaves some"
+            f"teacher: it annotates all {len(taught)} comparisons; the trees grow over the same (less: teacher.share)"
         )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not settings.teacher.evaluations:
@@ -263,10 +262,10 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
     _, unasked = encode(asked, load_tokenizer(settings.base), context)
     long = sum(each.finish_reason == "too_long" for each in unasked.values())
     told = (
-        f"{long} of {len(comparisons)} comparisons are too long for train.base={settings.base.path}, which reads "
-        f"{context} tokens, prompt and tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens} together; lower "
-        "that, or leave out long dialogues with dialogues.max_query_chars"
+        f"{long} of {len(comparisons)} comparisons are too long for train.base={settings.base.path} ({context} tokens"
     )
+    told += f" with tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long"
+    told += " dialogues with dialogues.max_query_chars"
     if 2 * long > len(comparisons):
         raise DataError(f"the teacher was not asked: {told}")
     return told if long else ""

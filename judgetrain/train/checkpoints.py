@@ -226,10 +226,8 @@ def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
     """The error of a run that has diverged: ``what`` is wrong at a step, what to do, and what is left of the run."""
     marked = complete(Path(args.output_dir))
     left = f"{marked[-1][1].name}, the last with finite weights, is kept" if marked else "no checkpoint is kept"
-    return TrainingError(
-        f"the {what} at step {step}: lower the learning rate ({args.learning_rate:g} now), or train in float32 or "
-        f"bfloat16; {left}"
-    )
+    remedy = f"lower the learning rate ({args.learning_rate:g} now), or train in float32 or bfloat16"
+    return TrainingError(f"the {what} at step {step}: {remedy}; {left}")
 
 
 PROBES = 4

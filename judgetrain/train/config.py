@@ -29,8 +29,7 @@ class TrainerConfig:
     )
     trainer: dict[str, Any] = key(
         {},
-        "further arguments of the stage's TRL configuration (SFTConfig, DPOConfig, GRPOConfig), by name, as in "
-        "{warmup_steps: 0.1, optim: adafactor}",
+        "more of TRL's SFTConfig, DPOConfig or GRPOConfig, as in {optim: adafactor}",
         active_if=lambda c: bool(c.trainer),
     )
     lora: bool = key(False, "train low-rank adapters of every linear layer in place of the weights; merged at the end")
@@ -53,15 +52,11 @@ class TrainConfig(TrainerConfig):
         active_if=lambda c: c.min_steps,
     )
     global_accumulation_steps: int = key(
-        1,
-        "micro-batches in an optimizer step, shared out over the processes: the global batch is "
-        "per_device_train_batch_size times these, however many processes there are",
-        low=1,
+        1, "micro-batches of per_device_train_batch_size in an optimizer step, over all processes", low=1
     )
     regional_compilation: bool = key(
         False,
-        "torch.compile for the repeated blocks: a minute or more, and other last digits; left out "
-        "without a C++ compiler",
+        "torch.compile for the repeated blocks, with a C++ compiler: a minute, other last digits",
         in_fingerprint=False,
     )
 

@@ -163,9 +163,7 @@ def classifier_of(judge: PreTrainedModel, levels: Sequence[int], tokenizer: PreT
         found.base_model.load_state_dict(judge.base_model.state_dict())
         assert found.score.weight.shape == head.shape
     except (ValueError, AttributeError, AssertionError, RuntimeError) as error:
-        raise EngineError(
-            f"Transformers has no classifier over the levels for {config.model_type} models: {error}"
-        ) from error
+        raise EngineError(f"Transformers has no such classifier for {config.model_type} models: {error}") from error
     found.score.weight = head
     model: PreTrainedModel = found
     return model

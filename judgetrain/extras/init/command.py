@@ -98,10 +98,10 @@ def init(pipeline: Pipeline) -> None:
     files = [look(path, own) for path in paths]
     print("\n".join(line for found in files for line in found.lines()))
     parts = divided(files)
-    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else ()
-    named = any(text.startswith("train.base.path=") for text in given)
-    base = config.train.base.path if named else default_base()
-    write_text_atomic(recipe, text_of(parts, directory.resolve(), base))
+    given = {t.partition("=")[0] for t in HydraConfig.get().overrides.task} if HydraConfig.initialized() else set()
+    base = config.train.base.path if "train.base.path" in given else default_base()
+    encoder = config.cluster.encoder if "cluster.encoder" in given else "static:world" if base == "world" else ""
+    write_text_atomic(recipe, text_of(parts, directory.resolve(), base, encoder))
     print("\n".join(advice(parts, recipe, base)))
 
 
@@ -170,7 +170,7 @@ def divided(files: Sequence[Found]) -> Parts:
     raise ConfigError(f"init: {told}; docs/own_data.md shows the rows")
 
 
-def text_of(parts: Parts, directory: Path, base: str) -> str:
+def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
     """The recipe."""
     teacher, why, more = WAYS[parts.way]
     benchmarks = "[] # no file has labels throughout"
@@ -188,7 +188,7 @@ def text_of(parts: Parts, directory: Path, base: str) -> str:
         directory=_quoted(str(directory)),
         base=_quoted(base),
         sources="\n".join(f"    - {_source(found, found.path.stem)}" for found in parts.train),
-        more=more + ("cluster: {encoder: static:world}\n" if base == "world" else ""),
+        more=more + (f"cluster: {{encoder: {_quoted(encoder)}}}\n" if encoder else ""),
         benchmarks=benchmarks,
     )
 
@@ -223,7 +223,8 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
         yield f"mend the rows of {found.path.name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
-    yield f"base model {base} (train.base.path=MODEL takes another)"
+    hub = "; offline, begin again with cluster.encoder=DIR too" if base == HUB_MODEL else ""
+    yield f"base model {base} (init DIR train.base.path=MODEL takes another{hub})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
     yield f"  {run} stage=preflight   # in a minute: what is missing, how long a run takes, what is cut"

@@ -150,13 +150,13 @@ class Play:
         imported, steps = time.monotonic(), STEPS if _small(self.config.train.base.path) else FEW
         self._play("initial", train=replace(train, max_steps=steps, save_steps=10**6, regional_compilation=False))
         self._judge = ModelConfig(str(self._place("initial") / "model"))  # read in no time, unlike a GGUF file
+        self._tokenizer = load_tokenizer(self._judge)
         (first, before), *_, (last, after) = self._track.seen
         self._pace = (after - before) / (last - first)
         self._rest, seconds = max(0.0, time.monotonic() - imported - after / self._pace), imported - began
         if self.config.teacher.engine.computes:  # what it wrote is what the judge learns to write
-            tokenizer = load_tokenizer(self._judge)
             for row in Rows(self._place("teacher"), "examples"):
-                ids = tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
+                ids = self._tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
                 self.ledger.lengths[row["level"]].append(len(ids) + 1)
         return seconds + self._trained("initial")
 
@@ -166,14 +166,14 @@ class Play:
         source, name = "label", "pairs-train" if pairs else "sft-train"
         if stage == "initial":
             source, name = "teacher", "examples"
-        train, tokenizer = config.dpo if pairs else getattr(config, stage), load_tokenizer(self._judge)
+        train, tokenizer = config.dpo if pairs else getattr(config, stage), self._tokenizer
         most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
         try:
             found = fitting(Rows(self._place(source), name), tokenizer, most, name, ends)
         except TrainingError:  # there is none, or none fits
             return 0.0
         if long := found.dropped.get("too_long"):
-            self.cut[f"of {len(found) + long:,} {name} are longer than {most} tokens"] = long
+            self.cut[f"of {len(found) + long:,} {name} are longer than {most} tokens (train.*.max_length)"] = long
         rows, tokens = round(len(found) * self.more.pop(stage, 1.0)), (1 + pairs) * fmean(found.lengths)
         if stage == "reference":  # nothing is learned: a third of the work
             self.of[stage] = f"{rows:,} pairs"
@@ -200,7 +200,7 @@ class Play:
         yield f"peak memory {memory:.1f} GB{gpu}; found in {duration(passed)}, nothing of it is kept"
         yield from (f"left out: {number:,} {told}" for told, number in (self.cut + self.ledger.cut).items())
         if "label" in seconds:
-            yield f"assumed: the judge keeps to the form, {STEADY:.0%} of its judgments are steady; sft, dpo hang on it"
+            yield f"assumed for sft and dpo: the judge keeps to its form, and {STEADY:.0%} of its judgments are steady"
 
 
 def _small(path: str) -> bool:

@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ STEADY = 0.8
 """Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
 AT_LEAST, IN_ALL = 2.5, 12.0
 """Seconds for which the model is asked requests of a kind, where there are so many, and of all kinds."""
+SHORT = 16
+"""Tokens that a trained model is asked for: longer answers take as long a token."""
 
 
 def reply(request: Request, draw: int) -> str:
@@ -114,13 +116,17 @@ class Rehearsed:
             return [_completion(each, draw, 1, 1) for each, draw in zip(requests, draws, strict=True)]
         fits, done = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
         for completion in done.values():
-            why = "do not fit into the model's context" if completion.finish_reason == "too_long" else completion.error
+            long = "do not fit into the model's context: try prompts=compact, or a base that reads longer texts"
+            why = long if completion.finish_reason == "too_long" else completion.error
             ledger.cut[f"{requests[0].step} prompts {why}"] += 1
         kind = requests[0].step, self._untrained
+        before = ledger.spent[kind]
         asked = self._asked([requests[i] for i in fits], seed, kind)
         for n, (i, prompt) in enumerate(fits.items()):
             own, length = ledger.answers[kind], self._length(requests[i], i)
             done[i] = own[n % len(own)] if self._untrained else _completion(requests[i], draws[i], len(prompt), length)
+        if not self._untrained:  # which was asked for less than it will write: its time counts as all others'
+            asked, ledger.pending = 0, ledger.pending - ledger.spent[kind] + before
         ledger.pending += ledger.seconds([(len(fits[i]), done[i].generated_tokens) for i in [*fits][asked:]])
         return [done[i] for i in range(len(requests))]
 
@@ -130,7 +136,8 @@ class Rehearsed:
         known = self._ledger.lengths.get("judgment" if request.step == "score" else request.step)
         tokens = known[number % len(known)] if known else -(-most // 2)
         if tokens > most and not self._untrained:
-            self._ledger.cut[f"{request.step} texts are longer than the {most} tokens that they may have"] += 1
+            told = f"{request.step} texts are longer than the {most} tokens that they may have"
+            self._ledger.cut[f"{told} (judge.*_tokens, tree.*_sampling)"] += 1
         return min(tokens, most)
 
     def _asked(self, requests: Sequence[Request], seed: int, kind: tuple[str, bool]) -> int:
@@ -142,6 +149,9 @@ class Rehearsed:
             if found and ledger.spent.total() > IN_ALL:
                 break
             began, part = time.monotonic(), requests[asked:][: min(1 + 4 * len(found), ledger.batch)]
+            if not self._untrained:  # what it writes is not used
+                short = (replace(r.sampling, max_new_tokens=min(SHORT, r.sampling.max_new_tokens)) for r in part)
+                part = [replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True)]
             found += ledger.engine.generate(part, seed)
             took, asked = time.monotonic() - began, asked + len(part)
             ledger.seen.append(

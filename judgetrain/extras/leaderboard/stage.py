@@ -59,10 +59,7 @@ def remarks(board: Leaderboard) -> list[str]:
     if few := [s.system for s in board.systems if s.rating and s.rating.interval is None]:
         said.append(f"Fewer than {FEWEST} prompts, so no interval and no rank is certain: {', '.join(few)}.")
     if board.unnamed:
-        said.append(
-            f"{board.unnamed} comparisons do not say which prompt they are about, and count as prompts of their own: "
-            "where several are about one, intervals are too narrow. leaderboard.prompt=COLUMN names the column."
-        )
+        said.append(f"{board.unnamed} comparisons name no prompt: each counts as one; set leaderboard.prompt=COLUMN")
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)
         said.append(f"No comparison links these parts, each ranked by itself: {parts}.")

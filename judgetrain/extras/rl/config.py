@@ -35,8 +35,7 @@ class RlConfig(TrainerConfig):
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
     labels: str = key(
         "label",
-        "what branches are rewarded by: label, those of stage label; start, what the start says in both "
-        "orders, greedily with ten branches",
+        "what branches are rewarded by: stage label's labels, or the start's verdicts by ten branches",
         choices=("label", "start"),
     )
     max_comparisons: int | None = key(
@@ -46,8 +45,7 @@ class RlConfig(TrainerConfig):
     num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
     credit: str = key(
         "branch",
-        "what parts are rewarded for: branch, the branch's reward; criterion, lists and guidelines for the judgments "
-        "under them, and each judgment for its own; level, judgments only for being readable",
+        "what parts are rewarded for: the branch; judgments under it (criterion); being readable (level)",
         choices=("branch", "criterion", "level"),
     )
     beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)

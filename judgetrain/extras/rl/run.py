@@ -243,10 +243,8 @@ def _trainer(
         )
     trainer.remove_callback(PrinterCallback)
     steps = len(chosen) // config.comparisons_per_step
-    out.log(
-        f"{out.stage}: {len(train)} labelled comparisons, {steps} steps of {config.comparisons_per_step} x "
-        f"{config.num_generations} branches, from the {config.start} judge"
-    )
+    size = f"{config.comparisons_per_step} x {config.num_generations} branches"
+    out.log(f"{out.stage}: {len(train)} labelled comparisons, {steps} steps of {size}, from the {config.start} judge")
     return trainer
 
 
