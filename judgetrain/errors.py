@@ -30,9 +30,7 @@ class UnansweredError(EngineError):
 
     def __init__(self, number: int, reason: str) -> None:
         self.number, self.reason = number, reason
-        super().__init__(
-            f"{number} requests were given up, the last for: {reason}; the same command again asks these alone"
-        )
+        super().__init__(f"{number} requests were given up, the last for: {reason}; the same command asks these alone")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Between processes it goes by its parts, not by its message."""

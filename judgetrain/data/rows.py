@@ -371,8 +371,7 @@ def asked_in(row: Mapping[str, Any], column: str | None = None) -> Asked | None:
 
 
 def clusters(asked: Sequence[Asked]) -> list[Asked]:
-    """What rows have in common that are about one prompt: turns of one conversation count as its first one that there
-    is."""
+    """What rows about one prompt have in common: turns of a conversation count as its first one that there is."""
     whole = set(asked)
     return [next(each[:n] for n in range(1, len(each) + 1) if each[:n] in whole) for each in asked]
 

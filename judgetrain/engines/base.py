@@ -26,8 +26,7 @@ Step = Literal[
 ]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20
-"""Likeliest tokens asked for at each position where candidates' probabilities are wanted: what servers commonly allow
-at most."""
+"""Likeliest tokens asked for where candidates' probabilities are wanted: what servers commonly allow at most."""
 UNANSWERED = frozenset({"no_content", "too_long", "error"})
 """Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 

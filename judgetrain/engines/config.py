@@ -331,9 +331,7 @@ class LimitsConfig:
     max_requests: int | None = key(
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, in_fingerprint=False
     )
-    max_tokens: int | None = key(
-        None, "openai: prompt and new tokens, at most", low=1, unit="tokens", in_fingerprint=False
-    )
+    max_tokens: int | None = key(None, "openai: prompt and new tokens", low=1, unit="tokens", in_fingerprint=False)
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -46,8 +46,7 @@ CLOCK = (
     "{%- macro strftime_now(format) -%}{{ format | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July')"
     " | replace('%m', '07') | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') }}{%- endmacro %}"
 )
-"""Put before a chat template that writes today's date: a judge is asked as it was trained, on any day. Judges are saved
-with it."""
+"""Put before a chat template that writes today's date: a judge is asked, and saved, as if it were always that day."""
 
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:

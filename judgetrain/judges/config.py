@@ -98,9 +98,7 @@ class JudgeConfig(ReadingConfig):
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
     reads: str = key("two", "responses that a judgment reads: two, in both orders, or one", choices=get_args(Reads))
-    score: str = key(
-        "auto", "parsed; expected, by probabilities; auto: that, where one is read", choices=("auto", *SCORED)
-    )
+    score: str = key("auto", "parsed; expected, by probabilities; auto: so, if it reads one", choices=("auto", *SCORED))
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")

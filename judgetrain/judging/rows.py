@@ -179,9 +179,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         from scipy.stats import binomtest
 
         low, high = binomtest(agreed, labelled).proportion_ci(method="wilson")
-        yield (
-            f"agreement: {agreed} of {labelled}, {100 * agreed / labelled:.1f}% ({100 * low:.0f} to {100 * high:.0f})"
-        )
+        yield f"agreement: {agreed} of {labelled}, {100 * agreed / labelled:.1f}% ({100 * low:.0f} to {100 * high:.0f})"
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         if told := too_long_hint(summary["unreadable"]):

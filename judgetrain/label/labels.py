@@ -200,8 +200,7 @@ SCORES = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}
 
 
 def no_engine(config: EngineConfig) -> NoReturn:
-    """Stage teacher gives the labels itself; asked by any other stage, this type of engine has none (ConfigError:
-    always)."""
+    """Stage teacher gives the labels itself; asked by another, this type of engine has none (ConfigError: always)."""
     raise ConfigError(f"{config.model_name}: knows training labels alone; leave teacher out of evaluate.methods")
 
 

@@ -117,8 +117,7 @@ def _of_examples(settings: LabelSettings) -> LabelSettings:
 
 
 def check_teacher(settings: TeacherSettings) -> None:
-    """Check the teacher, unless its evaluations are written already (ConfigError: names the key, its value and the
-    remedy)."""
+    """Check the teacher, unless its evaluations are written already (ConfigError: the key, and the remedy)."""
     teacher = settings.teacher
     check_reads(load_prompt_set(settings.prompts), TREE_READS[settings.reads], f"tree.reads={settings.reads}")
     if teacher.branches > teacher.criteria:

@@ -188,9 +188,7 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
-        out.log(
-            f"teacher: it annotates all {len(taught)} comparisons; the trees grow over the same (less: teacher.share)"
-        )
+        out.log(f"teacher: it annotates all {len(taught)} comparisons; trees grow over the same (less: teacher.share)")
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not settings.teacher.evaluations:
         if told := too_long(settings, taught[:LOOKED_AT]):
@@ -261,9 +259,7 @@ def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> st
     context = own_context(settings.base)
     _, unasked = encode(asked, load_tokenizer(settings.base), context)
     long = sum(each.finish_reason == "too_long" for each in unasked.values())
-    told = (
-        f"{long} of {len(comparisons)} comparisons are too long for train.base={settings.base.path} ({context} tokens"
-    )
+    told = f"{long} of {len(comparisons)} comparisons are too long for {settings.base.path} ({context} tokens"
     told += f" with tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long"
     told += " dialogues with dialogues.max_query_chars"
     if 2 * long > len(comparisons):

@@ -1,5 +1,4 @@
-"""Agreement by group, and how it goes with length: in most data the longer response is the better one more often than
-not."""
+"""Agreement by group, and how it goes with length: the longer response is the better one more often than not."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from judgetrain.keys import key
 from judgetrain.train.config import TrainerConfig
 
 PARTS = 4
-"""Texts of a branch: a list of criteria, a guideline for the first of them, and a judgment in each order or of each
-response."""
+"""Texts of a branch: a list of criteria, a guideline, and a judgment in each order or of each response."""
 LABEL_BRANCHES = 10
 """Of the start's own labels, at most tree.criteria, put together as judge.aggregation says."""
 TEMPERATURE = 1.0
@@ -29,9 +28,7 @@ class RlConfig(TrainerConfig):
 
     learning_rate: float = key(1e-6, "peak", above=0.0)
     save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
-    eval_steps: int = key(
-        10, "optimizer steps between measures of held-out agreement", low=1, active_if=lambda c: c.keep_best
-    )
+    eval_steps: int = key(10, "steps between measures of held-out agreement", low=1, active_if=lambda c: c.keep_best)
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
     labels: str = key(
         "label",

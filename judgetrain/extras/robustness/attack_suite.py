@@ -91,8 +91,7 @@ def attacked_benchmarks(
 
 
 def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
-    """Check the attacks, and the methods that are to stand up to them (ConfigError: names the key, its value and what
-    is allowed)."""
+    """Check the attacks, and the methods that are to stand up to them (ConfigError: the key, and what is allowed)."""
     load_attacks(settings.wording, settings.attacks)
     allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
     if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:

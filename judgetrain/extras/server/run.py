@@ -77,8 +77,7 @@ class Patient(H11Protocol):
 
 
 def bound(config: ServeConfig) -> socket.socket:
-    """A socket at the address, which nobody is answered at before the judge is loaded (ConfigError: the address cannot
-    be had)."""
+    """A socket at the address, which answers nobody before the judge is loaded (ConfigError: no such address)."""
     try:
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family)

@@ -73,9 +73,7 @@ def labelled_pairs(method: Method, evaluation: Evaluation) -> list[Comparison]:
     for comparison in known:
         if len(found) < method.labels and not any(queries.matches(comparison.dialogue)):
             found.append(comparison)
-    told = (
-        f"{len(known)} of {len(rows)} training comparisons are labelled A or B, {len(found)} have no benchmark's query"
-    )
+    told = f"{len(known)} of {len(rows)} training rows are labelled A or B, {len(found)} have no benchmark's query"
     if len(found) < FEWEST[method.kind]:
         raise ConfigError(f"evaluate.methods: {method.text!r}: {told}: give labelled rows in dialogues.sources")
     if len(found) < method.labels:

@@ -1,5 +1,4 @@
-"""Judges that one prompt asks for a verdict: pairwise, or pointwise by rating each response (branching paper, section
-5.1)."""
+"""Judges that one prompt asks for a verdict: pairwise, or pointwise by rating (branching paper, section 5.1)."""
 
 from __future__ import annotations
 

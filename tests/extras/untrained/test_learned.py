@@ -196,7 +196,7 @@ def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     config, inputs = settings("rubric:70:external"), {"responses": responses}
     out = run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e1")
     assert json.loads(out.path("metrics.json").read_text())[0]["learned"]["labels"] == 9
-    told = "10 of 13 training comparisons are labelled A or B, 9 have no benchmark's query"
+    told = "10 of 13 training rows are labelled A or B, 9 have no benchmark's query"
     assert f"rubric:70:external: {told}: it learns from these" in capsys.readouterr().out
     rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
     (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
