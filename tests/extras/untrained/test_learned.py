@@ -200,7 +200,7 @@ def test_fewer_labelled_pairs_than_asked_for_are_taken_and_told(
     assert f"rubric:70:external: {told}: it learns from these" in capsys.readouterr().out
     rows = (responses / "comparisons.jsonl").read_text().splitlines()[5:]
     (responses / "comparisons.jsonl").write_text("\n".join(rows) + "\n")
-    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 8 training comparisons .* 4 have no"):
+    with pytest.raises(ConfigError, match="'rubric:70:external': 5 of 8 training rows .* 4 have no"):
         run("evaluate", config, inputs, tmp_path / "artifacts" / "evaluate" / "e2")
 
 
