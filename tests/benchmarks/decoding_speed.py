@@ -74,7 +74,7 @@ def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[
         f"judgments of {count} comparisons": judgments(count, 1, 1),
         f"8 judgments by each of {count // 8} prompts": judgments(count // 8, 1, 8),
     }
-    found = []
+    found, vllm = [], _vllm()
     for name, requests in workloads.items():
         made: dict[str, int] = {}
         caches = {cache or "dynamic": Generate(engine, requests, cache) for cache in (None, "static")}
@@ -83,7 +83,7 @@ def figures(comparisons: int = 4, criteria: int = 24, repeats: int = 3) -> list[
             made[who] = sum(each.generated_tokens for each in by(asked, seed=1))
 
         arms: dict[str, Callable[[], None]] = {"ours": lambda: sampled("ours", engine.generate), **caches}
-        if vllm := _vllm():
+        if vllm:
             arms["vLLM"] = lambda: sampled("vLLM", vllm.generate)
         seconds = in_turns(arms, repeats)
         made |= {cache: each.made for cache, each in caches.items()}
