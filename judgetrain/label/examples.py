@@ -62,9 +62,12 @@ class Prompter:
     def judgment_row(
         self, comparison: Comparison, criterion: CriterionNode, guideline: GuidelineNode, node: JudgmentNode
     ) -> dict[str, Any]:
-        """A supervised example of a judgment."""
+        """A supervised example of a judgment; of one response with ``ahead``, its score less the other response's."""
         prompt = self.judgment(comparison, criterion.text, guideline.text, node)
-        return sft_row(prompt, node.text, "judgment", comparison, [node.id])
+        row = sft_row(prompt, node.text, "judgment", comparison, [node.id])
+        if node.order not in ORDERS and node.score_a is not None and node.score_b is not None:
+            row["ahead"] = (node.score_a - node.score_b) * (1 if node.order == "A" else -1)
+        return row
 
 
 def _answer(text: str) -> Messages:

@@ -247,12 +247,8 @@ def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
 
 
 def orderings(
-    criteria: Sequence[CriterionNode],
-    good: list[CriterionNode],
-    bad: list[CriterionNode],
-    rng: random.Random,
-    number: int,
-) -> Iterator[tuple[list[CriterionNode], list[CriterionNode]]]:
+    criteria: Sequence[CriterionNode], good: Criteria, bad: Criteria, rng: random.Random, number: int
+) -> Iterator[tuple[Criteria, Criteria]]:
     """Up to ``number`` orderings with the good criteria first, and against each the one with the bad ones first.
 
     Each is headed by another criterion where there are enough.

@@ -23,8 +23,8 @@ from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, by_rating
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig, load_scorer
-from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Scores, Value
+from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.estimator import Scores, value_of
 from judgetrain.scorers.methods import assemble, better, parts, score
 
 if TYPE_CHECKING:
@@ -147,9 +147,8 @@ def _shard(
     before = scorer.usage
     found = score(scorer, list(samples.values()), names, settings, seed)
     usage = scorer.usage - before
-    said = {name: [v.reason if isinstance(v, Unscored) else v for v in found[name].values] for name in names}
     rows = [
-        {"node": node, "level": level, **{name: said[name][places[repr(sample)]] for name in names}}
+        {"node": node, "level": level, **{name: found[name].plain(places[repr(sample)]) for name in names}}
         for node, level, sample in nodes
     ]
     gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
@@ -164,10 +163,8 @@ def _percentiles(scored: Sequence[Mapping[str, Any]], signals: Sequence[str]) ->
     result: dict[str, dict[str, float]] = {signal: {} for signal in signals}
     for rows in levels.values():
         for signal in signals:
-            scores = {}
-            for name in parts(signal):
-                values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
-                scores[name] = Scores(name, values, better(name))
+            kept = {name: [value_of(row[name]) for row in rows] for name in parts(signal)}
+            scores = {name: Scores(name, values, better(name)) for name, values in kept.items()}
             oriented = assemble(scores, signal).oriented
             result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
     return result

@@ -127,9 +127,7 @@ FOUR_BIT = 0.5
 
 def rounding(args: TrainingArguments, model: PreTrainedModel) -> float:
     """Nats a token by which the same weights may differ between two computations: more where any is in bfloat16."""
-    whole = model.dtype is torch.float32 and not getattr(
-        model, "is_loaded_in_4bit", False
-    )  # adapters are bfloat16 there
+    whole = model.dtype is torch.float32 and not getattr(model, "is_loaded_in_4bit", False)  # adapters: bfloat16
     return 1e-3 if args.use_cpu and not args.bf16 and whole else 2e-2
 
 
@@ -238,8 +236,6 @@ LONGEST = 256
 
 def logprobs(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
     """The mean log-probability of each row's tokens after its first, nats; every process of ZeRO-3 has to call it."""
-    import torch
-
     training, found = model.training, []
     model.eval()
     with torch.no_grad():
@@ -269,10 +265,8 @@ def check_saved(
     Raises:
         TrainingError: they are more than ``allowed`` nats a token apart, or it is prompted or ended otherwise.
     """
-    flash = "flash" in str(start.attn_implementation)
-    config = replace(
-        start.at(directory), dtype="float32", attn_implementation=None if flash else start.attn_implementation
-    )
+    attention = None if "flash" in str(start.attn_implementation) else start.attn_implementation
+    config = replace(start.at(directory), dtype="float32", attn_implementation=attention)
     again = load_tokenizer(config)
     text = tokenizer.decode(list(rows[0]))
     same = token_ids(again, text) == token_ids(tokenizer, text) and again.chat_template == tokenizer.chat_template

@@ -62,6 +62,15 @@ class TrainConfig(TrainerConfig):
 
 
 @dataclass
+class SupervisedConfig(TrainConfig):
+    """Stages initial and sft."""
+
+    ranking_weight: float = key(
+        0.0, "weight of a loss that ranks responses judged one by one", low=0.0, active_if=lambda c: c.ranking_weight
+    )
+
+
+@dataclass
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
@@ -81,8 +90,8 @@ class TrainStages:
     """The three training stages of the paper, and how several processes share them."""
 
     base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
-    initial: TrainConfig = key(TrainConfig, "stage initial")
-    sft: TrainConfig = key(TrainConfig, "stage sft")
+    initial: SupervisedConfig = key(SupervisedConfig, "stage initial")
+    sft: SupervisedConfig = key(SupervisedConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
     # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
     distributed: str = key(

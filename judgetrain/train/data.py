@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 import shutil
 import unicodedata
 from array import array
@@ -60,6 +61,8 @@ class Examples:
     nothing, so that they would carry no loss."""
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
+    pairs: Sequence[tuple[int, int, bool]] = ()
+    """Judgments of the two responses of a comparison, the better one's first, and whether they are as good."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -186,6 +189,7 @@ def fitting(
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends, frames)
     lengths, left, read_back = array("i"), Counter[str](), Counter[str]()
+    sides: dict[str, list[tuple[float, int]]] = {}
 
     def kept() -> Iterator[Row]:
         for row in rows:
@@ -200,6 +204,9 @@ def fitting(
                 if read_back[level] <= READ_BACK:
                     for side in clean.keys() & set(_SIDES):
                         renderer.check(clean[side][-1]["content"], tokens[side], level)
+                if "ahead" in row:
+                    judged = re.sub(r"/[AB](\d+)$", r"/\1", row["nodes"][0])
+                    sides.setdefault(judged, []).append((-row["ahead"], len(lengths)))
                 lengths.append(tokens_read)
                 yield columns
 
@@ -213,7 +220,9 @@ def fitting(
             "label is masked: give the model a chat_template.jinja that does"
         )
     dropped, remarks = {reason: left[reason] for reason in ("too_long", "all_masked")}, tuple(renderer.remarks)
-    return Examples(data=data, lengths=lengths, dropped=dropped, remarks=remarks)
+    both = [sorted(found) for found in sides.values() if len(found) == 2]
+    pairs = [(better, worse, ahead == 0) for (ahead, better), (_, worse) in both]
+    return Examples(data=data, lengths=lengths, dropped=dropped, remarks=remarks, pairs=pairs)
 
 
 def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:

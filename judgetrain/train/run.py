@@ -34,6 +34,7 @@ from judgetrain.train.checkpoints import (
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.data import Examples, Row, Slices, dataset, emptied, filled, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
+from judgetrain.train.ranking import order_of_pairs, ranked
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +89,9 @@ def train(job: RowsJob, out: StageRun, finish: Callable[[Path], None]) -> None:
     def tokenised() -> Examples:
         ends, place = end_token_ids(job.start, tokenizer), emptied(tables) / "train.arrow"
         found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, place, job.frames)
+        if getattr(job.config, "ranking_weight", 0.0) and job.frames:
+            found = ranked(found, tokenizer, job.frames["score"])
+            out.log(f"{out.stage}: {len(found.pairs)} pairs of responses are ranked")
         return with_reference(found, job.reference, "train") if job.reference else found
 
     examples = current().decide(tokenised)
@@ -167,6 +171,8 @@ def _trainer(
     batch, epochs = config.per_device_train_batch_size, config.num_train_epochs
     step = batch * config.global_accumulation_steps
     indices = order(examples.lengths, batch, epochs, out.seed)
+    if ranking := getattr(config, "ranking_weight", 0.0):
+        indices = order_of_pairs(examples, batch, epochs, out.seed)
     # Micro-batches that are left over could not be shared out so that any number of processes takes the same steps.
     several = config.global_accumulation_steps > 1 or current().size > 1 or config.max_steps > 0
     rows = dataset(examples, filled(indices, step, config.max_steps) if several else indices)
@@ -193,7 +199,7 @@ def _trainer(
         if isinstance(config, DpoConfig):
             trainer: Trainer = PreferenceTrainer(**shared)
         else:
-            trainer = SupervisedTrainer(**shared)
+            trainer = SupervisedTrainer(**shared, ranking=ranking)
     trainer.remove_callback(PrinterCallback)
     if config.regional_compilation:
         out.log(f"{out.stage}: {arguments.compiled(trainer.model)}")

@@ -13,7 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import did_you_mean, in_place
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig, TrainStages
+from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainerConfig, TrainStages
 from judgetrain.train.distributed import check_distributed
 
 
@@ -63,7 +63,7 @@ class InitialSettings(JudgeSettings):
     prompts: str = at("prompts", content=in_place(prompt_path))
     judge: JudgeConfig = at("judge", in_fingerprint=False)
     criteria: int = at("tree.criteria", in_fingerprint=False)
-    train: TrainConfig = at("train.initial")
+    train: SupervisedConfig = at("train.initial")
     reads: str = at("tree.reads", in_fingerprint=False)
     reference: bool = at("tree.reference", in_fingerprint=False)
 
@@ -72,7 +72,7 @@ class InitialSettings(JudgeSettings):
 class SftSettings(JudgeSettings):
     """Stage sft."""
 
-    train: TrainConfig = at("train.sft")
+    train: SupervisedConfig = at("train.sft")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +128,11 @@ def check_training(key: str, config: TrainerConfig) -> None:
 def check_shared(key: str, config: TrainConfig, processes: int) -> None:
     """Check that the global batch is shared out evenly over the processes (ConfigError: it cannot be)."""
     steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
-    parts = processes // math.gcd(steps, processes)  # of a micro-batch
+    ranked = getattr(config, "ranking_weight", 0.0) > 0
+    parts = processes // math.gcd(steps, processes) * (1 + ranked)  # of a micro-batch
     if batch % parts:
         shared = f"{batch} x global_accumulation_steps={steps} cannot be shared out evenly over {processes} processes"
+        shared += f" in whole pairs, as {key}.ranking_weight needs" if ranked else ""
         batch_size = f"{key}.per_device_train_batch_size"
         raise ConfigError(f"{batch_size}={shared}: set {batch_size}={-(-batch // parts) * parts}")
 
@@ -150,6 +152,8 @@ def _check_initial(settings: InitialSettings) -> None:
     load_prompt_set(settings.prompts)
     settings.base.check("train.base")
     _check(settings)
+    if settings.reads == "two" and settings.train.ranking_weight:
+        raise ConfigError("train.initial.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
     if settings.reads == "one" and settings.judge.reads == "two":
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
 
@@ -185,6 +189,8 @@ def _check(settings: TrainingSettings) -> None:
     key = settings.key()
     own: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
     check_shared(key, own, check_stage(settings.stages, key, own))
+    if getattr(own, "ranking_weight", 0.0) and settings.stages.distributed.startswith("zero3"):
+        raise ConfigError(f"{key}.ranking_weight reads whole weights: set train.distributed=zero2 or ddp")
 
 
 def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:

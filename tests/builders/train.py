@@ -18,7 +18,7 @@ from judgetrain.engines.loading import load_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, TrainStages
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
 from tests.builders.pairs_pipeline import WORDS
 
@@ -66,12 +66,12 @@ def config(**changes: Any) -> Config:
         **changes,
     }
 
-    assert set(settings) <= {*DpoConfig.__dataclass_fields__}, settings
+    assert set(settings) <= {*DpoConfig.__dataclass_fields__, *SupervisedConfig.__dataclass_fields__}, settings
 
     def made(kind: type[T]) -> T:
         return kind(**{name: value for name, value in settings.items() if name in kind.__dataclass_fields__})
 
-    stages = TrainStages(ModelConfig(path="world"), made(TrainConfig), made(TrainConfig), made(DpoConfig))
+    stages = TrainStages(ModelConfig(path="world"), made(SupervisedConfig), made(SupervisedConfig), made(DpoConfig))
     judge = JudgeConfig(criteria_tokens=120, guideline_tokens=40, judgment_tokens=64)
     return Config(prompts="compact", train=stages, judge=judge)
 

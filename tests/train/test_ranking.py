@@ -1,0 +1,107 @@
+"""Judgments of two responses, one by one, that are ranked beside SFT by their expected scores."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from dataclasses import replace
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judgetrain.engines.config import WORLD_BASE, ModelConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.train.data import Examples
+from judgetrain.train.ranking import order_of_pairs
+from tests.builders.label import PROMPTER, leaf, tree_of
+from tests.builders.pipeline import check_stage
+from tests.builders.train import WORDS, config, logged, run_initial, sft_rows
+
+
+def judgments(count: int, seed: int, ties: int = 0) -> list[dict[str, Any]]:
+    """Judgments that all say 3: which response is better stands in the trees' scores alone, and in one of its words."""
+    rng, tree, made = random.Random(seed), tree_of(("AB",)), list[dict[str, Any]]()
+    criterion, guideline = tree.criteria[0], tree.criteria[0].guidelines[0]
+    for n in range(count):
+        better, words = rng.choice("AB"), {"A": "reads", "B": "reads"}
+        words[better] = "gives"
+        texts = {s: " ".join([*rng.choices(WORDS[:2], k=4), w, *rng.choices(WORDS[:2], k=3)]) for s, w in words.items()}
+        shown = replace(tree.comparison, response_a=texts["A"], response_b=texts["B"])
+        scores = (3.0, 3.0) if n < ties else (4.0, 2.0) if better == "A" else (2.0, 4.0)
+        nodes = [leaf(f"d{n}/c0/g0/{side}0", side, "Score: 3", *scores, None) for side in rng.sample("AB", 2)]
+        made += [PROMPTER.judgment_row(shown, criterion, guideline, node) for node in nodes]
+    return made
+
+
+def apart(model: Path, rows: list[dict[str, Any]]) -> list[float]:
+    """How much higher the expected score of the better response is, by the model's own logits."""
+    own = ModelConfig(path=str(model))
+    tokenizer, judge = load_tokenizer(own), load_model(own).eval()
+    texts = [tokenizer.decode([i]).strip() for i in range(len(tokenizer))]
+
+    def expected(row: dict[str, Any]) -> float:
+        prompt = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(prompt + "Score:", add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            odds = judge(torch.tensor([ids])).logits[0, -1].exp().tolist()
+        mass = [sum(p for p, text in zip(odds, texts, strict=True) if text == digit) for digit in "12345"]
+        return sum(level * p for level, p in enumerate(mass, start=1)) / sum(mass)
+
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    return [(expected(one) - expected(other)) * (1 if one["ahead"] >= 0 else -1) for one, other in pairs]
+
+
+def test_the_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
+    rows = judgments(2, 0, ties=1) + sft_rows(2)
+    plain, ranking = (
+        logged(run_initial(tmp_path, config(max_steps=1, per_device_train_batch_size=6, **more), rows, name))[0]
+        for name, more in (("plain", {}), ("ranked", {"ranking_weight": 3.0, "global_accumulation_steps": 1}))
+    )
+    tie, decided = (2 * d for d in apart(WORLD_BASE, rows[:4]))
+    wanted = ((log(1 + exp(-tie)) + log(1 + exp(tie))) / 2 + log(1 + exp(-decided))) / 2
+    assert ranking["ranking_loss"] == pytest.approx(wanted, rel=1e-4)
+    assert ranking["loss"] - plain["loss"] == pytest.approx(3 * wanted, rel=1e-3)
+    assert ranking["ranking_accuracy"] == float(decided > 0) and "ranking_loss" not in plain
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_held_out_pairs_are_put_in_order(tmp_path: Path, lora: bool) -> None:
+    held = judgments(20, 1)
+    settings = config(max_steps=30, ranking_weight=1.0, learning_rate=1e-2 if lora else 3e-3, save_steps=30, lora=lora)
+    out = run_initial(tmp_path, settings, judgments(40, 2))
+    before, after = (sum(d > 0 for d in apart(model, held)) for model in (WORLD_BASE, out.path("model")))
+    assert after > max(before, 17)
+
+
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_a_pair_stands_in_one_micro_batch(batch: int) -> None:
+    rng = random.Random(batch)
+    numbers = rng.sample(range(101), 60)
+    pairs = [(i, j, False) for i, j in zip(numbers[::2], numbers[1::2], strict=True)]
+    lengths = array("i", [rng.randint(5, 200) for _ in range(101)])
+    examples = Examples(data=None, lengths=lengths, dropped={}, pairs=pairs)  # type: ignore[arg-type]
+    for seed in range(4):
+        found = order_of_pairs(examples, batch, 2.5, seed)
+        assert {*found[:102]} == {*range(101)} == {*found[102:204]} and found == order_of_pairs(
+            examples, batch, 2.5, seed
+        )
+        at = {frozenset(found[k : k + 2]): k // batch for k in range(0, 204, 2)}
+        assert all(frozenset(pair[:2]) in at for pair in pairs) and len(found) % 2 == 0
+
+
+def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"responses judged one by one: set tree\.reads=one or both"):
+        run_initial(tmp_path, config(ranking_weight=1.0), [*judgments(2, 0)[::2], *sft_rows(4)])
+    settings = config(ranking_weight=0.1, per_device_train_batch_size=3)
+    with pytest.raises(ConfigError, match=r"whole pairs, as train\.initial\.ranking_weight .*batch_size=4$"):
+        check_stage("initial", replace(settings, tree=TreeConfig(reads="one")))
+    with pytest.raises(ConfigError, match=r"train\.initial\.ranking_weight .*tree\.reads=one or both"):
+        check_stage("initial", config(ranking_weight=0.1))
+    settings.train.distributed, settings.train.sft.per_device_train_batch_size = "zero3", 4
+    with pytest.raises(ConfigError, match=r"train\.sft\.ranking_weight .*set train\.distributed=zero2 or ddp"):
+        check_stage("sft", settings)
