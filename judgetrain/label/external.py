@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.answers import CostProbe, Estimator, answers_of, described, spending
+from judgetrain.engines.answers import CostProbe, Costs, Estimator, answers_of, described, spending
 from judgetrain.engines.base import Step
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import answer_of
@@ -26,7 +26,7 @@ from judgetrain.judges.prompting.prompts import Dialect, judgment_slots
 from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.config import LabelConfig
+from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import Label, ensemble_label, vote
 from judgetrain.label.stages import LabelSettings, load_external_prompts
 from judgetrain.schema import ORDERS, Comparison, Verdict
@@ -230,11 +230,18 @@ def summary(table: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> Costs:
+    """The expected cost of the external judge's labels; what is asked again because it could not be read adds to it."""
+    prompts, dialect = load_external_prompts(settings)
+    probe = CostProbe()
+    ask(cases, Asker(Estimator(probe), prompts, settings.sampling, 1), dialect, 0)
+    return probe.costs
+
+
 def estimated(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
-    """The lines of a dry run of stage label; what is asked again because it could not be read adds to the cost."""
-    config, probe = settings.label.external, CostProbe()
-    prompts, dialect = load_external_prompts(config)
+    """The lines of a dry run of stage label."""
+    config = settings.label.external
+    _, dialect = load_external_prompts(config)
     cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
     yield f"label: dry run for {config.engine.model_name}: {len(cases)} comparisons, expected"
-    ask(cases, Asker(Estimator(probe), prompts, config.sampling, 1), dialect, 0)
-    yield from described(probe.costs, config, "label.external")
+    yield from described(estimate_external(config, cases), config, "label.external")
