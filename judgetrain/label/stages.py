@@ -174,7 +174,7 @@ TEACHER = Stage(
     inputs=needs("responses"),
     check=check_teacher,
     check_here=by_name("judgetrain.label.teacher_stage:check_evaluations"),
-    format=3,
+    format=4,
 )
 
 TREE = Stage(
