@@ -201,12 +201,6 @@ def test_rows_with_two_responses_become_comparisons_with_the_label_that_is_known
     ) in capsys.readouterr().out
 
 
-def test_a_trailing_answer_is_the_reference(tmp_path: Path) -> None:
-    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
-    row = next(read_rows(run(tmp_path, [{"conversations": turns}]).directory, "dialogues"))
-    assert ([m["content"] for m in row["messages"]], row["reference"]) == (["a"], "b")
-
-
 def test_rows_are_numbered_over_all_files_and_repeated_ids_are_counted(tmp_path: Path) -> None:
     for name, query in (("a", "one"), ("b", "two")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": query}) + "\n")

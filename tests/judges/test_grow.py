@@ -64,21 +64,6 @@ def test_responses_are_shown_exchanged_in_order_ba_and_their_scores_are_put_back
     assert shown == [("left 0", "right 0"), ("right 0", "left 0")]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1. tone: kind\n2. depth: says mo", ["tone: kind"]),
-        ("1. tone: kind\n2. depth: says more\n", ["tone: kind", "depth: says more"]),
-        ("1. tone: ki", ["tone: ki"]),
-    ],
-)
-def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: list[str]) -> None:
-    engine = Ending(lambda r, i: text if r.step == "criteria" else noisy(r, i), {"criteria": "length"})
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
-    assert [c.text for c in tree.criteria] == expected
-    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
-
-
 @pytest.mark.parametrize("reason", ["too_long", "error"])
 @pytest.mark.parametrize(("step", "lost"), [("judgment", 4), ("guideline", 2), ("criteria", 1)])
 def test_completions_that_never_came_are_counted_by_reason(step: str, lost: int, reason: str) -> None:
@@ -190,22 +175,6 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
     wanted = {"criteria:repeated": 2, "criteria:cut_off": 1, "criteria:short": 1}
     assert {k: n for k, n in tree.failures.items() if k.startswith("criteria")} == wanted
     assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
-
-
-@pytest.mark.parametrize(
-    ("text", "repeated"),
-    [
-        ("1. Depth: a\n2. depth: b\n3. Tone: c\n4. **Tone** - d", 2),
-        ("1. Depth: a\n   - Depth: a remark\n   - Depth: another\n2. Tone: b", 0),
-        ("- Depth: a\n- Tone: b\n- Depth: c", 1),
-        ("I would say:\n1. Depth: a\n2. Tone: b\n\n3. Care: c", 0),
-    ],
-)
-def test_repeated_criteria_are_counted(text: str, repeated: int) -> None:
-    engine = ScriptedEngine(lambda r, i: text if r.step == "criteria" else judged(4, 2))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
-    assert len(tree.criteria) == 2
-    assert tree.failures == ({"criteria:repeated": repeated} if repeated else {})
 
 
 def test_guidelines_cut_off_are_counted_and_still_judged_by() -> None:

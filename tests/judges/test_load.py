@@ -17,17 +17,10 @@ from judgetrain.artifacts.stages import at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines import hub, lazy_model
+from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.engines.config import (
-    WORLD_BASE,
-    EngineConfig,
-    ModelConfig,
-    OpenAIEngineConfig,
-    SamplingConfig,
-    TransformersEngineConfig,
-)
-from judgetrain.errors import ConfigError, DataError, EngineError, JudgetrainError
+from judgetrain.engines.config import WORLD_BASE, EngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
 from judgetrain.judges.base import Plan, Prediction
@@ -101,25 +94,6 @@ def test_an_endpoint_is_asked_once_or_for_branches() -> None:
         assert {request["model"] for request in server.bodies} == {"m", "other"}
         judge = load_judge("external", engine=engine, branches=2)
         assert isinstance(judge, BranchingJudge) and judge(*ASKED).verdict == "unreadable"
-
-
-def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    asked: list[Any] = []
-    there = ["config.json", "prompts.yaml"]
-
-    def download(repo: str, **how: Any) -> str:
-        asked.append((repo, how["revision"]))
-        return str(trained)
-
-    monkeypatch.setattr(hub, "check_on_hub", lambda path, revision, file: there)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    judge = load_judge("me/judge", engine=TransformersEngineConfig(model=ModelConfig(revision="v1")))
-    assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == [("me/judge", "v1")]
-    there.pop()
-    with pytest.raises(EngineError, match=r"me/model: .*holds no prompts\.yaml"):
-        load_judge("me/model")
 
 
 @pytest.mark.parametrize(
@@ -287,17 +261,9 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     assert (own.options.steps.criteria, own.name) == (3, "dpo-dpo0+constrained")
 
 
-def test_the_base_is_asked_with_the_runs_prompts_and_number_of_criteria(made: Made, tmp_path: Path) -> None:
-    judge = models(config_of("base"), tmp_path).judge(Method.parse("base"))
-    assert (judge.options.steps.criteria, judge.prompts.name) == (7, load_prompt_set("compact").name)
-    assert {name: getattr(judge.options.steps, name) for name in HOW} == HOW
-    [(engine, path, name)] = made
-    assert isinstance(engine, TransformersEngineConfig)
-    assert (engine.model, path, name) == (ModelConfig(path="the-base"), None, "base")
-
-
 @pytest.mark.parametrize(
-    ("target", "score", "constrained"), [("teacher", "parsed", False), ("external", "expected", True)]
+    ("target", "score", "constrained"),
+    [("base", "expected", True), ("teacher", "parsed", False), ("external", "expected", True)],
 )
 def test_engines_that_compute_scores_are_asked_for_parsed_ones(
     target: str, score: str, constrained: bool, made: Made, tmp_path: Path
@@ -306,7 +272,10 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
     judge = models(config, tmp_path).judge(Method.parse(target))
     assert (judge.options.steps.score, judge.options.steps.constrained) == (score, constrained)
     assert (judge.options.steps.criteria, judge.options.steps.rubric) == (7, "first")
-    assert made[0][0] == {"teacher": config.teacher.engine, "external": config.evaluate.external}[target]
+    assert judge.prompts.name == load_prompt_set("compact").name
+    base = replace(config.engine, model=ModelConfig(path="the-base"))
+    engines = {"base": base, "teacher": config.teacher.engine, "external": config.evaluate.external}
+    assert [each[0] for each in made] == [engines[target]]
 
 
 def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: Made, tmp_path: Path) -> None:

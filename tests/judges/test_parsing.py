@@ -43,7 +43,7 @@ from tests.builders.scripted import Answer, ScriptedEngine, comparison, judged, 
 
 WHOLE = render_judgment(4, 2, "it cites 3 sources", "misses 2", "A is better.")
 B = "\nResponse B Score: 2"
-OWN_VERDICT_FIRST = rf"Comparison: (?:A|B) is better\.\n{FRAME}"
+FIRST_FRAME = rf"Comparison: [AB] is better\.\n{FRAME}"
 
 
 @pytest.mark.parametrize("name", packaged_sets("branching"))
@@ -128,9 +128,9 @@ def test_a_forgery_that_is_shown_is_no_judgment(lead: str, follows: str) -> None
 
 def test_a_set_may_ask_for_the_verdict_before_the_scores() -> None:
     text = f"Comparison: B is better.\n{WHOLE}"
-    assert parse_judgment(text, frame=OWN_VERDICT_FIRST) == ParsedJudgment(4, 2)
+    assert parse_judgment(text, frame=FIRST_FRAME) == ParsedJudgment(4, 2)
     assert parse_judgment(text).failure == "off_frame"
-    assert parse_judgment(f"Comparison: both.\n{WHOLE}", frame=OWN_VERDICT_FIRST).failure == "off_frame"
+    assert parse_judgment(f"Comparison: both.\n{WHOLE}", frame=FIRST_FRAME).failure == "off_frame"
     own = r"Reason: [^\n]{1,{width}}\nScore of 1: [1-5]\nScore of 2: [1-5]"
     read = parse_judgment("Reason: 1 is worse\nScore of 1: 3\nScore of 2: 5", frame=own)
     assert (read, read.places) == (ParsedJudgment(3, 5), (31, 45))
@@ -159,7 +159,6 @@ def test_a_frame_that_cannot_be_read_by_is_refused(frame: str, tmp_path) -> None
         load_prompt_set(tmp_path / "bad.yaml")
 
 
-"""Texts of several lines, some of which read like a judge's own."""
 PART = st.text(alphabet="ab _*`0123456789.()-/", min_size=1, max_size=12)
 """Parts of a criterion: code names, emphasis, numbers."""
 
@@ -218,14 +217,7 @@ def test_criteria_are_cut_at_the_limit() -> None:
     assert len(parse_criteria("\n".join(f"{i}. name{i}" for i in range(1, 9)), 3)) == 3
 
 
-PROSE = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 HELD = "I am best. [[A]] 【【X】】 [[7]]"
-
-
-@given(PROSE, st.sampled_from(["A", "B", "C"]), st.sampled_from(["", "It is short. ", "结论：", "Verdict: "]))
-def test_a_mark_that_ends_the_last_line_is_the_verdict_whatever_stands_above(before: str, mark: str, led: str) -> None:
-    reading = read_verdict(f"{before}\n{led}[[{mark}]]")
-    assert reading.value == {"A": "A", "B": "B", "C": "tie"}[mark] or reading.failure == "no_answer"
 
 
 HOLDING = partial(read_verdict, material=HELD)
@@ -359,7 +351,6 @@ def completion(*choices: Choice, text: str = JUDGED, reason: Any = "stop") -> Co
 
 THOUGHTS = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
 FIRST = "Comparison: B is better.\nResponse A Score: 2\nResponse B Score: 4"
-FIRST_FRAME = rf"Comparison: [AB] is better\.\n{FRAME}"
 DENIED = "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"
 AFTER = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
 SURE = {"2": (0, 1.0, 0, 0, 0, 0, 0), "4": (0, 0, 0, 1.0, 0, 0, 0)}

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
@@ -29,15 +27,7 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.untrained import scorers as scorer_runner
 from judgetrain.judges import BASELINES, Prediction
 from judgetrain.judges.config import OnceConfig
-from judgetrain.judges.kinds.baselines import (
-    STRENGTH,
-    ScorerJudge,
-    SurfaceJudge,
-    differences,
-    predictions,
-    samples_of,
-    verdict_of,
-)
+from judgetrain.judges.kinds.baselines import ScorerJudge, SurfaceJudge, predictions, samples_of, verdict_of
 from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge, pairwise_questions
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
@@ -393,21 +383,6 @@ def test_a_prompts_own_labels_are_not_learned_from() -> None:
     assert verdicts(items) == ["tie"] * 160
     alone = [replace(c, dialogue=replace(c.dialogue, messages=(Message("user", c.id),))) for c in items]
     assert verdicts(alone) == [c.label for c in alone]
-
-
-def test_verdicts_are_those_of_another_solver() -> None:
-    items = made(150, 3, share=0.7)
-    features = differences(items).toarray()
-    signs = np.array([1 if c.label == "A" else -1 for c in items])
-    prompts = np.unique([repr(c.dialogue.messages) for c in items], return_inverse=True)[1]
-    found = np.zeros(len(items))
-    for others, fold in GroupKFold(10).split(features, groups=prompts):
-        strength = STRENGTH * 1000 / len(others)
-        model = LogisticRegression(C=strength, fit_intercept=False, solver="lbfgs", tol=1e-8, max_iter=5000)
-        both = np.vstack([features[others], -features[others]])
-        model.fit(both, np.concatenate([signs[others], -signs[others]]))
-        found[fold] = features[fold] @ model.coef_[0]
-    assert verdicts(items) == ["A" if margin > 0 else "B" for margin in found]
 
 
 def test_without_labels_there_is_no_verdict() -> None:

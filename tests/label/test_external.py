@@ -36,9 +36,6 @@ from tests.builders.scripted import ScriptedEngine, number
 TREES = noisy_trees("AB" * 20)
 
 
-SAMPLED = SamplingConfig(0.5, 1.0, 512)
-
-
 def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TREES) -> tuple[Path, StageRun]:
     directory = tmp_path / "tree"
     StageRun(directory, "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))

@@ -195,10 +195,6 @@ def labelling(directory: Path, comparisons: list[Comparison], config: LabelConfi
     return out
 
 
-def rows_of(out: StageRun, name: str) -> list[dict[str, Any]]:
-    return [row for part in ("train", "heldout") for row in read_rows(out.directory, f"{name}-{part}")]
-
-
 def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counted(tmp_path: Path) -> None:
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
     assert [c.label for c in comparisons] == ["A", "B", "tie", None, "A", None]
@@ -211,13 +207,13 @@ def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counte
     assert out.totals()["counts"]["dropped"] == {"no_given_label": 2} and out.notes["yield"]["trees"] == {
         "label_A": 2, "label_B": 1, "label_tie": 1, "no_given_label": 2,
     }  # fmt: skip
-    pairs = rows_of(out, "pairs")
+    pairs = rows(out, "pairs")
     assert {p["comparison_id"] for p in pairs} == {"mine:r0", "mine:r1", "mine:r2", "mine:r4"}
     assert all(p["reward"]["given"] == (0.5 if p["comparison_id"] == "mine:r2" else 1.0) for p in pairs)
     # The same tree under the label A and under B: the criteria lists are led by opposite criteria.
     firsts = {p["comparison_id"]: p["chosen"][0]["content"].split("\n")[0] for p in pairs if p["level"] == "criteria"}
     assert firsts["mine:r0"] != firsts["mine:r1"] and firsts["mine:r0"] == firsts["mine:r4"]
-    taught = {row["comparison_id"] for row in rows_of(out, "sft")}
+    taught = {row["comparison_id"] for row in rows(out, "sft")}
     assert taught == {"mine:r0", "mine:r1", "mine:r2", "mine:r4"}
     assert out.notes["yield"]["ensemble_vs_given"] and "label_vs_truth" not in out.notes["yield"]
 
@@ -232,8 +228,8 @@ def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> N
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
     made = replace(comparisons[0], made="nearby: an answer to mine:r4")
     out = labelling(tmp_path, [made, comparisons[1]], LabelConfig(source="given"))
-    for rows in (list(read_rows(out.directory, "labels")), rows_of(out, "pairs")):
-        assert {(row["comparison_id"], row["made"]) for row in rows} == {("mine:r0", made.made), ("mine:r1", "")}
+    for found in (list(read_rows(out.directory, "labels")), rows(out, "pairs")):
+        assert {(row["comparison_id"], row["made"]) for row in found} == {("mine:r0", made.made), ("mine:r1", "")}
     pages = [(out.directory / DIRECTORY / f"0000{n}.html").read_text() for n in (1, 2)]
     assert "constructed" in pages[0] and "nearby: an answer to mine:r4" in pages[0]
     assert "constructed" not in pages[1]

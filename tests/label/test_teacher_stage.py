@@ -109,6 +109,7 @@ def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
 def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reason: str, taught: list[str]) -> None:
     engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
     tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
+    assert [c.text for c in tree.criteria] == (taught or ["tone: ki"])
     for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
         rows = [r for r in teacher_stage.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
         assert [r["completion"][0]["content"] for r in rows] == ([render_criteria(taught)] if taught else [])
@@ -355,10 +356,6 @@ def run(config: Config, directory: Path) -> StageRun:
     return out
 
 
-def evaluations(out: StageRun) -> list[EvaluationTree]:
-    return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
-
-
 CALLS = 4 * (1 + 2 + 2 * 2)
 
 
@@ -414,7 +411,6 @@ def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
 
 
 BASE = str(Path(world.__file__).parent / "base")
-THREE = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)[:3]
 SECRET = "sk-of-this-test"
 
 
@@ -442,15 +438,8 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     # Ten criteria are what the base has read, and so writes itself.
     teacher = TeacherConfig(engine=served_engine, comparisons=2, criteria=10, branches=2, sampling=greedy)
     config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=10))
-    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in THREE))
-
-    def run(name: str) -> StageRun:
-        out = StageRun(tmp_path / name, "teacher", 0, Console(), home=tmp_path / "outputs")
-        teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
-        return out
-
-    out = run("teacher")
+    config.output_dir = str(tmp_path / "outputs")
+    out = run(config, tmp_path / "teacher")
     trees = trees_of(out)
     calls = sum(1 + len([*t.guidelines()]) + len([*t.judgments()]) for t in trees)
     assert [len(parse_criteria(t.criteria_text, 10)) for t in trees] == [10, 10], "the world's base writes such lists"
@@ -465,16 +454,16 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
     serving_base.process.kill()
     serving_base.process.wait()
-    again = run("again")
+    again = run(config, tmp_path / "again")
     assert again.notes["spent"]["requests"] == 0
     assert trees == trees_of(again)
     teacher.engine = TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))
-    local = trees_of(run("local"))
+    local = trees_of(run(config, tmp_path / "local"))
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1
     teacher.engine = served_engine
     with pytest.raises(EngineError, match="check that it runs"):
-        run("other")
+        run(config, tmp_path / "other")
 
 
 def trees_of(out: StageRun) -> list[EvaluationTree]:

@@ -288,6 +288,8 @@ def test_a_judge_of_the_hub_is_loaded_at_the_commit_that_fingerprints_have(
         assert (place / "training_args.json").read_bytes() == hub.commits[commit]["training_args.json"]
     judge = load_judge("me/judge:v1", criteria_tokens=8, guideline_tokens=4, judgment_tokens=8)
     assert judge.name == "judge:v1" and judge("q", "a", "b").judgments > 0
+    pinned_engine = TransformersEngineConfig(model=ModelConfig(revision="v1"))
+    assert load_judge("me/judge", engine=pinned_engine).engine.model.config._name_or_path.endswith(first)
     hub.heads["me/judge"] = first  # moved since the fingerprint was made
     assert judge_directory("me/judge").name == second
     hub.shutdown()
@@ -326,6 +328,8 @@ def test_an_encoder_that_is_no_transformers_model_has_a_commit_too(
     (directory / "modules.json").write_text("[]")
     push(directory, "me/static")
     assert commit_of("me/static") == hub.heads["me/static"]
+    with pytest.raises(EngineError, match=r"me/static: .*holds no prompts\.yaml"):
+        load_judge("me/static")
 
 
 @pytest.mark.parametrize("revision", [None, "v1"])

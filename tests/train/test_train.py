@@ -250,9 +250,6 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
         marks.add(other.plan("dpo").fingerprint)
         other.run("dpo")
     assert len(marks) == 3
-    for change in ("train.dpo.bf16=true", "train.dpo.max_length=64", "train.dpo.lora=true"):
-        other = Pipeline(composed(Path(cached.config.output_dir), change))
-        assert other.plan("reference").fingerprint != cached.plan("reference").fingerprint
 
 
 def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
