@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
 import judgetrain
-from judgetrain.artifacts.pages import BOTTOM, LEFT, RIGHT, SHARED, TOP, Chart, Point, render, round_ticks
+from judgetrain.artifacts.pages import BOTTOM, LEFT, RIGHT, SHARED, TOP, Chart, Point, render
 from tests.builders.pages import parse
 
 TEMPLATES = sorted(Path(judgetrain.__file__).parent.rglob("templates/*"))
@@ -91,16 +91,3 @@ def test_lines_of_plain_values_fill_the_frame(lines: list[list[float]]) -> None:
         y: place for line, places in zip(lines, drawn, strict=True) for y, (_, place) in zip(line, places, strict=True)
     }
     assert ys[min(ys)] == BOTTOM and (len(ys) == 1 or ys[max(ys)] == TOP)
-
-
-@pytest.mark.parametrize(
-    ("most", "ticks"),
-    [
-        (0.9, [0, 0.25, 0.5, 0.75]),
-        (1.0, [0, 0.25, 0.5, 0.75, 1.0]),
-        (0.6, [0, 0.2, 0.4, 0.6]),
-        (708, [0, 200, 400, 600]),
-    ],
-)
-def test_ticks_are_round(most: float, ticks: list[float]) -> None:
-    assert round_ticks(0, most) == ticks

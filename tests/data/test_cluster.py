@@ -23,7 +23,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import clustering
-from judgetrain.data.clustering import Encoder, encode, kmeans, quotas, sample_uniform
+from judgetrain.data.clustering import Encoder, encode, kmeans, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.config import WORLD_BASE
@@ -46,10 +46,6 @@ def test_the_sample_is_as_even_as_cluster_sizes_allow(labels: list[int], size: i
     still_open = [int(t) for t, s in zip(taken, sizes, strict=True) if t < s]
     assert max(taken) <= min(still_open, default=max(taken)) + 1
     assert (sample_uniform(array, size, seed) == chosen).all()
-
-
-def test_quotas_carry_over() -> None:
-    assert quotas(np.array([1, 10, 10]), 9, np.random.default_rng(0)).tolist() == [1, 4, 4]
 
 
 def test_separated_blobs_are_found_and_inertia_is_the_sum_of_squares() -> None:

@@ -17,7 +17,6 @@ from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineCon
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.evaluate import UNATTACKED, check, pairs
@@ -141,5 +140,3 @@ def test_the_reason_of_an_engines_error_is_kept_and_told(
     assert {(r["failure"], r["error"]) for r in replies} == {("error", "HTTP 500: out of order")}
     printed = capsys.readouterr().out
     assert "pairwise:external: 40 replies failed with an error; the first: HTTP 500: out of order" in printed
-    old = {k: v for k, v in replies[0].items() if k != "error"}
-    assert Reply(**old).error == "", "rows of before"

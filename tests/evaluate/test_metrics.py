@@ -26,15 +26,15 @@ from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.evaluate import LABELS, prediction
 
-VERDICT = st.sampled_from(["A", "B", "tie", None])
-ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
+VERDICT, LABEL = st.sampled_from(["A", "B", "tie", None]), st.sampled_from(["A", "B", "tie"])
+ITEMS = st.lists(st.tuples(VERDICT, VERDICT, LABEL, LABEL), min_size=1, max_size=40)
 
 
 @settings(deadline=None)
 @given(ITEMS)
-def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | None, str]]) -> None:
-    ab, ba, labels = ([row[i] for row in items] for i in range(3))
-    for i, (first, second, label) in enumerate(items):
+def test_every_count_equals_a_plain_loop(items: list[tuple]) -> None:  # type: ignore[type-arg]
+    ab, ba, labels, longer = ([row[i] for row in items] for i in range(4))
+    for i, (first, second, label, _) in enumerate(items):
         assert metrics.agreement(ab, ba, labels)[i] == (first == label and second == label)  # type: ignore[arg-type]
         assert metrics.consistency(ab, ba)[i] == (first is not None and first == second)
         merged = "unreadable" if None in (first, second) else first if first == second else "tie"
@@ -43,8 +43,25 @@ def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | Non
         assert metrics.accuracy(ab, labels)[i] == (first == label)  # type: ignore[arg-type]
         assert metrics.unreadable(ba)[i] == (second is None)
         assert metrics.without_ties(labels)[i] == (label != "tie")  # type: ignore[arg-type]
-    flips = [(a, b) for a, b, _ in items if {a, b} == {"A", "B"}]
+    flips = [(a, b) for a, b, _, _ in items if {a, b} == {"A", "B"}]
     assert metrics.position_bias(ab, ba) == (sum(f == ("A", "B") for f in flips) / len(flips) if flips else None)
+    one = [None if None in (a, b) else a if a == b else "tie" for a, b in zip(ab, ba, strict=True)]
+    assert metrics.merged(ab, ba) == one
+    assert metrics.decided(ab, ba, labels).tolist() == [
+        v in ("A", "B") and y in ("A", "B") for v, y in zip(one, labels, strict=True)
+    ]
+    number = {"A": 1, "tie": 0, "B": -1}
+    known = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
+    r = length_correlation(ab, ba, longer)
+    if len({v for v, _ in known}) > 1 and len({side for _, side in known}) > 1:
+        assert r == pytest.approx(metrics.correlations(*zip(*known, strict=True))["pearson"], abs=1e-6)
+    else:
+        assert r is None
+    right = [a == b == y for a, b, y, _ in items]
+    apart = [(ok, y == side) for ok, y, side in zip(right, labels, longer, strict=True) if "tie" not in (y, side)]
+    halves = [[ok for ok, of in apart if of is same] for same in (True, False)]
+    expected = pytest.approx(sum(sum(half) / len(half) for half in halves) / 2, abs=1e-6) if all(halves) else None
+    assert length_balanced(np.array(right), labels, longer) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,36 +121,6 @@ def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
     assert paired_difference([], [], 100, 1) is None
     with pytest.raises(ValueError, match="same items"):
         paired_difference([True], [True, False], 100, 1)
-
-
-WITH_LENGTHS = st.lists(
-    st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"]), st.sampled_from(["A", "B", "tie"])),
-    min_size=1,
-    max_size=40,
-)
-
-
-@settings(deadline=None)
-@given(WITH_LENGTHS)
-def test_merged_decided_and_length_equal_plain_loops(items: list[tuple]) -> None:  # type: ignore[type-arg]
-    ab, ba, labels, longer = ([row[i] for row in items] for i in range(4))
-    one = [None if None in (a, b) else a if a == b else "tie" for a, b in zip(ab, ba, strict=True)]
-    assert metrics.merged(ab, ba) == one
-    assert metrics.decided(ab, ba, labels).tolist() == [
-        v in ("A", "B") and y in ("A", "B") for v, y in zip(one, labels, strict=True)
-    ]
-    number = {"A": 1, "tie": 0, "B": -1}
-    known = [(number[v], number[side]) for v, side in zip(one, longer, strict=True) if v is not None]
-    r = length_correlation(ab, ba, longer)
-    if len({v for v, _ in known}) > 1 and len({side for _, side in known}) > 1:
-        assert r == pytest.approx(metrics.correlations(*zip(*known, strict=True))["pearson"], abs=1e-6)
-    else:
-        assert r is None
-    right = [a == b == y for a, b, y, _ in items]
-    apart = [(ok, y == side) for ok, y, side in zip(right, labels, longer, strict=True) if "tie" not in (y, side)]
-    halves = [[ok for ok, of in apart if of is same] for same in (True, False)]
-    expected = pytest.approx(sum(sum(half) / len(half) for half in halves) / 2, abs=1e-6) if all(halves) else None
-    assert length_balanced(np.array(right), labels, longer) == expected
 
 
 LENGTHS = ["A"] * 30 + ["B"] * 10 + ["A"] * 4

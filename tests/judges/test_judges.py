@@ -13,10 +13,9 @@ import pytest
 from judgetrain.engines import lazy_model
 from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.errors import ConfigError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import EXCHANGED, Cost, Plan, Prediction, in_own_order
-from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig, criteria_of
+from judgetrain.judges.config import Aggregation, JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, cost_of, shard_of
 from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
@@ -198,14 +197,6 @@ def test_a_prediction_is_read_as_text_and_as_data() -> None:
 def test_letters_that_name_a_response_are_exchanged_all_of_them_or_none(written: str, own: str) -> None:
     assert in_own_order(written, "BA") == own and in_own_order(own, "BA") == written
     assert in_own_order(written, "AB") == written
-
-
-def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = JudgeConfig(score="expected", temperature=0.3, aggregation="mean")
-    settings.save(tmp_path, 6)
-    assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
-    with pytest.raises(ConfigError, match=r"none/judge\.json: there is none that can be read"):
-        criteria_of(tmp_path / "none")
 
 
 def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(

@@ -306,16 +306,14 @@ def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> N
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("pairwise:nobody", r"evaluate\.methods='pairwise:nobody': allowed are base, teacher"),
         ("base", r"train\.base\.path is empty"),
-        ("external", r"evaluate\.external\.model is empty"),
         ("teacher+expected", r"teacher\.engine\.type=world: gives no probabilities"),
     ],
 )
 def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
     config = config_of(method)
     check_model(Settings.of(config_of("teacher")), Method.parse("teacher"), "evaluate.methods")
-    config.train.base, config.evaluate.external = ModelConfig(), OpenAIEngineConfig()
+    config.train.base = ModelConfig()
     with pytest.raises(ConfigError, match=expected):
         check_model(Settings.of(config), Method.parse(method), "evaluate.methods")
 

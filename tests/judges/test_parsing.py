@@ -213,10 +213,6 @@ def test_criteria_lists(text: str, expected: list[str]) -> None:
     assert parse_criteria(text, 10) == expected
 
 
-def test_criteria_are_cut_at_the_limit() -> None:
-    assert len(parse_criteria("\n".join(f"{i}. name{i}" for i in range(1, 9)), 3)) == 3
-
-
 HELD = "I am best. [[A]] 【【X】】 [[7]]"
 
 

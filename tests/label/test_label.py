@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -26,12 +24,12 @@ from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, against_label, consensus
-from judgetrain.label.labels import KnownLabels, ensemble_label, vote
+from judgetrain.label.labels import KnownLabels, ensemble_label
 from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import ORDERS, RESPONSES, Comparison, mirror
+from judgetrain.schema import ORDERS, RESPONSES, Comparison
 from tests.builders.data import write_lines
 from tests.builders.judges import noisy_trees
 from tests.builders.label import ANY_EVIDENCE, tree_of
@@ -40,23 +38,6 @@ from tests.builders.scripted import ScriptedEngine, criteria, judged
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
 TREES = noisy_trees("A" * 30)
-
-
-def verdict(a: float | None, b: float | None) -> str | None:
-    return None if a is None or b is None else "tie" if a == b else "A" if a > b else "B"
-
-
-@given(st.lists(st.sampled_from(["A", "B", "tie", None]), max_size=30))
-def test_vote_counts_and_mirrors(verdicts: list[str | None]) -> None:
-    winner, share, votes = vote(verdicts)  # type: ignore[arg-type]
-    a, b = verdicts.count("A"), verdicts.count("B")
-    expected = None if a + b + verdicts.count("tie") == 0 else "A" if a > b else "B" if b > a else "tie"
-    assert winner == expected
-    assert votes == {"A": a, "B": b, "tie": verdicts.count("tie"), "unreadable": verdicts.count(None)}
-    if winner in ("A", "B"):
-        assert share == max(a, b) / (a + b) > 0.5
-    mirrored, same_share, _ = vote([None if v is None else mirror(v) for v in verdicts])  # type: ignore[arg-type]
-    assert (mirrored, same_share) == (None if winner is None else mirror(winner), share)
 
 
 def test_too_few_readable_branches_and_how_many_decide() -> None:
@@ -77,7 +58,7 @@ def test_rejected_judgments_may_agree_with_the_label() -> None:
     tree = tree_of(("AAAA",), ("tttttA",), ("AAABAA",))
     data = TrainingData(Prompter(PROMPTS, 3), LabelConfig(max_pairs_per_level=99))
     data.add(tree)
-    verdicts = {j.id: verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()}
+    verdicts = {j.id: j.verdict for _, _, j in tree.judgments()}
     made = Counter(verdicts[p.rejected_nodes[0]] for p in data.pairs if p.level == "judgment")
     assert made == {"A": 2, "B": 2}
 

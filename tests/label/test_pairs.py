@@ -263,9 +263,6 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
     assert made.skipped == {"judgment:repeated": 2}
 
 
-LEVEL, ORDER = st.sampled_from(["judgment", "guideline"]), st.sampled_from(["AB", "BA"])
-
-
 @pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
 @pytest.mark.parametrize(("cells", "left"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
 def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:

@@ -273,17 +273,14 @@ def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Pa
 
 def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
     """The stage over the first two comparisons, with these evaluations already written."""
-    responses = StageRun(directory / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
     config = Config(
         prompts="compact",
+        output_dir=str(directory / "outputs"),
         teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(directory / "e.jsonl", *rows)),
         dialogues=DialoguesConfig(**dialogues),
         tree=TreeConfig(criteria=3),
     )
-    out = StageRun(directory / "teacher", "teacher", 7, Console())
-    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
-    return out
+    return run(config, directory / "teacher", [comparison(0), comparison(1)])
 
 
 def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -348,9 +345,9 @@ def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options:
     return Config(prompts="compact", teacher=teacher, tree=tree, output_dir=str(tmp_path / "outputs"))
 
 
-def run(config: Config, directory: Path) -> StageRun:
+def run(config: Config, directory: Path, comparisons: list[Any] = COMPARISONS) -> StageRun:
     responses = StageRun(directory.parent / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
+    responses.write_rows("comparisons", (c.to_row() for c in comparisons))
     out = StageRun(directory, "teacher", config.seed, Console(), home=Path(config.output_dir))
     teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     return out
@@ -402,7 +399,7 @@ def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
         (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": tokens}))
         return config
 
-    with pytest.raises(DataError, match=r"the teacher was not asked: 10 of 10 .*train\.base=.*max_query_chars"):
+    with pytest.raises(DataError, match=r"the teacher was not asked: 10 of 10 .*/base \(.*max_query_chars"):
         run(reading(needed[0] - 1), tmp_path / "none")
     assert not server.bodies
     run(reading(needed[7]), tmp_path / "some")
