@@ -76,7 +76,6 @@ def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) 
     data[2]["completion"][0]["content"] = "it gives"
     for row, words in zip(data, ("a clear example", "no clear example", "", "a book for my sister"), strict=True):
         row["completion"][0]["content"] += f" {words}".rstrip()
-    data[2]["completion"][0]["content"] = "it gives"
     examples = fitting(data, tokenizer, 256, "examples")
     assert len(examples) == 3 and examples.dropped == {"all_masked": 1, "too_long": 0}
 
