@@ -27,6 +27,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, cost_of
 from judgetrain.schema import Comparison
+from judgetrain.scorers.probdiff import average
 
 BRANCHES = 3
 """Criteria that a response is judged by (the paper's), or all where the judge names fewer."""
@@ -145,9 +146,7 @@ class Corrected:
 
 def mean_score(tree: EvaluationTree, side: Side) -> float | None:
     """A response's mean score, 1 to 5, over the readable judgments of a tree; None if there is none."""
-    scores = [j.score_a if side == "A" else j.score_b for _, _, j in tree.judgments()]
-    readable = [score for score in scores if score is not None]
-    return sum(readable) / len(readable) if readable else None
+    return average([j.score_a if side == "A" else j.score_b for _, _, j in tree.judgments()])
 
 
 def evaluation_of(tree: EvaluationTree, side: Side) -> str:
@@ -234,8 +233,7 @@ class Corrector:
 def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     item = tree.comparison
     response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
-    scores = [s for each in (SIDES if single else (side,)) if (s := mean_score(tree, each)) is not None]
-    score = sum(scores) / len(scores) if scores else None
+    score = average([mean_score(tree, each) for each in (SIDES if single else (side,))])
     return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
 
 
@@ -278,5 +276,5 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 6) if known else None
+    mean = average([*values])
+    return None if mean is None else round(mean, 6)

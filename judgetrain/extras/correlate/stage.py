@@ -6,7 +6,7 @@ import glob
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -315,11 +315,18 @@ def correlate(
     ``published`` rows, by ``BENCHMARK/MODEL/SCORE`` and without signs, are about the first rating. ``same``: whether
     all three are so to four digits, but for signs; None where nothing is printed. One that has no score has n 0.
     """
-    printed = {_named(name): list(given) for name, given in published.items()}
+    printed: dict[tuple[str, str, str], list[float]] = {}
+    for name, given in published.items():
+        benchmark, _, rest = name.partition("/")
+        model, _, score = rest.rpartition("/")  # a model's name may hold slashes
+        printed[benchmark, model, score] = list(given)
     result = []
     for number, rating in enumerate(ratings):
         open_ = dict(printed) if number == 0 else {}
-        for (benchmark, model), items in _cells(rating.values).items():
+        cells: dict[tuple[str, str], list[Item]] = {}
+        for item in rating.values:
+            cells.setdefault((item.benchmark, item.model), []).append(item)
+        for (benchmark, model), items in cells.items():
             for column in (*scores, *(other for other in ratings if other is not rating)):
                 if any(item in column.values for item in items):
                     own = open_.pop((benchmark, model, column.name), None)
@@ -328,21 +335,6 @@ def correlate(
             row = {"rating": rating.name, "benchmark": benchmark, "model": model, "score": score, "better": 1}
             nothing = dict.fromkeys([*KINDS, *(f"{kind}_ci" for kind in KINDS)])
             result.append({**row, "n": 0, "without": 0, **nothing, "published": found, "same": False})
-    return result
-
-
-def _named(name: str) -> tuple[str, str, str]:
-    """Benchmark, model and score of a published row; a model's name may hold slashes."""
-    benchmark, _, rest = name.partition("/")
-    model, _, score = rest.rpartition("/")
-    return benchmark, model, score
-
-
-def _cells(values: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
-    """The items by benchmark and model."""
-    result: dict[tuple[str, str], list[Item]] = {}
-    for item in values:
-        result.setdefault((item.benchmark, item.model), []).append(item)
     return result
 
 

@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -212,13 +211,8 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     if test is None:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     else:
-        n, every = parts.held, test.dialogues
-        near = replace(test, dialogues=every[:n]).overlap(
-            replace(f, dialogues=every[n:]) if f is test else f for f in parts.train
-        )
-        part = f"the first {n} rows of {test.path.name}, which are left out of training" if n else test.path.name
-        told = f"; {near} of their queries stand, nearly so at least, in what is learned from, and are left out there"
-        yield f"measures on {part}{told if near else ''}"
+        part = f"the first {parts.held} rows of {test.path.name}" if parts.held else test.path.name
+        yield f"measures on {part}, whose queries are left out of training, also where they nearly stand there"
     for found in (f for f in (*parts.train, test) if f and f.rejects):
         yield f"mend the rows of {found.path.name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.duplicates import BenchmarkQueries, Seen, normalised
+from judgetrain.data.duplicates import Seen, normalised
 from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
-from judgetrain.schema import Dialogue
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 MOST = 20_000
@@ -46,7 +45,6 @@ class Found:
     references: int = 0
     tokens: list[int] = field(default_factory=list)
     duplicates: int = 0
-    dialogues: list[Dialogue] = field(default_factory=list)
     rejects: list[str] = field(default_factory=list)
 
     @property
@@ -80,11 +78,6 @@ class Found:
         }
         yield "  " + "; ".join(text for text, there in parts.items() if there)
 
-    def overlap(self, others: Iterable[Found]) -> int:
-        """Its queries that stand in others' dialogues too, word for word or nearly so."""
-        queries = BenchmarkQueries([(self.path.name, "\n".join(d.asked)) for d in self.dialogues])
-        return len({match.query for other in others for d in other.dialogues for match in queries.matches(d)})
-
 
 def look(path: Path, fields: Mapping[str, str]) -> Found:
     """What stands in a file; of a big one in its first :data:`MOST` rows. ``fields``: columns that the user names."""
@@ -111,7 +104,6 @@ def look(path: Path, fields: Mapping[str, str]) -> Found:
         texts = (*(m.content for m in dialogue.messages), *responses)
         found.tokens.append(sum(map(estimated_tokens, texts)))
         found.duplicates += not seen.add(normalised("\n".join(texts)))
-        found.dialogues.append(dialogue)
         for name in SHOWN:
             if column := fields.get(name) or next((c for c in DEFAULT_FIELDS[name] if row.get(c) is not None), None):
                 found.roles.setdefault(name, column)

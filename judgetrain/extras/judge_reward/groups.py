@@ -27,6 +27,9 @@ MODES = ("round_robin", "anchor")
 
 ``anchor`` asks about each response against the group's reference: a scalar is its share of that comparison.
 """
+SCORE = "score"
+"""The mode in which each response is scored by itself: n judgments a criterion for n responses to a prompt."""
+WAYS = (*MODES, SCORE)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.rubrics import given_rubric, rubric_of
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.judge_reward.groups import MODES, Group, Scalar, scalars
+from judgetrain.extras.judge_reward.groups import MODES, SCORE, WAYS, Group, Scalar, scalars
 from judgetrain.judges.base import Given, Judge, Prediction
 from judgetrain.rubrics import Rubric
 from judgetrain.schema import Candidates, Comparison, Message, Prompt, messages_of
@@ -20,10 +20,6 @@ from judgetrain.scorers.rewards import Text, text_of
 
 Named = Judge | str | Path
 """A judge, or the name of one (:func:`judgetrain.judges.load_judge`)."""
-
-
-SCORE = "score"
-"""The mode in which each completion is scored by itself: n judgments a criterion for n completions of a prompt."""
 
 
 class JudgeReward:
@@ -63,8 +59,8 @@ class JudgeReward:
         seed: int = 0,
         **asked: Any,
     ) -> None:
-        if mode not in (SCORE, *MODES):
-            raise ConfigError(f"mode={mode!r}: expected one of {', '.join((SCORE, *MODES))}")
+        if mode not in WAYS:
+            raise ConfigError(f"mode={mode!r}: expected one of {', '.join(WAYS)}")
         if (criteria is not None or rubrics) and mode != SCORE:
             raise ConfigError(f"criteria are for mode={SCORE!r}; give those of comparisons to load_judge(criteria=...)")
         if asked and not isinstance(judge, (str, Path)):

@@ -8,7 +8,8 @@ from threading import Lock
 from typing import Any
 
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.judge_reward.reward import SCORE, JudgeReward
+from judgetrain.extras.judge_reward.groups import SCORE
+from judgetrain.extras.judge_reward.reward import JudgeReward
 
 _one_at_a_time = Lock()
 

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from judgetrain.errors import DataError
-from judgetrain.evaluate.metrics.intervals import FEWEST
+from judgetrain.evaluate.metrics.intervals import FEWEST, Interval
 from judgetrain.extras.leaderboard.ratings import Battle, Fit, Floats, Games, ends, fit
 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 APART = 1.0
 """Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from judgetrain.extras.probdiff_studies.stages import StudiesSettings, read_verd
 from judgetrain.extras.selfeval.stage import answered_dialogues
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.config import load_scorer, scored_model
-from judgetrain.scorers.encode import Messages, load_scorer_prompts
+from judgetrain.scorers.encode import load_scorer_prompts
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -100,10 +101,6 @@ def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSett
     return [every[i] for i in sorted(chosen)]
 
 
-def _messages(dialogue: Dialogue) -> Messages:
-    return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
-
-
 def _answers(
     dialogues: Sequence[Dialogue],
     model: Callable[[], Engine | TokenScorer],
@@ -115,7 +112,7 @@ def _answers(
     again = load_scorer_prompts(settings.scorer.prompts).again
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        chats, seed = [_messages(d) for d in items], out.shard_seed(index)
+        chats, seed = [tuple(map(asdict, d.messages)) for d in items], out.shard_seed(index)
         done, written = measures.repeated_answers(model(), chats, TIMES, SAMPLING, again=again, seed=seed)
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
         missing = {"no_answer": sum(not all(answers) for answers in done)}
@@ -137,7 +134,7 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, before = scorer(), scorer().usage
-        chats = [_messages(d) for d in items]
+        chats = [tuple(map(asdict, d.messages)) for d in items]
         done = measures.logprob_spread(ready, chats, SAMPLES, SAMPLING, out.shard_seed(index))
         usage = ready.usage - before
         rows = [{"id": d.id, "logprobs": logprobs} for d, logprobs in zip(items, done, strict=True)]

@@ -22,6 +22,10 @@ WORST = 8
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
+TOO_LARGE = (
+    "most often a worker's memory does not hold the model; give it more GPUs, a smaller model or fewer requests at "
+    "once (engine.batch_size, engine.vllm.max_num_seqs)"
+)
 PATIENCE = 600.0
 """Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
 ENDING = 30.0
@@ -190,10 +194,8 @@ class RayExecutor(Executor):
         elif not self._workers:
             raise self._hopeless(UNREADY, error) from error
         else:
-            self._say(
-                f"executor=ray: a worker could not start, {self._failed} times in a row, and is left out: "
-                f"{len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}"
-            )
+            told = f"executor=ray: a worker could not start, {self._failed} times in a row, and is left out"
+            self._say(f"{told}: {len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}")
 
     def _end(self, dead: Any) -> None:
         import ray
@@ -214,15 +216,8 @@ class RayExecutor(Executor):
         return answered[0]
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
-        why = (
-            NO_ENVIRONMENT
-            if when == UNREADY
-            else "most often a worker's memory does not hold the model; give it more GPUs, a smaller model or "
-            "fewer requests at once (engine.batch_size, engine.vllm.max_num_seqs)"
-        )
-        return EngineError(
-            f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): {why}"
-        )
+        told = f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)})"
+        return EngineError(f"{told}: {NO_ENVIRONMENT if when == UNREADY else TOO_LARGE}")
 
 
 def _last(error: Exception) -> str:

@@ -157,11 +157,9 @@ def _comparisons(
     inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
 ) -> list[Comparison]:
     place = inputs["responses"], "comparisons"
-    number = count_rows(*place)
-    every = most is None or most >= number
-    drawn = set() if every else set(random.Random(derive_seed(seed, "own labels")).sample(range(number), most or 0))
-    rows = enumerate(read_rows(*place))
-    return [Comparison.from_row(row) for i, row in rows if every or i in drawn or always(row["id"])]
+    number, rng = count_rows(*place), random.Random(derive_seed(seed, "own labels"))
+    drawn, rows = {*rng.sample(range(number), min(number, most or number))}, enumerate(read_rows(*place))
+    return [Comparison.from_row(row) for i, row in rows if i in drawn or always(row["id"])]
 
 
 def untaught(inputs: Mapping[str, Path]) -> set[str] | None:
@@ -210,7 +208,7 @@ def _trainer(
     from transformers import PrinterCallback
     from trl import GRPOConfig
 
-    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, reward_functions
+    from judgetrain.extras.rl.trainer import BranchTrainer, KeptLabels, both_orders, unreadable
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
@@ -231,7 +229,7 @@ def _trainer(
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         trainer = BranchTrainer(
             model=model,
-            reward_funcs=reward_functions(),
+            reward_funcs=[both_orders, unreadable],
             args=args,
             train_dataset=Dataset.from_list(rows),
             eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if held_out else None,

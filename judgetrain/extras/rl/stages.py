@@ -36,7 +36,12 @@ class RlSettings(JudgeSettings):
 def _check(settings: RlSettings) -> None:
     own = settings.train
     size = check_stage(settings.stages, "rl", own)
-    _check_shared(own, size)
+    if own.comparisons_per_step % size:
+        told = f"rl.comparisons_per_step={own.comparisons_per_step}"
+        raise ConfigError(f"{told} cannot be shared out evenly over {size} processes: make it a multiple of {size}")
+    if (rows := own.rows_per_step // size) % own.per_device_train_batch_size:
+        told = f"rl.per_device_train_batch_size={own.per_device_train_batch_size} does not divide the {rows} texts"
+        raise ConfigError(f"{told} that a process learns from in a step: take a number that does")
     if settings.engine is not None:
         check_asking(settings.engine)
         if size > 1 or own.lora:
@@ -44,17 +49,6 @@ def _check(settings: RlSettings) -> None:
             raise ConfigError(f"engine=vllm needs whole weights in one process, and {what}: set engine=transformers")
     if own.keep_best and not settings.holdout:
         raise ConfigError("rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
-
-
-def _check_shared(config: RlConfig, size: int) -> None:
-    """Check that whole comparisons, in whole micro-batches, are shared out over the processes."""
-    if config.comparisons_per_step % size:
-        told = f"rl.comparisons_per_step={config.comparisons_per_step}"
-        raise ConfigError(f"{told} cannot be shared out evenly over {size} processes: make it a multiple of {size}")
-    rows = config.rows_per_step // size
-    if rows % config.per_device_train_batch_size:
-        told = f"rl.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts"
-        raise ConfigError(f"{told} that a process learns from in a step: take a number that does")
 
 
 def _inputs(settings: RlSettings) -> Sequence[str]:

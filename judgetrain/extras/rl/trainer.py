@@ -26,7 +26,7 @@ from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.schema import Comparison, Order, Reads, Verdict
+from judgetrain.schema import Comparison, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
 
 if TYPE_CHECKING:
@@ -153,9 +153,6 @@ class Labelled:
     verdict: Verdict
 
 
-REWARDS = ("both_orders", "unreadable")
-
-
 def rewards_of(label: Verdict, margins: Sequence[float | None]) -> dict[str, float]:
     """What a branch, or a judgment, is rewarded for, in sum. Nothing looks at length.
 
@@ -169,7 +166,7 @@ def rewards_of(label: Verdict, margins: Sequence[float | None]) -> dict[str, flo
     """
     verdicts = [verdict_of(margin) for margin in margins]
     right, unread = all(verdict == label for verdict in verdicts), fmean(verdict is None for verdict in verdicts)
-    return dict(zip(REWARDS, (float(right), -unread), strict=True))
+    return {"both_orders": float(right), "unreadable": -unread}
 
 
 class Recording(Engine, Protocol):
@@ -273,15 +270,10 @@ class Rollouts:
         self, comparisons: Sequence[Comparison], engine: Engine, seed: int, first: int = 0
     ) -> list[EvaluationTree]:
         """One list of criteria for each, and a branch of its first one: in both orders, or of either response."""
-        shape = Shape(count=self.asking.criteria, criteria=1, orders=self.orders)
+        shape = Shape(count=self.asking.criteria, criteria=1, orders=TREE_READS[self.reads])
         asking = sampled_at(self.asking, TEMPERATURE)
         numbers = range(first, first + len(comparisons))
         return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
-
-    @property
-    def orders(self) -> tuple[Order, ...]:
-        """What its judgments are shown."""
-        return TREE_READS[self.reads]
 
     def _parts(self, tree: EvaluationTree, label: Verdict, engine: Recording) -> Iterator[Part]:
         """The parts of a tree in their order; those that never came about are stand-ins that nothing is learned from.
@@ -295,26 +287,24 @@ class Rollouts:
                 return (end,), (end,), False, rewards
             return *engine.tokens[node.seed, node.place], True, rewards
 
+        orders = TREE_READS[self.reads]
         guideline = next((g for criterion in tree.criteria for g in criterion.guidelines), None)
         judgments = {j.order: j for j in guideline.judgments} if guideline else {}
-        margins = [judgments[order].margin if order in judgments else None for order in self.orders]
+        margins = [judgments[order].margin if order in judgments else None for order in orders]
         branch = rewards_of(label, margins)
         yield from (row(tree.lists[0], branch), row(guideline, branch))
-        for order, margin in zip(self.orders, margins, strict=True):
+        for order, margin in zip(orders, margins, strict=True):
             # Whether its criterion tells the responses apart is not in a judgment's hands; whether it can be read is.
             reading = {"unreadable": branch["unreadable"]}
             own = {"branch": branch, "criterion": rewards_of(label, [margin]), "level": reading}
             yield row(judgments.get(order), own[self.config.credit])
 
 
-def reward_functions() -> list[Callable[..., list[float | None]]]:
-    """What TRL calls for each reward; a part that a reward is not about gets None."""
+def both_orders(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
+    """What TRL calls for the reward of this name; a part that it is not about gets None."""
+    return [row.get("both_orders") for row in rewards]
 
-    def function(name: str) -> Callable[..., list[float | None]]:
-        def reward(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
-            return [row.get(name) for row in rewards]
 
-        reward.__name__ = name
-        return reward
-
-    return [function(name) for name in REWARDS]
+def unreadable(rewards: Sequence[Mapping[str, float]], **columns: Any) -> list[float | None]:
+    """As :func:`both_orders`."""
+    return [row.get("unreadable") for row in rewards]

@@ -46,15 +46,10 @@ class AttackSuite:
     cases: Sequence[Case]
 
     @property
-    def name(self) -> str:
-        """Of :attr:`benchmark`."""
-        return f"{self.of.name}-attacks"
-
-    @property
     def benchmark(self) -> Benchmark:
         """The attacked comparisons, which are called as the benchmark with ``-attacks``."""
         comparisons = [case.attacked for case in self.cases if case.attack.how != "swap"]
-        return Benchmark(name=self.name, split=self.of.split, comparisons=comparisons)
+        return Benchmark(name=f"{self.of.name}-attacks", split=self.of.split, comparisons=comparisons)
 
 
 def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> AttackSuite | None:

@@ -172,7 +172,7 @@ def test_a_judge_is_loaded_by_its_name_when_it_is_needed() -> None:
     assert reward.judge is reward.judge
     with pytest.raises(EngineError, match="./nowhere: there is no such directory"):
         JudgeReward("./nowhere")(["q"] * 2, ["a", "bb"])
-    with pytest.raises(ConfigError, match="mode='best': expected one of score, round_robin, anchor"):
+    with pytest.raises(ConfigError, match="mode='best': expected one of round_robin, anchor, score"):
         JudgeReward("longer", "best")
     with pytest.raises(ConfigError, match="branches: only for a judge that is given by its name"):
         JudgeReward(LongerJudge(), branches=3)

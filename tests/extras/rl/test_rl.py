@@ -30,9 +30,10 @@ from judgetrain.extras.rl.trainer import (
     Labelled,
     RecordingEngine,
     Rollouts,
+    both_orders,
     held_out_figures,
-    reward_functions,
     rewards_of,
+    unreadable,
 )
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import StepsConfig
@@ -171,9 +172,9 @@ def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tu
 
 def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
     found = batch(*world, [COMPARISONS[0].id], credit="level")
-    named = {f.__name__: f(rewards=found["rewards"]) for f in reward_functions()}
-    assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
-    assert None not in named["unreadable"]
+    given = both_orders(found["rewards"])
+    assert None not in given[:6] and given[6:] == [None] * 6
+    assert None not in unreadable(found["rewards"])
 
 
 def test_credit_by_criterion_rewards_lists_for_their_judgments_and_each_of_these_for_its_own(
