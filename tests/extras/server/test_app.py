@@ -184,7 +184,7 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
     found = RewardOut.model_validate_json(answer.content)
     assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
     assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
-    assert (*MODES, "score") == config.MODES
+    assert (*MODES, "score") == config.WAYS
     with client_of(LongerJudge(), reward="anchor") as anchored:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"
