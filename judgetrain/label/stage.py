@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from judgetrain.artifacts.shards import DiskList, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.data.cells import RowError
@@ -263,7 +265,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.rule == "evidence" and not by_pair:
         trees = map(by_rating, map(EvaluationTree.from_row, read_rows(inputs["tree"], "trees")))
         label_of = lambda tree: (given(tree) or ensemble_label(tree, config)).verdict  # noqa: E731
-        worth = learn(trees, label_of, relabel=config.source == "ensemble")
+        with threadpool_limits(1):  # on matrices of this size two threads take three times the time of one
+            worth = learn(trees, label_of, relabel=config.source == "ensemble")
     data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth)
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
