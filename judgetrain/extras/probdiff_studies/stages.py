@@ -54,11 +54,10 @@ def _check(found: StudiesSettings) -> None:
         key = "studies.judge" if method.text == settings.judge else "studies.duels"
         if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
             raise ConfigError(f"{key}={method.text!r}: allowed are base, teacher, external or a judge's ./DIRECTORY")
-        way = None if method.kind == BRANCHING else method.kind
-        if way is None:
+        if method.kind == BRANCHING:
             check_branches(found.branches or (), found.criteria or 0)
         check_model(found, method, key)
-        if way:
+        if (way := method.kind) != BRANCHING:
             load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
-from transformers import PreTrainedModel, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
@@ -28,10 +28,6 @@ from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Reads, Verdict
 from judgetrain.train.checkpoints import KeptBest
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 
 AGREEMENT = "eval_agreement"
 """The held-out figure by which the trainer picks the best checkpoint."""

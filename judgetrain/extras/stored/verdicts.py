@@ -127,10 +127,8 @@ def stored_predictions(
 
 def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, merged: bool) -> Prediction:
     ab, ba = verdicts or (None, None)
-    failures = {"not_stored": 2} if verdicts is None else {}
-    unreadable = 0 if verdicts is None else (ab is None) + (ba is None)
-    if unreadable:
-        failures["unreadable"] = unreadable
+    unreadable = (ab is None) + (ba is None)
+    failures = {"unreadable" if verdicts else "not_stored": unreadable} if unreadable else {}
     return Prediction(
         comparison_id=comparison.id,
         method=name,

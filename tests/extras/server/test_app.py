@@ -19,8 +19,7 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import EngineError
-from judgetrain.extras.judge_reward.groups import MODES
-from judgetrain.extras.server import config, service
+from judgetrain.extras.server import service
 from judgetrain.extras.server.app import create_app
 from judgetrain.extras.server.client import RemoteJudge
 from judgetrain.extras.server.config import Limits, ServeConfig
@@ -184,7 +183,6 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
     found = RewardOut.model_validate_json(answer.content)
     assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
     assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
-    assert (*MODES, "score") == config.WAYS
     with client_of(LongerJudge(), reward="anchor") as anchored:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert anchored.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0], "against the label"

@@ -53,15 +53,18 @@ class Attack:
     def into(self, comparison: Comparison) -> Comparison | None:
         """The comparison under attack, its id telling the attack's name too; None where nothing is to be done by it:
         an answer of one sentence has no other first sentence, and one with bullets is a list already."""
-        changed = self._changed(comparison)
-        return None if changed is None else replace(changed, id=f"{comparison.id}+{self.name}")
-
-    def _changed(self, comparison: Comparison) -> Comparison | None:
+        changed, asked = comparison, comparison.dialogue
+        text = WAYS[self.how](self, asked.query if self.place == "query" else comparison.response_a)
+        if text is None:
+            return None
         if self.how == "swap":
-            return comparison.swapped()
-        there = comparison.response_a if self.place == "response" else comparison.dialogue.query
-        text = WAYS[self.how](self, there)
-        return None if text is None else _with(comparison, self.place, text)
+            changed = comparison.swapped()
+        elif self.place == "query":
+            *before, last = asked.messages
+            changed = replace(changed, dialogue=replace(asked, messages=(*before, replace(last, content=text))))
+        else:
+            changed = replace(changed, response_a=text)
+        return replace(changed, id=f"{comparison.id}+{self.name}")
 
 
 def worse_first(comparison: Comparison) -> Comparison:
@@ -70,14 +73,6 @@ def worse_first(comparison: Comparison) -> Comparison:
     if comparison.label not in ("A", "B"):
         raise ValueError(f"{comparison.id}: neither response is the worse one: its label is {comparison.label}")
     return comparison if mirror(comparison.label) == "A" else comparison.swapped()
-
-
-def _with(comparison: Comparison, place: str, text: str) -> Comparison:
-    if place == "response":
-        return replace(comparison, response_a=text)
-    *before, last = comparison.dialogue.messages
-    asked = replace(comparison.dialogue, messages=(*before, replace(last, content=text)))
-    return replace(comparison, dialogue=asked)
 
 
 def _marked(attack: Attack, text: str) -> str | None:
