@@ -115,6 +115,8 @@ class VllmEngine:
 
 def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dict[str, Any]:
     """The arguments of ``vllm.LLM`` that a configuration decides; ``path``: the model's directory or Hub id."""
+    from vllm.platforms import current_platform
+
     model = config.model
     given = {
         "revision": model_commit(model.path, model.revision) or model.revision,
@@ -128,17 +130,11 @@ def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dic
     if gguf_file is None and "quantization" not in config.vllm:
         # vLLM's own "auto" takes float16 for weights kept in float32: other numbers than Transformers'.
         given["dtype"] = str(loading.resolve_dtype(model.dtype)).removeprefix("torch.")
-    if _on_cpu() and gguf_file is None:
+    if current_platform.is_cpu() and gguf_file is None:
         # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
         length = loading.context_length(loading.load_config(model, path), config.vllm.get("max_model_len"))
         given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _on_cpu() -> bool:
-    from vllm.platforms import current_platform
-
-    return bool(current_platform.is_cpu())
 
 
 def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:

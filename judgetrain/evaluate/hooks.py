@@ -128,11 +128,7 @@ def resolved(hook: Hook) -> Any:
 
 
 def require_finished(directory: Path) -> None:
-    """Let every extra look at the finished artifact.
-
-    Raises:
-        JudgetrainError: one is not content with it.
-    """
+    """Let every extra look at the finished artifact (JudgetrainError: one is not content with it)."""
     for extra in extras():
         if extra.finished:
             resolved(extra.finished)(directory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,8 @@ def length_balanced_interval(
 ) -> Interval | None:
     """95% percentile bootstrap interval of :func:`length_balanced`; clusters are resampled whole."""
     kept = without_ties(labels) & without_ties(longer)
-    return _interval(_halves(agreed, labels, longer), _balanced, kept, resamples, seed, clusters, lowest=0.0)
+    columns = _halves(agreed, labels, longer)[kept]
+    return resampled_interval(columns, _balanced, _only(kept, clusters), resamples, seed, lowest=0.0)
 
 
 def length_correlation(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
@@ -60,20 +61,12 @@ def length_correlation_interval(
 ) -> Interval | None:
     """95% percentile bootstrap interval of :func:`length_correlation`; clusters are resampled whole."""
     kept = ~unreadable(merged(ab, ba))
-    return _interval(_moments(ab, ba, longer), _pearson, kept, resamples, seed, clusters, lowest=-1.0)
+    columns = _moments(ab, ba, longer)[kept]
+    return resampled_interval(columns, _pearson, _only(kept, clusters), resamples, seed, lowest=-1.0)
 
 
-def _interval(
-    columns: Floats,
-    statistic: Callable[[Floats], Floats],
-    kept: Bools,
-    resamples: int,
-    seed: int,
-    clusters: Clusters,
-    lowest: float,
-) -> Interval | None:
-    names = None if clusters is None else [name for name, there in zip(clusters, kept, strict=True) if there]
-    return resampled_interval(columns[kept], statistic, names, resamples, seed, lowest)
+def _only(kept: Bools, clusters: Clusters) -> Clusters:
+    return None if clusters is None else [name for name, there in zip(clusters, kept, strict=True) if there]
 
 
 def _halves(agreed: Bools, labels: Sequence[str], longer: Sequence[str]) -> Floats:

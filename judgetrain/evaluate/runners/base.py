@@ -143,11 +143,8 @@ class Runner(Protocol):
     """How such methods are written, for messages."""
 
     def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """Check, before anything runs, what the method names; ``settings`` are the stage's.
-
-        Raises:
-            ConfigError: names the method and what is allowed.
-        """
+        """Check, before anything runs, what the method names (ConfigError: the method, and what is allowed);
+        ``settings`` are the stage's."""
         ...
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:

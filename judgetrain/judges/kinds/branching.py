@@ -113,15 +113,8 @@ class BranchingJudge(Judge):
         for attempt in range(1, options.retries + 1):
             lost = [i for i, tree in enumerate(trees) if not tree.can_be_read(orders)]
             items, anew = [shown[i] for i in lost], replace(shape, attempt=attempt)
-            again = grow(
-                items,
-                *how,
-                anew,
-                steps.sampled,
-                derive_seed(seed, "again", attempt),
-                steer=steer,
-                numbers=[places[i] for i in lost],
-            )
+            other, kept = derive_seed(seed, "again", attempt), [places[i] for i in lost]
+            again = grow(items, *how, anew, steps.sampled, other, steer=steer, numbers=kept)
             for i, tree in zip(lost, again, strict=True):
                 trees[i] = tree.instead_of(trees[i])
         return [replace(tree, comparison=given) for tree, given in zip(trees, comparisons, strict=True)]
