@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import torch
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Cache, PreTrainedModel
 
 PROBE = 3
 """Tokens of the check that the two parts give what the whole gives."""
@@ -28,7 +29,7 @@ class Head:
     states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here too.
 
     ``linear`` is weight ``[vocabulary, size]`` and bias (or None) of a head that is a product with a matrix and
-    nothing else; None for any other.
+    nothing else; None for any other. ``shares``: :meth:`following` gives what :meth:`hidden` gives.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -41,6 +42,7 @@ class Head:
         self._output: Any = None
         self._check()
         self.linear = self._linear()
+        self.shares = self._continues()
 
     @property
     def device(self) -> torch.device:
@@ -58,6 +60,26 @@ class Head:
         states: torch.Tensor = output[0].to(
             self.device
         )  # a model whose layers lie on several GPUs leaves them on the last
+        return states
+
+    def prefix(self, ids: torch.Tensor) -> Cache:
+        """What the model remembers of token ids ``[width]``, for :meth:`following`."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self._decoder.config)
+        self._decoder(input_ids=ids[None], past_key_values=cache, use_cache=True)
+        return cache
+
+    def following(self, cache: Cache, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The last hidden states ``[rows, width, size]`` of ids ``[rows, width]``, padded on the right, that all follow
+        one remembered prefix; the cache itself is left as it is."""
+        own, past = copy.deepcopy(cache), cache.get_seq_length()
+        own.batch_repeat_interleave(len(ids))
+        whole = torch.cat([mask.new_ones((len(ids), past)), mask], dim=1)
+        options: dict[str, Any] = {"past_key_values": own, "use_cache": True}
+        if self._positions:
+            options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
+        states: torch.Tensor = self._decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)
         return states
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
@@ -81,8 +103,8 @@ class Head:
             else:
                 decoder.forward = own
 
-    def _probe(self) -> torch.Tensor:
-        return torch.arange(PROBE, device=self.device)[None] % self.vocabulary
+    def _probe(self, tokens: int = PROBE) -> torch.Tensor:
+        return torch.arange(tokens, device=self.device)[None] % self.vocabulary
 
     @torch.inference_mode()
     def _check(self) -> None:
@@ -113,6 +135,19 @@ class Head:
             if own.shape != plain.shape or not (own - plain).abs().max() <= tolerance * plain.abs().max():
                 return None
         return layer.weight, layer.bias
+
+    @torch.inference_mode()
+    def _continues(self) -> bool:
+        """Whether the model goes on from a cache as from the tokens themselves (found by trying)."""
+        ids = self._probe(2 * PROBE)
+        try:
+            rest = ids[:, PROBE:].repeat(2, 1)
+            apart = self.following(self.prefix(ids[0, :PROBE]), rest, torch.ones_like(rest)).float()
+        except (TypeError, AttributeError, KeyError, ValueError, IndexError, RuntimeError):
+            return False
+        whole = self.hidden(ids, torch.ones_like(ids))[:, PROBE:].float()
+        tolerance = 1e-4 if self._model.dtype == torch.float32 else 3e-2
+        return apart.shape[1:] == whole.shape[1:] and bool((apart - whole).abs().max() <= tolerance * whole.abs().max())
 
 
 Span = tuple[int, int]

@@ -23,7 +23,7 @@ from judgetrain.scorers.head import AttentionEntropies, Head, Span, eager_attent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
 
     from judgetrain.engines.base import Completion, Engine, Request
 
@@ -33,6 +33,10 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens at once; a CPU gains nothing from more, and loses to padding (512 take an eighth longer)."""
 CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}
 """Logits held at once: 128 MB on a CPU, 1 GB on a GPU, in float32."""
+SHARED = {"cpu": 2, "cuda": 8}
+"""Fewest responses to one prompt that are worth a pass of their own after it; a GPU gains more from large batches."""
+SHARED_TOKENS = 32
+"""Fewest tokens of such a prompt."""
 MAP_CELLS = 1 << 22
 """Cells of one head's attention maps, all rows of a batch together, in a pass with eager attention."""
 
@@ -117,6 +121,8 @@ class TokenScorer:
         tokens = {i: e for i, e in enumerate(encoded) if isinstance(e, Tokens)}
         collect = AttentionEntropies() if attention else None
         size = self._batch_size
+        if not attention:
+            results.update(self._shared(tokens, size))
         with eager_attention(self.model, collect) if collect else nullcontext():
             while left := {i: t for i, t in tokens.items() if i not in results}:
                 try:
@@ -131,6 +137,26 @@ class TokenScorer:
                     size //= 2
         return [results[i] for i in range(len(encoded))]
 
+    def _shared(self, tokens: Mapping[int, Tokens], size: int) -> dict[int, Result]:
+        """Results of responses to prompts that several have, each prompt read once; what memory allows of them."""
+        kind, groups = self.head.device.type, dict[tuple[int, ...], list[int]]()
+        for i, each in sorted(tokens.items(), key=lambda item: (-len(item[1]), item[0])):
+            groups.setdefault(each.prompt, []).append(i)
+        results: dict[int, Result] = {}
+        for prompt, members in groups.items() if self.head.shares else ():
+            if len(members) < SHARED.get(kind, SHARED["cuda"]) or len(prompt) < SHARED_TOKENS:
+                continue
+            try:
+                self.usage += Usage(len(prompt) - 1)
+                cache = self.head.prefix(torch.tensor(prompt[:-1], device=self.head.device))
+                while left := [i for i in members if i not in results]:
+                    width = 1 + len(tokens[left[0]].response)
+                    batch = left[: max(1, min(self._batch_tokens // width, size))]
+                    results.update(zip(batch, self._run([tokens[i] for i in batch], None, cache), strict=True))
+            except torch.OutOfMemoryError:
+                break
+        return results
+
     def _batches(self, tokens: Mapping[int, Tokens], size: int, attention: bool) -> Iterator[list[int]]:
         """Indices in batches of similar length, the longest first: what does not fit fails early."""
         order = sorted(tokens, key=lambda i: (-len(tokens[i]), i))
@@ -140,20 +166,26 @@ class TokenScorer:
             yield order[: max(1, fit)]
             order = order[max(1, fit) :]
 
-    def _run(self, batch: Sequence[Tokens], collect: AttentionEntropies | None) -> list[Result]:
-        """One forward pass."""
-        device, width = self.head.device, max(map(len, batch))
-        self.usage += Usage(sum(map(len, batch)), 0, len(batch))
-        ids = torch.full((len(batch), width), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
+    def _run(
+        self, batch: Sequence[Tokens], collect: AttentionEntropies | None, cache: Cache | None = None
+    ) -> list[Result]:
+        """One forward pass; after ``cache``, which holds their prompt but for its last token, or from the beginning."""
+        device, rows = self.head.device, batch
+        if cache is not None:
+            rows = [Tokens(each.prompt[-1:], each.response) for each in batch]
+        width = max(map(len, rows))
+        self.usage += Usage(sum(map(len, rows)), 0, len(rows))
+        ids = torch.full((len(rows), width), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
         mask = torch.zeros_like(ids)
         spans: list[Span] = []
-        for row, each in enumerate(batch):
+        for row, each in enumerate(rows):
             ids[row, : len(each)] = torch.tensor(each.prompt + each.response)
             mask[row, : len(each)] = 1
             spans.append((len(each.prompt), len(each)))
         if collect:
             collect.spans = spans
-        hidden = self.head.hidden(ids.to(device), mask.to(device))
+        ids, mask = ids.to(device), mask.to(device)
+        hidden = self.head.hidden(ids, mask) if cache is None else self.head.following(cache, ids, mask)
         attention = collect.take() if collect else [None] * len(batch)
         states = torch.cat([hidden[row, response - 1 : end - 1] for row, (response, end) in enumerate(spans)])
         targets = torch.tensor([token for each in batch for token in each.response], device=device)

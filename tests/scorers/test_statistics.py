@@ -222,32 +222,47 @@ def test_a_model_without_a_decoder_of_its_own_is_refused() -> None:
         TokenScorer(MODEL.model, TOKENIZER)
 
 
-def test_a_model_without_attention_says_so() -> None:
+def test_a_model_without_attention_says_so_and_reads_every_prompt() -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     torch.manual_seed(1)
     mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
     tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+    assert not tested.head.shares, "it cannot go on from a cache"
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(mamba, tokens))
+    assert tested.usage.prompt_tokens == 42 + 41
     with pytest.raises(EngineError, match="leave out attnent"):
         tested.of_tokens(batch, attention=True)
 
 
 @pytest.mark.parametrize("kind", ["", *ARCHITECTURES])
-def test_responses_to_one_prompt_are_scored_as_by_themselves_on_every_architecture(kind: str) -> None:
+def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(kind: str) -> None:
     model = made(kind) if kind else MODEL
     rng = np.random.default_rng(5)
     prompts = [tuple(rng.integers(3, SIZE, size=n).tolist()) for n in (40, 35, 33)]
     answers = [(0, 7), (1, 3), (0, 1), (0, 12), (2, 4), (1, 9)]
     batch = [Tokens(prompts[p], tuple(rng.integers(3, SIZE, size=n).tolist())) for p, n in answers]
     tested = scorer(model, batch_tokens=20, chunk=3)
+    assert tested.head.shares
     assert (tested.head.linear is not None) == (kind not in ("gemma2", "cohere")), "other heads are not read in tiles"
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(model, tokens), 2e-5)
         assert isinstance(found, TokenStatistics) and found.prompt_tokens == len(tokens.prompt)
-    assert (tested.usage.prompt_tokens, tested.usage.calls) == (sum(map(len, batch)), len(batch))
+    read = 40 + 35 + 33 + sum(n for _, n in answers) + (3 - 1) + (2 - 1)  # a prompt's last token with every response
+    assert (tested.usage.prompt_tokens, tested.usage.calls) == (read, len(batch))
     every = tested.of_tokens(batch, attention=True)
     for one, other in zip(every, tested.of_tokens(batch), strict=True):
         check(one, other.steps, 1e-4)  # type: ignore[union-attr]
         assert {len(layer) for layer in one.attention_entropy or ()} == {4}  # type: ignore[union-attr]
+
+
+def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested, batch = scorer(), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(tested.head, "following", full)
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(MODEL, tokens))
