@@ -30,7 +30,7 @@ Examples:
   python -m judgetrain recipe=sweeps/beta_learning_rate sweep=joblib
   python -m judgetrain --cfg job --resolve                   the whole configuration
   python -m judgetrain keys train.dpo                        what its keys mean, with defaults and ranges
-  eval "$(judgetrain -sc install=bash)"                      completion, also of python -m judgetrain (zsh, fish too)
+  eval "$(judgetrain -sc install=bash)"                      completion, also of python -m judgetrain (zsh too)
 
 Groups, selected as group=option:
 {groups}

@@ -31,21 +31,12 @@ _judgetrain() {
 complete -o bashdefault -o default -F _judgetrain judgetrain python python3
 """
 """File names are offered where nothing is known, and for any other use of Python."""
-FISH = r"""
-complete -c judgetrain -a '(COMP_LINE=(commandline -cp) judgetrain -sc query=fish)'
-for python in python python3
-  complete -c $python -n 'string match -qr -- "^\S+ +-m +judgetrain " (commandline -cp)' \
-    -a "(COMP_LINE=(commandline -cp) $python -m judgetrain -sc query=fish)"
-end
-"""
 
 
 def answer(asked: str) -> str | None:
     """What ``-sc`` prints for ``install=SHELL`` and ``query=SHELL``; None for anything else, which Hydra answers."""
     if asked in ("install=bash", "install=zsh"):
         return BASH
-    if asked == "install=fish":
-        return FISH
     if not asked.startswith("query="):
         return None
     words = re.split(r"\s+", os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", 1 << 30))])
