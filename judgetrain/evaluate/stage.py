@@ -77,7 +77,6 @@ def _write(
     made_from: Sequence[Mapping[str, Any]],
     links: Mapping[str, Sequence[Link]],
 ) -> None:
-    """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, tuning, paired, predicted = list[MetricRow](), list[MetricRow](), list[PairedComparison](), list[Any]()
     records = dict[tuple[str, str], Sequence[Any]]()

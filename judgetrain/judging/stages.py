@@ -129,7 +129,6 @@ def items_here(verdicts: VerdictsConfig, world: WorldConfig | None, seed: int) -
 
 
 def _check_here(settings: JudgeSettings) -> None:
-    """Read what is to be judged, and look at the judge's directory."""
     items_here(settings.verdicts, settings.world, settings.seed)
     check_directories(settings.engine, settings.methods, "verdicts.judge")
 

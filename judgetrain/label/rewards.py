@@ -50,7 +50,6 @@ class Rewards:
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def _means(self, nodes: Iterable[str]) -> dict[str, float]:
-        """The mean of each signal over the nodes that have a score."""
         ids = list(nodes)
         known = {signal: [found[i] for i in ids if i in found] for signal, found in self.scores.items()}
         return {signal: fmean(scores) for signal, scores in known.items() if scores}

@@ -134,7 +134,6 @@ def check_teacher(settings: TeacherSettings) -> None:
 
 
 def _check_tree(settings: TreeSettings) -> None:
-    """Check the prompts and whoever samples trees."""
     tree = settings.tree
     check_reads(load_prompt_set(settings.prompts), TREE_READS[tree.reads], f"tree.reads={tree.reads}")
     check_asking(settings.engine, "tree.constrained=true" if tree.constrained else "")

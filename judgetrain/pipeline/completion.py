@@ -66,7 +66,6 @@ def candidates(words: Sequence[str]) -> Iterator[str]:
 
 
 def _values(key: str, words: Sequence[str]) -> Iterator[str]:
-    """The values of a group, or of a key with few."""
     if key in (there := groups()):
         yield from there[key]
         if key == "recipe":

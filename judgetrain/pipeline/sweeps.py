@@ -102,7 +102,6 @@ def best_of(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _own(job: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The overrides of a job that not all jobs have."""
     known = [set(job["overrides"]) for job in jobs if job["overrides"]]
     shared = set.intersection(*known) if known else set()
     return [o for o in job["overrides"] if o not in shared or len(jobs) == 1]

@@ -143,7 +143,6 @@ def encode_samples(
 
 
 def _prompt(prompt: Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[int, ...]] | Unscored:
-    """A prompt's text and ids."""
     if not prompt:
         return Unscored("empty_prompt")
     try:

@@ -27,10 +27,8 @@ class Constraints:
         try:
             import xgrammar
         except ImportError as error:
-            raise EngineError(
-                "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
-                "judge.constrained and tree.constrained"
-            ) from error
+            told = "pip install 'judgetrain[constrained]', or leave out judge.constrained and tree.constrained"
+            raise EngineError(f"constrained decoding needs XGrammar: {told}") from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(
                 tokenizer,  # type: ignore[arg-type]
@@ -91,10 +89,8 @@ class Matcher:
         elif self._begun:
             logits.fill_(float("-inf"))[self._ends.to(logits.device)] = 0.0
         else:
-            raise EngineError(
-                f"no token of this tokenizer begins the pattern {self._pattern!r}: change the words of 'frame' in "
-                "the prompt set's step 'judgment', or leave out judge.constrained and tree.constrained"
-            )
+            told = "change the words of 'frame' in the prompt set, or leave out judge.constrained and tree.constrained"
+            raise EngineError(f"no token of this tokenizer begins the pattern {self._pattern!r}: {told}")
 
     def accept(self, token: int) -> None:
         """Go on by the token that was drawn."""

@@ -190,10 +190,8 @@ class BatchDecoder:
         output = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -1]
         if not torch.isfinite(logits.amax()):
-            raise EngineError(
-                f"logits of the model are not finite in {str(logits.dtype).removeprefix('torch.')}: set its dtype to "
-                "bfloat16 or float32; where it is in one of them already, its weights are damaged"
-            )
+            told = "set its dtype to bfloat16 or float32; where it is in one of them, its weights are damaged"
+            raise EngineError(f"logits of the model are not finite in {str(logits.dtype)[6:]}: {told}")
         return logits
 
     @torch.inference_mode()

@@ -84,10 +84,8 @@ class TransformersEngine:
             if apart <= allowed:
                 return
             what, cause = f"says step by step what is {apart:.3g} nats (at most {allowed:g}) from a plain pass", None
-        raise EngineError(
-            f"{self.name}: the {self.model.config.model_type} model {what}: it cannot be decoded here; take another "
-            "model, another attn_implementation, or engine.type=vllm"
-        ) from cause
+        told = "it cannot be decoded here; take another model or attn_implementation, or engine.type=vllm"
+        raise EngineError(f"{self.name}: the {self.model.config.model_type} model {what}: {told}") from cause
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order. Does not touch torch's random state (EngineError: the chat template

@@ -115,7 +115,6 @@ def _generated(reported: Mapping[str, Any], low: int, high: int) -> int | None:
 
 
 def _count(value: Any, low: int, high: int) -> int | None:
-    """A reported number of tokens, if it is one and can be."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         return None
     return int(value)

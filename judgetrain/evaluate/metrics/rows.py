@@ -168,7 +168,6 @@ def _count(mask: Bools) -> int:
 
 
 def _mean_of(name: str) -> Callable[[Sequence[Prediction]], float | None]:
-    """The mean of an attribute of the predictions that have it."""
     return lambda found: mean([value for value in map(attrgetter(name), found) if value is not None])
 
 

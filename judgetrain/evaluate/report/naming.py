@@ -64,7 +64,6 @@ def natural(value: str) -> tuple[bool, float, str]:
 
 
 def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Each run's values of these settings, as one text."""
     last = Counter(key.rpartition(".")[2] for key in keys)
     names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in keys}
     return [", ".join(f"{names[k]}={each[k]}" for k in keys if k in each) for each in settings]

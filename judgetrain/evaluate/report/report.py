@@ -131,7 +131,6 @@ def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def _lineage_table(rows: Sequence[Row]) -> Table:
-    """The artifacts that results were made from."""
     columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
     columns |= {"in": lambda row: row["counts"]["in"], "out": lambda row: row["counts"]["out"]}
     columns |= {"tokens generated": lambda r: r["tokens"]["generated"], "seconds": lambda r: number(r["seconds"], 0)}
@@ -273,7 +272,6 @@ def track_report(report: Report, track: Run) -> None:
 
 
 def _scalars(row: MetricRow) -> dict[str, Any]:
-    """Every metric that is one value, and the ends of intervals."""
     values: dict[str, Any] = {}
     for name, value in row.to_row().items():
         if name.endswith("_ci"):

@@ -55,7 +55,6 @@ def _check(found: CorrectSettings) -> None:
 
 
 def _check_here(found: CorrectSettings) -> None:
-    """Read the comparisons, and look at the judge's directory."""
     source = found.correct.source
     if source.type != "world":
         for _ in read_comparisons(source, "correct.source", labelled=False):

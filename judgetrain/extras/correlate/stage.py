@@ -84,7 +84,6 @@ def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> lis
 
 
 def _dialogues(runs: Sequence[Run], inputs: Mapping[str, Path]) -> dict[Item, Dialogue]:
-    """What every answer answers, a last one in its conversation."""
     if "dialogues" not in inputs:
         return {}
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]

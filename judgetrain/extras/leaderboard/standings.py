@@ -195,7 +195,6 @@ def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pair
 
 
 def _rating(system: int, found: Fit, members: Any) -> Rating | None:
-    """A system's rating, and its rank within its part."""
     points = found.ratings[0, system]
     if np.isnan(points):
         return None
@@ -205,7 +204,6 @@ def _rating(system: int, found: Fit, members: Any) -> Rating | None:
 
 
 def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:
-    """How a system's comparisons came out."""
     own = [(b, name == b.system_b) for b in battles if name in (b.system_a, b.system_b)]
     words = ({"A": "wins", "B": "losses", "tie": "ties"}, {"A": "losses", "B": "wins", "tie": "ties"})
     of = Counter(words[second].get(b.outcome, b.outcome) for b, second in own)

@@ -93,7 +93,6 @@ def _closed(engine: EngineConfig, settings: StudiesSettings, inputs: Mapping[str
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
-    """A seeded sample, in the order of ``dialogues``."""
     chosen = random.Random(derive_seed(settings.seed, "studies", study)).sample(
         range(len(dialogues)), min(count, len(dialogues))
     )
@@ -108,7 +107,6 @@ def _answers(
     out: StageRun,
     spread: bool = True,
 ) -> None:
-    """Every prompt's repeated answers, as ``answers`` shards."""
     again = load_scorer_prompts(settings.scorer.prompts).again
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:

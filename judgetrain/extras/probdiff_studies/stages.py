@@ -85,7 +85,6 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> 
 
 
 def _check_here(found: StudiesSettings) -> None:
-    """Read people's verdicts, and look at the judge's directory."""
     if found.studies.verdicts:
         read_verdicts(found.studies.verdicts, "studies.verdicts")
     check_directories(found.engine, found.methods, "studies.judge")

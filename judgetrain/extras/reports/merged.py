@@ -141,7 +141,6 @@ def _by_method(
 
 
 def _differing_methods(runs: Sequence[Run]) -> set[str]:
-    """The methods whose figures are not the same in all runs."""
     figures: dict[str, dict[Hashable, set[Hashable]]] = {}
     for row in (row for run in runs for row in run.rows):
         pearson = row.correlations.pearson if row.correlations else None

@@ -90,7 +90,6 @@ def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str
 
 
 def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
-    """The training sets of other finished stages scenarios."""
     result = []
     for pattern in patterns:
         for path in sorted(glob.glob(str(Path(pattern).expanduser()))) or [pattern]:
