@@ -195,7 +195,6 @@ class _Products:
             yield rows, both.reshape(len(both), -1)
 
     def _summed(self, term: Callable[[Floats, NDArray[np.int64]], Floats]) -> Floats:
-        """The sum of a term over the known rows of each fold."""
         found: list[Floats] = [np.zeros(1)] * FOLDS
         for rows, x in self._chunks():
             for fold in range(FOLDS):

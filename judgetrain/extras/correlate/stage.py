@@ -76,7 +76,6 @@ def check_here(settings: CorrelateSettings) -> None:
 
 
 def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> list[Path]:
-    """This run's stage selfeval and the others, each once."""
     own = [inputs["selfeval"]] if "selfeval" in inputs else []
     patterns = [str(Path(pattern).expanduser()) for pattern in settings.correlate.runs]
     others = [Path(path) for pattern in patterns for path in sorted(glob.glob(pattern)) or [pattern]]

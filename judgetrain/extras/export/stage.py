@@ -95,7 +95,7 @@ def save(config: ModelConfig, prompts: PromptSet, place: Path, ranker: Path, nam
         score_apart = abs(float(at_end(scores.eval(), ids)) - score)
         if not (levels_apart <= APART and score_apart <= APART):  # NaN is neither
             apart = f"its levels by {levels_apart:.3g} and its score by {score_apart:.3g} (at most {APART:g})"
-            raise EngineError(f"{name}: the classifier of a {judge.config.model_type} model is not the judge: {apart}")
+            raise EngineError(f"{name}: the {judge.config.model_type} model does more after its head: {apart}")
 
 
 def save_ranker(classifier: Any, tokenizer: PreTrainedTokenizerBase, template: str, place: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.extras.judge_reward.groups import WAYS
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
 
@@ -19,7 +18,11 @@ class ServeConfig:
     judge: str = key("dpo", "who judges: as in verdicts.judge", content=beside(method_directory))
     host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", in_fingerprint=False)
     port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, in_fingerprint=False)
-    reward: str = key("round_robin", "what /get_reward scores: pairs, or each response (score)", choices=WAYS)
+    reward: str = key(
+        "round_robin",
+        "what /get_reward scores: pairs, or each response (score)",
+        choices=("round_robin", "anchor", "score"),
+    )
     group: int = key(1, "/get_reward: responses to a prompt that are compared (OpenRLHF's n_samples_per_prompt)", low=1)
 
 

@@ -223,7 +223,6 @@ def _bare(language: Language, rng: random.Random) -> str:
 
 
 def _listed(text: str, rng: random.Random) -> str:
-    """The text's sentences as a list, under a heading now and then."""
     mark = rng.choice(("{i}.", "-", "*", "{i} ."))
     lines = [f"{mark.format(i=i)} {each}" for i, each in enumerate(split_sentences(text), start=1)]
     return "\n".join([*(["# answer"] if rng.random() < 0.3 else []), *lines])

@@ -155,7 +155,6 @@ class BranchingJudge(Judge):
         return [list(_scores(group, found, whole.branches)) for group, found in zip(groups, trees, strict=True)]
 
     def _alone(self, items: Sequence[Comparison], seed: int, options: JudgeOptions) -> list[EvaluationTree]:
-        """The trees of comparisons that hold one response."""
         return self.sample(items, seed, orders=RESPONSES[:1], numbers=[c.number for c in items], options=options)
 
     def close(self) -> None:

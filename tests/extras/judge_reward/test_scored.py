@@ -49,7 +49,7 @@ def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.
     [
         (lambda: JudgeReward("x", "round_robin", criteria=["a"]), "criteria are for mode='score'"),
         (lambda: JudgeReward("x", "score", criteria=["a", "a"]), "two criteria"),
-        (lambda: JudgeReward("x", "scores"), "expected one of score"),
+        (lambda: JudgeReward("x", "scores"), "expected one of round_robin, anchor, score"),
         (lambda: JudgeReward(judge("two"), "score")(["q"], ["a"]), "reads='one'"),
         (lambda: JudgeReward(judge(), "score", rubrics="r")(["q"], ["a"]), "rubrics='r': no such column"),
     ],
