@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -87,6 +88,13 @@ def settle(directory: Path) -> None:
             path.chmod(mode)
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+
+
+def named(pattern: str) -> list[Path]:
+    """What a path names, or a glob, sorted. Where there is such a path or folder, its own name is no glob."""
+    path = Path(pattern).expanduser()
+    folder = glob.escape(str(path.parent)) if path.parent.is_dir() else str(path.parent)
+    return [path] if path.exists() else [Path(found) for found in sorted(glob.glob(str(Path(folder, path.name))))]
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:

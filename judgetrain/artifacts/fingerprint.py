@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import importlib.util
 import json
@@ -16,7 +15,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, Self
 
-from judgetrain.artifacts.files import read_json, sha256_of, write_json_atomic
+from judgetrain.artifacts.files import named, read_json, sha256_of, write_json_atomic
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.keys import PACKAGE, File
 
@@ -179,7 +178,7 @@ class ContentHashes:
             files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
             found = {str(p.relative_to(root)): self.file(p) for p in files}
         else:
-            files = [Path(p) for p in sorted(glob.glob(str(root)))]
+            files = named(pattern)
             names = [p.name for p in files]
             # Files of one name in several directories are told apart by their place in the order.
             found = {n if names.count(n) == 1 else f"{i}/{n}": self.file(files[i]) for i, n in enumerate(names)}

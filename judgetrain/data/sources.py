@@ -6,7 +6,6 @@ A file that is not what it seems, is cut off or has no row is a DataError that n
 from __future__ import annotations
 
 import csv
-import glob
 import gzip
 import json
 import logging
@@ -22,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
+from judgetrain.artifacts.files import named
 from judgetrain.data.cells import RowError, preference
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowReader
@@ -283,9 +283,7 @@ def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
 
 def files_of(path: str, key: str) -> list[Path]:
     """The file that a path names, or those that a glob names, sorted; ``key`` is its configuration key."""
-    literal = Path(path).expanduser()
-    found = [literal] if path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
-    if not path or not found:
+    if not path or not (found := named(path)):
         raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
     return found
 

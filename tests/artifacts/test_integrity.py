@@ -103,6 +103,16 @@ def test_a_broken_file_of_hashes_is_made_again(content: bytes, tmp_path: Path) -
     assert cache.read_bytes() == whole
 
 
+def test_a_name_with_brackets_is_that_file_and_no_glob(tmp_path: Path) -> None:
+    (place := tmp_path / "out[1]").mkdir()
+    for name in ("rows[1].jsonl", "rows1.jsonl"):
+        (place / name).write_text(name)
+    hashes = ContentHashes(None)
+    assert [*hashes.of(f"{place}/rows[1].jsonl")] == ["rows[1].jsonl"]
+    assert [*hashes.of(f"{place}/*.json*")] == ["rows1.jsonl", "rows[1].jsonl"]
+    assert [*hashes.of(f"{tmp_path}/o*/rows[1].jsonl")] == ["rows1.jsonl"]
+
+
 def test_a_remembered_hash_that_is_wrong_makes_nothing_damaged(artifact: Path) -> None:
     hashes = ContentHashes.of_run(artifact.parents[2])
     hashes._known = {place: [*seen[:-1], "0" * 64] for place, seen in hashes._known.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import math
 from collections import Counter
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.files import named
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.cells import RowError, label_text
@@ -77,8 +77,7 @@ def check_here(settings: CorrelateSettings) -> None:
 
 def _directories(settings: CorrelateSettings, inputs: Mapping[str, Path]) -> list[Path]:
     own = [inputs["selfeval"]] if "selfeval" in inputs else []
-    patterns = [str(Path(pattern).expanduser()) for pattern in settings.correlate.runs]
-    others = [Path(path) for pattern in patterns for path in sorted(glob.glob(pattern)) or [pattern]]
+    others = [path for pattern in settings.correlate.runs for path in named(pattern) or [Path(pattern)]]
     return list(dict.fromkeys(path.resolve() for path in (*own, *others)))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.files import named
 from judgetrain.artifacts.integrity import checked
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import DataError
@@ -72,14 +72,13 @@ def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
     """
     models = {own.resolve(): read_selfeval(own)}
     for pattern in patterns:
-        named = Path(pattern).expanduser()
-        found = [named] if named.is_dir() else [Path(path) for path in sorted(glob.glob(str(named)))]
-        if not found:
+        alone = Path(pattern).expanduser().is_dir()
+        if not (found := named(pattern)):
             raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
         for path in (path.resolve() for path in found):
-            if path not in models and (named.is_dir() or (checked(path) and any(path.glob("scores-probdiff-*.jsonl")))):
+            if path not in models and (alone or (checked(path) and any(path.glob("scores-probdiff-*.jsonl")))):
                 models[path] = read_selfeval(path)
-                if not named.is_dir() and not models[path].d.keys() & models[own.resolve()].d.keys():
+                if not alone and not models[path].d.keys() & models[own.resolve()].d.keys():
                     del models[path]
     every = list(models.values())
     shared = set(every[0].d).intersection(*(model.d for model in every))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Self
 
-from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
+from judgetrain.artifacts.files import named, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.paired import PairedComparison
@@ -174,12 +173,11 @@ def merge(pipeline: Pipeline) -> None:
     if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
         raise ConfigError(f"report.name={config.report.name!r}: must be the name of one folder")
     made = pipeline.root / "evaluate"
-    if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
+    if not (runs := config.report.runs or [str(path.parent) for path in sorted(made.glob(f"*/{MANIFEST}"))]):
         told = f"stage=report: {made} holds no finished evaluation"
         raise ConfigError(f"{told}; run stage=evaluate first, or name others in report.runs")
-    directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
-    runs = [Run.read(d) for d in directories]
-    report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
+    read = [Run.read(directory) for directory in _directories(runs, Path(config.output_dir))]
+    report = merged(read, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
     target = Path(config.output_dir) / "reports" / config.report.name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
     write_json_atomic(target / "paired.json", [asdict(row) for row in report.paired])
@@ -187,14 +185,13 @@ def merge(pipeline: Pipeline) -> None:
     write_text_atomic(target / "report.md", markdown(report))
     write_text_atomic(target / "report.html", html_page(report))
     console.plain(console_tables(report))
-    console.line(f"report: {len(runs)} evaluations: {target / 'report.html'}")
+    console.line(f"report: {len(read)} evaluations: {target / 'report.html'}")
 
 
 def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
     seen: set[Path] = set()
     for entry in runs:
-        paths = [Path(p) for p in sorted(glob.glob(str(Path(entry).expanduser())))]
-        if not paths:
+        if not (paths := named(entry)):
             raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
         for path in paths:
             found = [path]

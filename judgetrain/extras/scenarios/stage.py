@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from judgetrain.artifacts.files import named
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.pages import Chart, Point
 from judgetrain.artifacts.shards import read_rows
@@ -92,12 +92,12 @@ def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str
 def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
     result = []
     for pattern in patterns:
-        for path in sorted(glob.glob(str(Path(pattern).expanduser()))) or [pattern]:
-            if Path(path).resolve() == own.resolve():
+        for path in named(pattern) or [Path(pattern)]:
+            if path.resolve() == own.resolve():
                 continue
-            if checked(Path(path)) is None:
+            if checked(path) is None:
                 raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
-            sets = json.loads((Path(path) / "metrics.json").read_text(encoding="utf-8"))["sets"]
+            sets = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["sets"]
             result.append(Distribution(**sets[0]))
     return result
 
