@@ -57,15 +57,14 @@ def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[
 
     Mean cosine ``similarity`` and share of equal texts (``exact_match``), over the ``n`` prompts that have both.
     """
-    from sklearn.metrics.pairwise import paired_cosine_distances
-
     result = []
     for turn in range(1, max(map(len, answers), default=0)):
         pairs = [(row[0], row[turn]) for row in answers if row[0] and row[turn]]
         if pairs:
             first, again = (np.asarray(encode(list(side)), dtype=np.float64) for side in zip(*pairs, strict=True))
             exact = float(np.mean([a == b for a, b in pairs]))
-            similar = 1.0 - float(paired_cosine_distances(first, again).mean())
+            norms = np.linalg.norm(first, axis=1) * np.linalg.norm(again, axis=1)  # 0 of a text without a known word
+            similar = float(((first * again).sum(axis=1) / np.where(norms > 0, norms, 1.0)).mean())
             result.append({"repetition": turn, "similarity": similar, "exact_match": exact, "n": len(pairs)})
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from judgetrain.errors import ConfigError, DataError
@@ -38,9 +39,10 @@ def test_the_best_of_several_by_their_scores() -> None:
     assert best.index == 1 and best.scores == pytest.approx((BAD, GOOD, BAD, GOOD))
 
 
-def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [list, lambda rows: np.array(rows, dtype=object)])  # as Parquet gives them
+def test_verl_needs_no_reference_where_one_response_is_read(monkeypatch: pytest.MonkeyPatch, given: Any) -> None:
     monkeypatch.setattr("judgetrain.judges.load_judge", lambda name, **how: judge())
-    extra: dict[str, Any] = {"prompt": "q", "criteria": [{"name": "Facts", "text": "x"}]}
+    extra: dict[str, Any] = {"prompt": "q", "criteria": given([{"name": "Facts", "text": "x"}])}
     assert verl.compute_score("d", "good", 7, extra, judge="j", reads="one") == {"score": 1.0, "unreadable": 0.0}
 
 

@@ -63,6 +63,8 @@ def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first()
         {"repetition": 2, "similarity": pytest.approx((0 + 1) / 2), "exact_match": 0.5, "n": 2},
     ]
     assert measures.repetition_report([], lambda texts: []) == []
+    [unlike] = measures.repetition_report([["word", "?"]], lambda texts: [[float(t == "word"), 0.0] for t in texts])
+    assert unlike["similarity"] == 0.0  # of a text that the encoder knows no word of
 
 
 def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) -> None:
