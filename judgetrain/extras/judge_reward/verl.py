@@ -61,8 +61,8 @@ def compute_scores(
     references = [_reference(*row) for row in zip(ground_truths, extras, strict=True)]
     if asked.get("reads") != "one" and None in references:
         raise DataError("a row of verl without a reference: expected reward_model.ground_truth or extra_info.reference")
-    criteria = [c.tolist() if hasattr(c := extra.get("criteria"), "tolist") else c for extra in extras]  # as prompts
-    columns = {"reference": references, "criteria": criteria}
+    given: list[Any] = [extra.get("criteria") for extra in extras]  # which may be arrays, as prompts may
+    columns = {"reference": references, "criteria": [c.tolist() if hasattr(c, "tolist") else c for c in given]}
     with _one_at_a_time:  # verl's reward loop calls from several threads
         reward = _reward(judge, tuple(sorted(asked.items())))
         found = reward([_prompt(extra) for extra in extras], [str(said) for said in solution_strs], **columns)
