@@ -24,7 +24,7 @@ from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import EvaluationTree, PrunedBranch, prune, shard_of
+from judgetrain.judges.trees.schema import EvaluationTree, PrunedBranch, both_sides, prune, shard_of
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter, leanings, sft_row
@@ -81,6 +81,7 @@ class TrainingData:
         preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
         place: the directory of the temporary files that hold examples and pairs.
         worth: what criteria are worth over all trees, where that was learned.
+        ranked: judgments of the two responses, one by one, are taken together or not at all.
     """
 
     def __init__(
@@ -92,10 +93,11 @@ class TrainingData:
         preferred: Mapping[str, Preferences] | None = None,
         place: Path | None = None,
         worth: Worth | None = None,
+        ranked: bool = False,
     ) -> None:
         self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
         self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred, worth), seed
-        self.worth = worth
+        self.worth, self.ranked = worth, ranked
         self.sft: DiskList[dict[str, Any]] = DiskList(dict, dict, place)
         self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
@@ -146,8 +148,11 @@ class TrainingData:
         kept = [branch for branch in tree.judgments() if self._pruning_reason(branches[branch[2].id], label) == "kept"]
         if not kept:
             return []
-        drawn = rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree))
-        chosen = [kept[i] for i in sorted(drawn)]
+        names, drawn = [both_sides(j.id) if self.ranked else j.id for _, _, j in kept], set[str]()
+        for i in rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree)):
+            more = drawn | {names[i]}
+            drawn = more if sum(map(more.__contains__, names)) <= max(config.max_sft_per_tree, 2) else drawn
+        chosen = [each for each, name in zip(kept, names, strict=True) if name in drawn]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values() if c.wrote(g)]
@@ -267,7 +272,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         label_of = lambda tree: (given(tree) or ensemble_label(tree, config)).verdict  # noqa: E731
         with threadpool_limits(1):  # on matrices of this size two threads take three times the time of one
             worth = learn(trees, label_of, relabel=config.source == "ensemble")
-    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth)
+    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth, bool(settings.ranking))
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)

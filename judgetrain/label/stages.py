@@ -84,6 +84,7 @@ class LabelSettings(StageSettings):
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
     reference: bool = at("tree.reference")
+    ranking: float | None = at("train.sft.ranking_weight", active_if=lambda s: s.ranking, content=lambda *_: True)
     prompts: str = at("prompts", content=in_place(prompt_path))
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES, active_if=lambda settings: settings.label.signals)
     dialogues: DialoguesConfig | None = at(

@@ -35,8 +35,9 @@ class Head:
     def __init__(self, model: PreTrainedModel) -> None:
         base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._model: Any = base
-        self._decoder: Any = base.get_decoder()
-        accepted = inspect.signature(self._decoder.forward).parameters
+        self.decoder: Any = base.get_decoder()
+        self._forward = base.forward  # training wraps it to compute in half precision
+        accepted = inspect.signature(self.decoder.forward).parameters
         self._positions = "position_ids" in accepted
         self.vocabulary = int(cast(torch.nn.Embedding, base.get_input_embeddings()).num_embeddings)
         self._output: Any = None
@@ -55,7 +56,7 @@ class Head:
         options: dict[str, Any] = {"use_cache": False}
         if self._positions:
             options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
-        output = self._decoder(input_ids=ids, attention_mask=mask, **options)
+        output = self.decoder(input_ids=ids, attention_mask=mask, **options)
         self._output = type(output)
         states: torch.Tensor = output[0].to(
             self.device
@@ -66,8 +67,8 @@ class Head:
         """What the model remembers of token ids ``[width]``, for :meth:`following`."""
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=self._decoder.config)
-        self._decoder(input_ids=ids[None], past_key_values=cache, use_cache=True)
+        cache = DynamicCache(config=self.decoder.config)
+        self.decoder(input_ids=ids[None], past_key_values=cache, use_cache=True)
         return cache
 
     def following(self, cache: Cache, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -79,20 +80,20 @@ class Head:
         options: dict[str, Any] = {"past_key_values": own, "use_cache": True}
         if self._positions:
             options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
-        states: torch.Tensor = self._decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)
+        states: torch.Tensor = self.decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)
         return states
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Logits ``[steps, vocabulary]`` of hidden states ``[steps, size]``, in the model's type."""
         ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
-        with self._given(states[None]):
-            logits: torch.Tensor = self._model(input_ids=ids, use_cache=False).logits[0].to(self.device)
+        with self._given(states[None].to(self._model.dtype)):
+            logits: torch.Tensor = self._forward(input_ids=ids, use_cache=False).logits[0].to(self.device)
             return logits
 
     @contextmanager
     def _given(self, states: torch.Tensor) -> Iterator[None]:
         """For its duration the decoder computes nothing and hands over ``states``."""
-        decoder = self._decoder
+        decoder = self.decoder
         own = vars(decoder).get("forward")
         decoder.forward = lambda *args, **kwargs: self._output(last_hidden_state=states)
         try:
@@ -110,7 +111,7 @@ class Head:
     def _check(self) -> None:
         name = type(self._model).__name__
         try:
-            if self._decoder is self._model:
+            if self.decoder is self._model:
                 raise TypeError("it has no decoder of its own")
             ids = self._probe()
             mask = torch.ones_like(ids)

@@ -190,16 +190,11 @@ def _sizes(checkpoint: Path) -> dict[str, int]:
     return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
 
 
-def _mark(checkpoint: Path) -> dict[str, Any] | None:
-    """What the mark of a checkpoint says; None if it cannot be read, or a file's size is another since."""
-    found = read_json(checkpoint / COMPLETE)
-    return found if isinstance(found, dict) and found.get("bytes") == _sizes(checkpoint) else None
-
-
 def last_complete(directory: Path) -> str | None:
     """The newest complete checkpoint, if any; those that are written in part, or are cut since, are removed
     (TrainingError: its files are of another number of processes than this run can read)."""
-    marked = {path: mark for _, path in complete(directory) if (mark := _mark(path))}
+    found = {path: read_json(path / COMPLETE) for _, path in complete(directory)}  # None: it cannot be read
+    marked = {p: m for p, m in found.items() if isinstance(m, dict) and m.get("bytes") == _sizes(p)}
     for path in {*directory.glob("checkpoint-*")} - {*marked}:
         shutil.rmtree(path, ignore_errors=True)
     if not marked:

@@ -66,7 +66,7 @@ class SupervisedConfig(TrainConfig):
     """Stages initial and sft."""
 
     ranking_weight: float = key(
-        0.0, "weight of a loss that ranks responses judged one by one", low=0.0, active_if=lambda c: c.ranking_weight
+        0.0, "share of a loss that ranks responses judged singly", low=0, high=1, active_if=lambda c: c.ranking_weight
     )
 
 

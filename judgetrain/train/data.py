@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 import shutil
 import unicodedata
 from array import array
@@ -25,6 +24,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.parsing import read_by_frames
+from judgetrain.judges.trees.schema import both_sides
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -205,8 +205,7 @@ def fitting(
                     for side in clean.keys() & set(_SIDES):
                         renderer.check(clean[side][-1]["content"], tokens[side], level)
                 if "ahead" in row:
-                    judged = re.sub(r"/[AB](\d+)$", r"/\1", row["nodes"][0])
-                    sides.setdefault(judged, []).append((-row["ahead"], len(lengths)))
+                    sides.setdefault(both_sides(row["nodes"][0]), []).append((-row["ahead"], len(lengths)))
                 lengths.append(tokens_read)
                 yield columns
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from trl import DPOConfig, DPOTrainer, SFTTrainer
@@ -29,6 +29,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.errors import TrainingError
+from judgetrain.scorers.head import Head
 from judgetrain.train.arguments import BEST, device_arguments, peft_config, trainable
 from judgetrain.train.checkpoints import KeptBest
 from judgetrain.train.config import TrainerConfig
@@ -177,7 +178,7 @@ class KeptPairs(KeptBest):
 class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
     """TRL's SFT trainer; held-out figures are means over tokens, as the training loss is.
 
-    ``ranking`` weighs a loss beside it: of a pair of responses, -log sigmoid(2 (E_better - E_worse)), where E is the
+    ``ranking`` is another loss's share: of a pair of responses, -log sigmoid(2 (E_better - E_worse)), where E is the
     expected score; a tie has the mean of both orders. Every pair weighs the same, a micro-batch on average their mean.
     """
 
@@ -190,9 +191,8 @@ class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
             self.data_collator = lambda rows: collate(rows) | {RANK: torch.tensor([row.get(RANK, 0) for row in rows])}
             self._pairs = self.args.per_device_train_batch_size * sum(map(bool, marks)) / len(marks) / 2
             self._levels = levels_of(self.processing_class)
-            self._judge = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-            # TRL's fused head makes no logits.
-            self._judge.base_model.register_forward_hook(lambda _, __, out: setattr(self, "_hidden", out[0]))
+            self._head = Head(self.model.eval())  # TRL's fused head makes no logits
+            self._head.decoder.register_forward_hook(lambda _, __, out: setattr(self, "_hidden", out[0]))
             self._signature_columns = ["input_ids", "labels", RANK]
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -202,26 +202,18 @@ class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
         if marks is None or not self.model.training:
             return loss
         rows = marks.nonzero().flatten()
-        expected = self._expected(self.__dict__.pop("_hidden")[rows, marks[rows].abs() - 1])
+        logits = self._head.logits(self.__dict__.pop("_hidden")[rows, marks[rows].abs() - 1]).float()
+        levels = torch.stack([logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels], dim=-1)
+        expected = levels.softmax(dim=-1) @ torch.arange(1.0, 1.0 + len(self._levels), device=levels.device)
         apart, tie = expected[::2] - expected[1::2], marks[rows[::2]] < 0
-        right, wrong, decided = logsigmoid(2 * apart), logsigmoid(-2 * apart), ~tie
-        losses = -torch.where(tie, (right + wrong) / 2, right)
-        counts = [losses.detach(), torch.ones_like(apart), (apart > 0) & decided, decided]
+        losses = binary_cross_entropy_with_logits(2 * apart, 1 - tie / 2, reduction="none")
+        counts = [losses.detach(), torch.ones_like(apart), (apart > 0) & ~tie, ~tie]
         total, pairs, ordered, of = self.accelerator.gather(torch.stack([c.float().sum() for c in counts])[None]).sum(0)
         for name, figure in (("ranking_loss", total / pairs), ("ranking_accuracy", ordered / of)):
             if figure.isfinite():  # a batch may have no pairs, or ties alone
                 self._metrics["train"][name].append(figure.item())
-        return loss + self._ranking * losses.sum() / self._pairs / self.current_gradient_accumulation_steps
-
-    def _expected(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The expected scores ``[examples]`` of hidden states ``[examples, width]``, as a judge's are read."""
-        head, config = self._judge.get_output_embeddings(), self._judge.config.get_text_config()
-        scale = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-        logits = head(hidden.to(head.weight.dtype)).float() * scale
-        if cap := getattr(config, "final_logit_softcapping", None):
-            logits = cap * torch.tanh(logits / cap)
-        levels = torch.stack([logits[:, list(tokens)].logsumexp(dim=-1) for tokens in self._levels], dim=-1)
-        return levels.softmax(dim=-1) @ torch.arange(1.0, 1.0 + len(self._levels), device=levels.device)
+        ranking = losses.sum() / self._pairs / self.current_gradient_accumulation_steps
+        return (1 - self._ranking) * loss + self._ranking * ranking
 
     def weights(self, inputs: Mapping[str, Any]) -> list[float]:
         """An example counts as many times as it has tokens with a label."""

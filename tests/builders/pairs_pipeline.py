@@ -86,6 +86,8 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             rows = [_pair(rng, " is clear" if unlearn else "") for _ in range(PAIRS + heldout)]
             held = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows[PAIRS:]]
             examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
+            if config.train.sft.ranking_weight:
+                examples = [row | _ranked(place) for place, row in enumerate(examples)]
             out.write_rows("pairs-train", rows[:PAIRS])
             out.write_rows("pairs-heldout", held if unlearn else rows[PAIRS:])
             out.write_rows("sft-train", examples[:PAIRS])
@@ -121,6 +123,15 @@ def _pair(rng: random.Random, mark: str) -> dict[str, object]:
         "chosen": [{"role": "assistant", "content": chosen + mark}],
         "rejected": [{"role": "assistant", "content": rejected}],
     }
+
+
+def _ranked(place: int) -> dict[str, object]:
+    """What makes judgments of one response each of an example and the next; the first six stay as they are."""
+    said = [{"role": "assistant", "content": f"Score: {place % 5 + 1}"}]
+    node = f"d/c0/g{place // 2}/{'AB'[place % 2]}0"
+    return (
+        {"completion": said, "nodes": [node], "ahead": (place % 2 * 2 - 1) * (place // 2 % 3 > 0)} if place > 5 else {}
+    )
 
 
 def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import asdict, replace
@@ -257,6 +258,20 @@ def test_examples_and_pairs_are_made_for_both_ways_of_reading(orders: tuple[str,
         assert pair.chosen.startswith("Score: 5" if pair.chosen.startswith("Score") else "Response A Score")
         assert pair.chosen.split()[0] == pair.rejected.split()[0], "one prompt, one form"
     assert any(pair.level == "criteria" for pair in data.pairs)
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_no_judgment_that_is_ranked_is_taken_without_the_other_response_s(ranked: bool) -> None:
+    alone, taken = [], set()
+    for most, seed in itertools.product((1, 3, 4), range(5)):
+        data = TrainingData(BOTH, LabelConfig(max_sft_per_tree=most), seed=seed, ranked=ranked)
+        data.add(tree((*ORDERS, *RESPONSES), 6))
+        shown = {row["nodes"][0] for row in data.sft if row["level"] == "judgment"}
+        other = {node.translate(str.maketrans("AB", "BA")) for node in shown if not re.search("AB|BA", node)}
+        alone += sorted(other - shown)
+        taken.add((most, len(shown)))
+    assert taken <= {(1, 1), (1, 2), (3, 2), (3, 3), (4, 3), (4, 4)} and {(3, 3), (4, 4)} <= taken
+    assert bool(alone) != ranked, alone
 
 
 def test_a_teacher_writes_both_forms_and_labels_are_scores() -> None:

@@ -234,11 +234,16 @@ def test_what_adapters_leave_as_it_is_is_said(
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts
 
 
-STEPS = {"sft": 12, "dpo": 12, "rl": 4}
+STEPS = {"sft": 12, "sft that ranks": 12, "dpo": 12, "rl": 4}
 CASES = {
     "sft": [
         "stage=sft",
         "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 2, save_steps: 2}",
+    ],
+    "sft that ranks": [
+        "stage=sft",
+        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 2, save_steps: 2, "
+        "ranking_weight: 0.5}",
     ],
     "dpo": ["stage=dpo", "train.dpo={num_train_epochs: 2, eval_steps: 2, keep_best: true}"],
     "rl": RL,
@@ -249,11 +254,11 @@ def made(output: Path, stage: str) -> Path:
     return next((output / "artifacts" / stage).iterdir())
 
 
-@pytest.mark.parametrize("stage", ["sft", "dpo", "rl"])
+@pytest.mark.parametrize("case", STEPS)
 def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_may(
-    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts: list[tuple[int, int]] = []
+    stage, counts = case.split()[0], list[tuple[int, int]]()
     real = CheckpointMarks.on_save
 
     def counted(self: CheckpointMarks, args: Any, *arguments: Any, **named: Any) -> None:
@@ -264,8 +269,8 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
 
     monkeypatch.setattr(CheckpointMarks, "on_save", counted)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    plant(composed(whole, *CASES[stage])).run(stage)
-    run = forked(tmp_path / "log", make, cut, *CASES[stage])
+    plant(composed(whole, *CASES[case])).run(stage)
+    run = forked(tmp_path / "log", make, cut, *CASES[case])
     deadline = time.monotonic() + 300
     while not (marks := list(cut.glob(f"artifacts/{stage}/*/checkpoints/*/{COMPLETE}"))):
         assert run.is_alive() and time.monotonic() < deadline, (tmp_path / "log").read_text()
@@ -276,9 +281,9 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     marked = complete(made(cut, stage) / "checkpoints")
     assert 1 <= len(marked) <= KEPT
     capsys.readouterr()
-    plant(composed(cut, *CASES[stage])).run(stage)
+    plant(composed(cut, *CASES[case])).run(stage)
     assert f"{stage}: resuming at step {marked[-1][0]}\n" in capsys.readouterr().out
-    assert 0 < marked[-1][0] < STEPS[stage]
+    assert 0 < marked[-1][0] < STEPS[case]
     assert same(weights(made(whole, stage)), weights(made(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
     assert max(whole for whole, _ in counts) == KEPT and max(there for _, there in counts) == KEPT + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -58,6 +59,11 @@ class JudgmentNode:
         if self.score_a is None or self.score_b is None:
             return None
         return self.score_b - self.score_a if self.inverted else self.score_a - self.score_b
+
+
+def both_sides(judgment: str) -> str:
+    """What the ids of the two judgments that read one response each have in common; any other id as it is."""
+    return re.sub(r"/[AB](\d+)$", r"/\1", judgment)
 
 
 @dataclass(frozen=True, kw_only=True)
