@@ -143,7 +143,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     if len(names) < 2:
         told = f"; {answers.unread[0].failure}" if answers.unread else ""
         there = ", ".join(names) or "none"
-        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {there} in {len(files)}{told}")
+        raise ConfigError(f"{SYSTEMS}: two or more are needed, found {there} in {len(files)} files{told}")
     if baseline is not None and baseline not in names:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
     couples = [(baseline, n) for n in names if n != baseline] if baseline else list(combinations(names, 2))

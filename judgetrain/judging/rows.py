@@ -178,8 +178,9 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     if labelled:
         from scipy.stats import binomtest
 
-        low, high = binomtest(agreed, labelled).proportion_ci(method="wilson")
-        yield f"agreement: {agreed} of {labelled}, {100 * agreed / labelled:.1f}% ({100 * low:.0f} to {100 * high:.0f})"
+        low, high = (100 * end for end in binomtest(agreed, labelled).proportion_ci(method="wilson"))
+        right = 100 * agreed / labelled
+        yield f"agreement: {agreed} of {labelled} labels, {right:.1f}% (95% interval: {low:.0f} to {high:.0f})"
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         if told := too_long_hint(summary["unreadable"]):

@@ -37,14 +37,10 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
         judges = [name for name in JUDGE_STAGES if name in pipeline.plan(config.stage).upstream]
     newest = pipeline.plan(config.stage).directory
     for directory in (pipeline.plan(name).directory for name in judges):
-        if pipeline.made or config.hub or _before(directory / "model" / "README.md", newest / MANIFEST):
+        card, found = directory / "model" / "README.md", newest / MANIFEST
+        if pipeline.made or config.hub or (card.is_file() and card.stat().st_mtime < found.stat().st_mtime):
             fill(directory, newest)
     return judges
-
-
-def _before(card: Path, manifest: Path) -> bool:
-    """Whether a card is there, and was written before an artifact was finished."""
-    return card.is_file() and card.stat().st_mtime < manifest.stat().st_mtime
 
 
 def fill(judge: Path, newest: Path | None = None) -> None:

@@ -274,6 +274,7 @@ def test_a_servers_own_words_reach_the_message(
     """Of OpenAI, vLLM, FastAPI, and of whoever answers with text."""
     for body, words in WORDS:
         assert words_of(body) == words
+    assert words_of("x" * (SAID - 9) + KEY, KEY) == "x" * (SAID - 9) + "[key]", "no part of a key is left by the cut"
     body, words = WORDS[0]
     server.faults["question 3"] = [(422, {}, body)] * 99
     out = paid(server, tmp_path, number=8)

@@ -20,7 +20,7 @@ from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
 from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai import reading
-from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, redact
+from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending
 from judgetrain.engines.openai.reading import Failure
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
@@ -189,8 +189,8 @@ class OpenAIEngine:
             told = f"{self._address} was asked for model {self._config.model}, and {completion.model} answered"
             raise EngineError(f"{told}: its answers are not kept; set model={completion.model} to ask that one")
         text = reading.in_form(completion.text, request.form) if self._as_json(request) else completion.text
-        text = redact(text, self._key) if len(self._key) >= UNLIKELY else text
-        return replace(completion, text=text, error=redact(completion.error or "", self._key) or None)
+        text = reading.redact(text, self._key) if len(self._key) >= UNLIKELY else text
+        return replace(completion, text=text, error=reading.redact(completion.error or "", self._key) or None)
 
     def _as_json(self, request: Request) -> bool:
         """Whether JSON is asked for; where probabilities are wanted their places are those of a text."""
@@ -207,7 +207,7 @@ class OpenAIEngine:
 
         ``limit_key``: the name under which the request had its limit; ``says_all``: whether it had :data:`NEUTRAL`.
         """
-        words, lowered, where = redact(reading.words_of(text), self._key), text.lower(), self._address
+        words, lowered, where = reading.words_of(text, self._key), text.lower(), self._address
         said = f": {words}" if words else ""
         if reading.is_empty_account(status, text, asked.prompt):
             told = f"{where} answered {status}{said}; the account has nothing left to pay with"

@@ -127,7 +127,7 @@ class GatedClient(httpx2.AsyncClient):
                 if self._is_its_own(asked, response):
                     response.headers["x-should-retry"] = "false"
                     return response
-                self.refused(sent, retry_after(response.headers), redact(words_of(response.text), self._secret))
+                self.refused(sent, retry_after(response.headers), words_of(response.text, self._secret))
 
     async def _try(self, request: httpx2.Request, asked: Pending, options: Any) -> httpx2.Response:
         """One try, paid for from the budget; what an answer took is settled where it is read.
@@ -214,11 +214,6 @@ async def read_whole(response: httpx2.Response) -> None:
             break
     response._content = bytes(body[:LARGEST])
     await response.aclose()
-
-
-def redact(text: str, secret: str) -> str:
-    """The text with ``[key]`` in place of the key."""
-    return text.replace(secret, "[key]") if secret else text
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

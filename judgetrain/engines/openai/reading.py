@@ -172,8 +172,14 @@ def error_of(content: bytes) -> int | None:
     return status if isinstance(status, int) and 400 <= status < 600 else 500
 
 
-def words_of(text: str) -> str:
-    """What the body of a refusal says, on one line, and not for ever: OpenAI's ``error.message``, else all of it."""
+def redact(text: str, secret: str) -> str:
+    """The text with ``[key]`` in place of the key."""
+    return text.replace(secret, "[key]") if secret else text
+
+
+def words_of(text: str, secret: str = "") -> str:
+    """What the body of a refusal says, on one line, the ``secret`` taken out and only then cut: OpenAI's
+    ``error.message``, else all of it."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -183,7 +189,7 @@ def words_of(text: str) -> str:
             return ""
         said = body.get("error") or body.get("message") or body.get("detail")
         body = said.get("message", said) if isinstance(said, Mapping) else said
-    line = writable(" ".join((body if isinstance(body, str) and body else text).split()))
+    line = redact(writable(" ".join((body if isinstance(body, str) and body else text).split())), secret)
     return line if len(line) <= SAID else f"{line[:SAID]}…"
 
 
