@@ -186,8 +186,10 @@ def check_encoder(name: str, key: str) -> None:
             files = [path.name for path in directory.iterdir()] if directory.is_dir() else []
             if not set(MARKS) & set(files):
                 raise EngineError(f"no sentence-transformers model lies there ({' or '.join(MARKS)})")
+        elif "/" not in name:  # of a short name fingerprints would not have the commit
+            raise EngineError(f"give its whole id, as sentence-transformers/{name}")
         else:
-            files = check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0]) or []
+            files = check_on_hub(name, None, MARKS[0]) or []
         if MARKS[-1] in files and "tokenizer.json" not in files:
             raise EngineError("adapters without tokenizer.json: put the base model's tokenizer files beside them")
     except EngineError as error:

@@ -173,6 +173,7 @@ def test_the_encoder_and_what_clusters(tmp_path: Path, monkeypatch: pytest.Monke
         ClusterConfig(encoder="static:world", backend="cuml").check_here("cluster")
     ClusterConfig(encoder="static:world").check_here("cluster")
     assert "HF_HUB_OFFLINE" in refused(tmp_path, "dpo", "cluster.encoder=nobody/no-encoder")
+    assert "as sentence-transformers/short" in refused(tmp_path, "dpo", "cluster.encoder=short")
 
 
 def test_a_judge_in_a_directory(tmp_path: Path) -> None:
