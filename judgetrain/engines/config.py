@@ -19,7 +19,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
 WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
-"""The shipped base model that the path ``world`` names."""
+"""What the path ``world`` names: a small Llama and its word-level tokenizer, pretrained on the world's text."""
 
 
 def own_host(host: str) -> bool:

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from judgetrain.data.config import WorldConfig
@@ -19,8 +18,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
-BASE = Path(__file__).parent / "base"
-"""The shipped base model: a small Llama and its word-level tokenizer, pretrained on the world's text."""
 Split = Literal["pretrain", "train", "heldout"]
 
 WRITER_SKILLS = {"careful": 0.85, "steady": 0.6, "hasty": 0.35}

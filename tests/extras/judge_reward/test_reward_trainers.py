@@ -11,6 +11,7 @@ import pytest
 
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
+from judgetrain.engines.config import WORLD_BASE
 from judgetrain.extras.judge_reward import JudgeReward
 from judgetrain.judges import LongerJudge, Prediction
 from judgetrain.schema import Comparison
@@ -48,8 +49,8 @@ def writer() -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     return (
-        AutoModelForCausalLM.from_pretrained(world.BASE, dtype="float32"),
-        AutoTokenizer.from_pretrained(world.BASE, padding_side="left"),
+        AutoModelForCausalLM.from_pretrained(WORLD_BASE, dtype="float32"),
+        AutoTokenizer.from_pretrained(WORLD_BASE, padding_side="left"),
     )
 
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.language import load_language
+from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.attacks.attack import KINDS, WORDINGS, Attack, load_attacks, worse_first
 from judgetrain.schema import Comparison
@@ -104,7 +105,7 @@ def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> No
 
 
 def test_the_world_s_judge_knows_every_word_of_its_wording() -> None:
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(world.BASE)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(WORLD_BASE)
     for attack in ALL["world"]:
         if attack.kind != "forgery" and attack.how != "swap":
             said = " ".join((attack.text, attack.join, attack.bullet if attack.how == "markdown" else ""))
