@@ -67,7 +67,8 @@ def read_rubric(path: str | Path) -> Rubric:
 
     file = Path(path).expanduser()
     try:
-        return rubric_of(yaml.safe_load(file.read_text(encoding="utf-8-sig")))
+        found = yaml.safe_load(text := file.read_text(encoding="utf-8-sig"))
+        return rubric_of(text if isinstance(found, str) else found)  # of which YAML would make one line
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file}: not a YAML or JSON file in UTF-8: {error}") from error
     except DataError as error:
@@ -127,17 +128,17 @@ def _number(value: Any, name: str) -> float:
 def _scale(raw: Any, name: str) -> tuple[Level, ...]:
     """The levels of a scale: what each counts by its label, or a list of objects that say both; worst or best first."""
     if isinstance(raw, Mapping):
-        words = {True: "yes", False: "no"}  # YAML reads these words so
-        raw = [{"label": words.get(label, label), "value": value} for label, value in raw.items()]
+        raw = [{"label": label, "value": value} for label, value in raw.items()]
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise DataError(f"{name}: expected levels, each with what it counts: {{no: 0, yes: 1}}; found {raw!r}")
     found = []
     for each in raw:
         value = next((each[k] for k in ("score", "value") if k in each), None) if isinstance(each, Mapping) else each
-        if isinstance(value, str) or value is None:
+        if isinstance(value, (str, bool)) or value is None:
             raise DataError(f"{name}: {each!r}: say what the level counts, as in {{no: 0, yes: 1}}")
         texts = [each.get(k) for k in ("label", "name", "text", "description")] if isinstance(each, Mapping) else []
-        told = [str(text) for text in texts if text]
+        words = (("no", "yes")[text] if isinstance(text, bool) else text for text in texts)  # YAML reads these so
+        told = [str(text) for text in words if text and not re.fullmatch(r"[-\d.]+", str(text))]  # which says nothing
         found.append(Level(_number(value, name), ": ".join(told)))
     falls = len(found) > 1 and found[0].score > found[-1].score
     return tuple(found[::-1] if falls else found)

@@ -105,6 +105,16 @@ def test_the_weighted_mean_by_hand(shares: list[tuple[float, float]], mean: floa
 def test_words_that_yaml_reads_as_truths_are_labels_and_what_parquet_fills_is_absent() -> None:
     (told,) = rubric_of([{"text": "t", "weight": None, "points": None, "scale": {False: 0, True: 1}}]).criteria
     assert (told.stated_guideline, told.weight) == ("5: yes\n1: no", 1.0)
+    (told,) = rubric_of([{"text": "t", "scale": [{"label": False, "value": 0}, {"label": True, "value": 1}]}]).criteria
+    assert told.stated_guideline == "5: yes\n1: no"
+    for labels in ([0, 1, 2], ["0", "1", "2"]):  # which would tell a judge, who writes 1 to 5, that 5 is 2
+        (told,) = rubric_of([{"text": "t", "scale": {label: int(label) for label in labels}}]).criteria
+        assert told.stated_guideline is None and [level.score for level in told.scale] == [0.0, 1.0, 2.0]
     assert rubric_of(['{"text": "a", "weight": 2}']).criteria[0].weight == 2.0
+
+
+def test_a_file_of_plain_lines_has_a_criterion_a_line(tmp_path: Path) -> None:
+    (tmp_path / "rubric.txt").write_text("1. is polite\n2. names a time\n")
+    assert [c.text for c in read_rubric(tmp_path / "rubric.txt").criteria] == ["is polite", "names a time"]
     with pytest.raises(ConfigError, match="there is no such file"):
         read_rubric("x" * 5000)
