@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from os.path import exists
 from pathlib import Path
@@ -24,10 +23,11 @@ PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "s
 
 def version_of(package: str) -> str | None:
     """The installed version of a package, or None."""
-    try:
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of what completion takes
+
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def check_package(module: str, because: str, extra: str | None = None) -> None:

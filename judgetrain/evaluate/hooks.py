@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain import rooms
 from judgetrain.artifacts.stages import at
-from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.method import Method
+
+if TYPE_CHECKING:  # completion of keys imports this module
+    from judgetrain.data.benchmarks.benchmark import Benchmark
+    from judgetrain.judges.base import Prediction
 
 Hook = str | Callable[..., Any]
 C = TypeVar("C", bound=type)

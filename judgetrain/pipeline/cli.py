@@ -95,7 +95,3 @@ def command() -> int:
     if code == EXIT_INTERRUPTED:  # libraries join their threads and processes, and an interrupt may cost them one
         faulthandler.dump_traceback_later(TIME_TO_END, exit=True)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(command())

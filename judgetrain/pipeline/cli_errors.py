@@ -87,10 +87,8 @@ def _place(error: BaseException) -> str:
 def _unread(override: str) -> str:
     key, equals, _ = override.partition("=")
     if not equals:
-        meant = {f"stage={name}" for name in (*rooms.stages(), *rooms.commands())} | {
-            f"recipe={name}" for name in recipes()
-        }
-        by_value = {text.partition("=")[2]: text for text in meant}
+        by_value = {name: f"recipe={name}" for name in recipes()}
+        by_value |= {name: f"stage={name}" for name in (*rooms.stages(), *rooms.commands())}
         found = get_close_matches(override, by_value, n=1)
         near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override)) else ""
         return f"{override}: expected key=value" + (f"; did you mean {near}?" if near else "")

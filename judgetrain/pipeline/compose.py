@@ -93,7 +93,7 @@ def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
     named = {section_of(argument) for argument in arguments}
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if key in ("recipe", "+recipe") and _is_file(value) and Path(value).is_file():
+        if key in ("recipe", "+recipe") and value.endswith((".yaml", ".yml")) and Path(value).is_file():
             named |= {section_of(key) for key, _ in _leaves(_load_recipe(Path(value)))}
     return frozenset(name for name, section in every.items() if section.core or name in named)
 
@@ -223,10 +223,6 @@ def overwritten(overrides: Collection[str]) -> Iterator[str]:
                 yield f"{told}; say {key}={own[key]} on the command line to keep it"
 
 
-def _is_file(recipe: str) -> bool:
-    return recipe.endswith((".yaml", ".yml"))
-
-
 def recipe_overrides(arguments: list[str]) -> list[str]:
     """The command line with ``recipe=PATH.yaml`` replaced by a registered name (ConfigError: no such recipe)."""
     known, options, keys = recipes(), groups(), key_types(arguments)
@@ -238,7 +234,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
         key, _, value = argument.partition("=")
         if key == "recipe" and (own := [path for d in more if (path := d / "recipe" / f"{value}.yaml").is_file()]):
             value = str(own[0])
-        if key == "recipe" and _is_file(value):
+        if key == "recipe" and value.endswith((".yaml", ".yml")):
             path = Path(value)
             if not path.is_file():
                 raise ConfigError(f"recipe={value}: no such file")

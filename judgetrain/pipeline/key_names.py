@@ -117,10 +117,11 @@ def records() -> dict[str, Any]:
             if (record := record_of(types[item.name], item.metadata)) is None:
                 continue
             variants = item.metadata.get("variants")
-            called = ENGINE if variants else record.__name__
+            shared: Any = next(filter(dataclasses.is_dataclass, record.__mro__[1:2]), record)  # what several may extend
+            called = ENGINE if variants else shared.__name__
             places[called] += 1
             if called not in found:
-                found[called] = variants or record
+                found[called] = variants or shared
                 for each in (variants or {"": record}).values():
                     visit(each)
 

@@ -125,8 +125,10 @@ def test_a_record_that_stands_in_several_places_is_described_once() -> None:
     assert any("`evaluate.benchmarks`" in row and "list of [BenchmarkConfig](#benchmarkconfig)" in row for row in rows)
     assert sum(row.startswith("| `tensor_parallel_size`") for row in rows) == 1
     assert not any("engine.tensor_parallel_size" in row for row in rows)
-    assert any(row.startswith("| `train.sft` |") and "[SupervisedConfig](#supervisedconfig)" in row for row in rows)
-    assert not any(row.startswith("| `train.sft.lora") for row in rows), "as for SupervisedConfig"
+    for stage in ("sft", "dpo"):
+        assert any(row.startswith(f"| `train.{stage}` |") and "[TrainConfig](#trainconfig)" in row for row in rows)
+        assert not any(row.startswith(f"| `train.{stage}.lora") for row in rows), "as for TrainConfig"
+    assert any(row.startswith("| `train.sft.ranking_weight`") for row in rows), "its own key"
     assert any(row.startswith("| `train.dpo.learning_rate` | `5e-07`") for row in rows), "its own default"
 
 
