@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -79,6 +80,10 @@ def revision_of(config: ModelConfig) -> str:
     return model_commit(config.path, config.revision) or config.revision or "main"
 
 
+_TOKENIZERS: dict[frozenset[tuple[int, int, int]], PreTrainedTokenizerBase] = {}
+"""The last one that was loaded, by the files of its directory: to read Gemma's takes four seconds."""
+
+
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     """The tokenizer, padding on the left, with a pad token and a chat template (EngineError: names the path and the
     remedy).
@@ -89,6 +94,10 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
+    stats = [] if gguf_file or config.trust_remote_code else [file.stat() for file in Path(path).glob("*")]
+    files = frozenset((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
+    if files in _TOKENIZERS:
+        return copy(_TOKENIZERS[files])
     tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
@@ -96,11 +105,14 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
     if not tokenizer.chat_template:
-        _warn_once(f"{config.path} has no chat template: using judgetrain/engines/{DEFAULT_CHAT_TEMPLATE.name}")
+        log.warning("%s has no chat template: using judgetrain/engines/%s", config.path, DEFAULT_CHAT_TEMPLATE.name)
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
     template = tokenizer.chat_template
     if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
         tokenizer.chat_template = CLOCK + template
+    if files:
+        _TOKENIZERS.clear()
+        _TOKENIZERS[files] = copy(tokenizer)
     return tokenizer
 
 
@@ -129,8 +141,7 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
     path, gguf_file = resolve_path(config)
     found = [tokenizer.eos_token_id]
     if not gguf_file:
-        # Loading the model says what is wrong with its files.
-        with suppress(OSError, ValueError, KeyError, EngineError):
+        with suppress(OSError, ValueError, KeyError, EngineError):  # loading the model says what is wrong with files
             try:
                 found.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
@@ -227,8 +238,7 @@ def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple
     path, gguf_file = resolve_path(config)
     if not gguf_file or (file := Path(path, gguf_file)).stat().st_size > KEPT:
         return path, gguf_file
-    name = f"{file.stem}-{_digest(file)}-{transformers.__version__}"
-    place = Path(constants.HF_HOME, "judgetrain", name, part)
+    place = Path(constants.HF_HOME, "judgetrain", f"{file.stem}-{_digest(file)}-{transformers.__version__}", part)
     try:
         if not place.is_dir() and os.environ.get("WORLD_SIZE", "1") == "1":
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -365,6 +375,7 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     return f"cannot load a model from {config.path}: {text[:300]}"
 
 
+@cache
 def _assemble(name: str) -> Path:
     try:
         module = importlib.import_module(name.replace("-", "_"))
@@ -376,11 +387,6 @@ def _assemble(name: str) -> Path:
         return Path(module.assemble())
     except FileExistsError:  # a file cut short by a killed run
         return Path(module.assemble(overwrite=True))
-
-
-@cache
-def _warn_once(message: str) -> None:
-    log.warning(message)
 
 
 DIGESTS = "weights.json"

@@ -223,7 +223,7 @@ def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
     return TrainingError(f"the {what} at step {step}: {remedy}; {left}")
 
 
-PROBES = 4
+PROBES = 2
 """Training rows that both are read on."""
 LONGEST = 256
 """Tokens of a row: with a large vocabulary more would take gigabytes."""

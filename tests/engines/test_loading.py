@@ -151,6 +151,20 @@ def test_default_template_is_given_and_said(tmp_path, caplog):
     assert kept.chat_template == DEFAULT_CHAT_TEMPLATE.read_text()
 
 
+def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path, monkeypatch):
+    directory = shutil.copytree(WORLD_BASE, tmp_path / "model.tmp")
+    first = load_tokenizer(ModelConfig(path=str(directory)))
+    ids, template = first("exactly three cups").input_ids, first.chat_template
+    first.padding_side, first.chat_template = "right", "another"
+    config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
+    with monkeypatch.context() as context:
+        context.delattr(loading, "_from_pretrained")
+        again = load_tokenizer(config)
+    assert (again("exactly three cups").input_ids, again.padding_side, again.chat_template) == (ids, "left", template)
+    (tmp_path / "model" / "chat_template.jinja").write_text("a third")
+    assert load_tokenizer(config).chat_template == "a third"
+
+
 LINES = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n"] * 50
 DEFAULT = byte_level(DEFAULT_CHAT_TEMPLATE.read_text(), LINES)
 

@@ -199,16 +199,16 @@ class BatchDecoder:
         """How far decoding together, with a cache, is from a plain pass over each text, nats: the largest difference
         in the log-probabilities of the five likeliest tokens, over the first greedy steps."""
         running, _ = self._start(rows, lambda *_: False, 0)
-        texts, worst = [list(row.prompt) for row in rows], 0.0
+        drawn, found = [], []
         for _ in range(steps):
-            for text, token in zip(texts, running.tokens.tolist(), strict=True):
-                text.append(token)
-            decoded = self._step(running).float().log_softmax(-1)
-            for text, row in zip(texts, decoded, strict=True):
-                ids = torch.tensor([text], device=self.device)
-                plain = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
-                worst = max(worst, float((plain - row)[plain.topk(5).indices].abs().max()))
-            running.tokens = decoded.argmax(-1)
+            drawn.append(running.tokens.tolist())
+            found.append(self._step(running).float().log_softmax(-1))
+            running.tokens = found[-1].argmax(-1)
+        worst, keep = 0.0, {"logits_to_keep": steps} if self._keeps_logits else {}
+        for row, text, decoded in zip(rows, zip(*drawn, strict=True), torch.stack(found, dim=1), strict=True):
+            ids = torch.tensor([row.prompt + text], device=self.device)
+            plain = self._model(input_ids=ids, use_cache=False, **keep).logits[0, -steps:].float().log_softmax(-1)
+            worst = max(worst, float((plain - decoded).gather(-1, plain.topk(5).indices).abs().max()))
         return worst
 
 

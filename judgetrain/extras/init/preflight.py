@@ -40,7 +40,7 @@ from judgetrain.train.run import lasting
 
 ROWS = 400
 """Rows of a source and of a benchmark that are played through; what goes by rows is multiplied for the others."""
-STEPS, FEW, SMALL = 40, 4, 50e6
+STEPS, FEW, SMALL = 40, 3, 50e6
 """Steps of the first training, the first of which warms up, and those of a model whose files have more bytes."""
 
 

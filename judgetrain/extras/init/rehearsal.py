@@ -22,9 +22,10 @@ from judgetrain.label.labels import judgment
 
 STEADY = 0.8
 """Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
-AT_LEAST, IN_ALL = 2.5, 12.0
-"""Seconds for which the model is asked requests of a kind, where there are so many, and of all kinds."""
-SHORT = 16
+ENOUGH = 1.5
+"""Seconds of a kind of requests after which no more of it are asked; of the first kind two batches tell apart what a
+step takes and what a token."""
+SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
 
 
@@ -141,12 +142,11 @@ class Rehearsed:
         return min(tokens, most)
 
     def _asked(self, requests: Sequence[Request], seed: int, kind: tuple[str, bool]) -> int:
-        """How many of the requests, the first ones, the model was asked: in batches that grow, until a kind has had
-        its requests or its time."""
+        """How many of the requests, the first ones, the model was asked: in batches that grow."""
         ledger, asked = self._ledger, 0
         found = ledger.answers[kind]
-        while asked < len(requests) and len(found) < 2 * ledger.batch and ledger.spent[kind] < AT_LEAST:
-            if found and ledger.spent.total() > IN_ALL:
+        while asked < len(requests) and len(found) < 2 * ledger.batch:
+            if ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1:
                 break
             began, part = time.monotonic(), requests[asked:][: min(1 + 4 * len(found), ledger.batch)]
             if not self._untrained:  # what it writes is not used
