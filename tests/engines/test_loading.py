@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.data.world import BASE
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
@@ -217,7 +216,7 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
 
 def copied(directory: Path, layers: int) -> ModelConfig:
     """The world's base under a configuration with so many layers more than it has."""
-    shutil.copytree(BASE, directory / "model")
+    shutil.copytree(WORLD_BASE, directory / "model")
     file = directory / "model" / "config.json"
     config = json.loads(file.read_text())
     config["num_hidden_layers"] += layers
