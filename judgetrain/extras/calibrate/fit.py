@@ -39,15 +39,15 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
         prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
 
     Raises:
-        DataError: fewer than :data:`FEWEST` comparisons with a margin, or labels that are all ties.
+        DataError: fewer than :data:`FEWEST` comparisons with a margin, all of them ties, or all of one prompt.
     """
     import numpy as np
     from scipy.special import expit
 
     known = [i for i, each in enumerate(margins) if each]
-    if len(known) < FEWEST or all(labels[i] == "tie" for i in known):
+    if len(known) < FEWEST or all(labels[i] == "tie" for i in known) or len({prompts[i] for i in known}) < 2:
         told = f"expected at least {FEWEST} labelled comparisons that the judge could read, not all of them ties"
-        raise DataError(f"{told}; found {len(known)}")
+        raise DataError(f"{told}, nor all of one prompt; found {len(known)}")
     names = sorted({name for i in known for name in margins[i]}, key=lambda name: (len(name), name))
     features = np.array([[margins[i].get(name, 0.0) for name in names] for i in known])
     targets = np.array([{"A": 1.0, "B": 0.0, "tie": 0.5}[labels[i]] for i in known])

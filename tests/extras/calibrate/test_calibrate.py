@@ -107,10 +107,10 @@ def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeyp
     assert abs(np.mean(found) - 1 / 3) < 0.026, "three standard errors"
 
 
-@pytest.mark.parametrize("n", [3, 19])
-def test_too_few_labels_are_refused(n: int) -> None:
+@pytest.mark.parametrize(("n", "prompts"), [(3, 3), (19, 19), (40, 1)])
+def test_too_few_labels_or_prompts_are_refused(n: int, prompts: int) -> None:
     with pytest.raises(DataError, match=f"at least 20 labelled comparisons.*found {n}"):
-        fit(*drawn(n), [(str(i),) for i in range(n)])
+        fit(*drawn(n), [(str(i % prompts),) for i in range(n)])
 
 
 def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
