@@ -201,9 +201,9 @@ class Fitted:
     @classmethod
     def load(cls, path: str | Path, key: str = "judge.fitted") -> Fitted:
         """Read what :meth:`save` wrote (ConfigError: there is none; names the ``key``)."""
-        file = Path(path).expanduser()
-        file = file / FILE if file.is_dir() else file
         try:
+            file = Path(path).expanduser()
+            file = file / FILE if file.is_dir() else file
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{key}={path}: expected the {FILE} of stage calibrate ({error})") from error
