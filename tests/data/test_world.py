@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import BASE, Split, eval_comparisons, queries, train_dialogues, true_verdict
+from judgetrain.data.world import Split, eval_comparisons, queries, train_dialogues, true_verdict
 from judgetrain.data.world.engine import Annotator, Referee, WorldEngine
 from judgetrain.data.world.language import load_language, write_response
 from judgetrain.engines.base import Request, Sampling, Step
+from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.baselines import differences, fitted
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
@@ -77,7 +78,7 @@ def test_test_sets_of_different_seeds_share_no_query() -> None:
 def test_the_base_knows_every_word_of_the_world() -> None:
     from transformers import AutoTokenizer
 
-    tokenizer, language, rng = AutoTokenizer.from_pretrained(BASE), load_language(), random.Random(0)
+    tokenizer, language, rng = AutoTokenizer.from_pretrained(WORLD_BASE), load_language(), random.Random(0)
     told = [*language.queries] + [write_response(language, rng.choice(language.queries), 0.5, rng) for _ in range(2000)]
     first = {text.split(" ", 1)[0] for text in told}
     others = {word for text in told for word in text.split(" ")[1:]}

@@ -17,8 +17,7 @@ from peft import LoraConfig, get_peft_model
 from trl.trainer import utils
 from trl.trainer.utils import add_fused_lm_head
 
-from judgetrain.data.world import BASE
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
 from judgetrain.train.arguments import compiled, memory_explained, training_arguments
@@ -82,7 +81,7 @@ def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) 
 
 def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
     copy = tmp_path / "base"
-    shutil.copytree(BASE, copy)
+    shutil.copytree(WORLD_BASE, copy)
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     tokenizer.pad_token = tokenizer.eos_token = tokenizer.unk_token = None
     tokenizer.save_pretrained(copy)
