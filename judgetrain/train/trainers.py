@@ -207,10 +207,11 @@ class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
         expected = levels.softmax(dim=-1) @ torch.arange(1.0, 1.0 + len(self._levels), device=levels.device)
         apart, tie = expected[::2] - expected[1::2], marks[rows[::2]] < 0
         losses = binary_cross_entropy_with_logits(2 * apart, 1 - tie / 2, reduction="none")
-        counts = [losses.detach(), torch.ones_like(apart), (apart > 0) & ~tie, ~tie]
-        total, pairs, ordered, of = self.accelerator.gather(torch.stack([c.float().sum() for c in counts])[None]).sum(0)
-        for name, figure in (("ranking_loss", total / pairs), ("ranking_accuracy", ordered / of)):
-            if figure.isfinite():  # a batch may have no pairs, or ties alone
+        counts = [losses.detach(), (apart > 0) & ~tie, ~tie]
+        total, right, of = self.accelerator.gather(torch.stack([c.float().sum() for c in counts])[None]).sum(dim=0)
+        loss_of_all = total / self._pairs / self.accelerator.num_processes
+        for name, figure in (("ranking_loss", loss_of_all), ("ranking_accuracy", right / of)):
+            if figure.isfinite():  # a batch may have ties alone
                 self._metrics["train"][name].append(figure.item())
         ranking = losses.sum() / self._pairs / self.current_gradient_accumulation_steps
         return (1 - self._ranking) * loss + self._ranking * ranking

@@ -4,18 +4,19 @@
 
 MODEL is a directory that Transformers reads; DIR holds files as docs/real_text.md has them. Trained on pairs of
 PandaLM and LLMBar's collection whose queries are none of those measured on: Eval-P's development half, a third of
-PandaLM. A GPU is taken where there is one. Every arm trains all weights: once over its pairs under each of three
-criteria, three times where there are 300 pairs or fewer. ``one``: -log sigmoid(2 (E better - E worse)) of expected
-scores; ``two``: the cross-entropy of the letter in both orders. Ties count as half a win for either.
+PandaLM. A GPU is taken where there is one. Every arm is stage initial, on all weights: once over its pairs under each
+of three criteria, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone; ``two``:
+supervised by the verdict in both orders, of which the letter is read.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,17 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.duplicates import normalised
 from judgetrain.data.sources import Rejects
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
+from judgetrain.label.examples import sft_row
+from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Order
+from judgetrain.train.config import SupervisedConfig, TrainStages
+from judgetrain.train.data import Renderer
 from tests.benchmarks.common import parser_of
+from tests.builders.train import run_initial
 
 CRITERIA = {
     "Helpfulness": "Which answer serves best what was asked for",
@@ -37,8 +45,9 @@ CRITERIA = {
 HELD = 300
 """Rows of PandaLM that are measured on, with all that have their queries."""
 BATCH, MICRO = 32, 16
-PROMPT = {"one": 900, "two": 1600}
-"""Tokens; of longer ones the end is read. A response is cut after 500."""
+"""Pairs, or verdicts, of an optimizer step, and of what is computed together."""
+CUT = 500
+"""Tokens of a query or response; the rest is cut off."""
 
 
 def rows(directory: Path, adapter: str, files: str) -> list[Comparison]:
@@ -73,34 +82,41 @@ class Reader:
 
     def __init__(self, model: str, reads: str) -> None:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        config = ModelConfig(path=model, dtype="float32")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.tokenizer = AutoTokenizer.from_pretrained(model)
-        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).to(self.device)
-        self.reads, self.prompts = reads, load_prompt_set("compact")
-        said = [f"Score: {n}" for n in range(1, 6)] if reads == "one" else ["Comparison: A", "Comparison: B"]
-        self.lead, self.tokens = self._ids(said[0])[:-1], [self._ids(text)[-1] for text in said]
-        self.prompt = cache(self._prompt)
+        self.tokenizer, self.model = load_tokenizer(config), load_model(config, self.device).eval()
+        self.one, self.prompts, self.prompt = reads == "one", load_prompt_set("compact"), cache(self._prompt)
+        self.said = [f"Score: {n}" for n in range(1, 6)] if self.one else ["Comparison: A", "Comparison: B"]
+        self.tokens = [self._ids(text)[-1] for text in self.said]
+        self.orders: tuple[Order, Order] = ("A", "B") if self.one else ("AB", "BA")
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _prompt(self, comparison: Comparison, order: Order, criterion: str) -> list[int]:
+    def messages(self, comparison: Comparison, order: Order, criterion: str) -> list[dict[str, str]]:
         slots = judgment_slots(comparison, order, criterion, CRITERIA[criterion])
-        cut = {k: self.tokenizer.decode(self._ids(v)[:500]) for k, v in slots.items() if k == "query" or "resp" in k}
-        text = self.prompts.render(judgment_step(order), slots | cut)[-1]["content"]
-        start = [self.tokenizer.bos_token_id] if self.tokenizer.bos_token_id is not None else []
-        return (start + self._ids(text + "\n\n"))[-PROMPT[self.reads] :] + self.lead
+        cut = {k: self.tokenizer.decode(self._ids(v)[:CUT]) for k, v in slots.items() if k == "query" or "resp" in k}
+        return list(self.prompts.render(judgment_step(order), slots | cut))
 
-    def both(self, comparison: Comparison, criterion: str) -> list[list[int]]:
-        """The prompts of a comparison: its two responses, or its two orders."""
-        orders: tuple[Order, Order] = ("A", "B") if self.reads == "one" else ("AB", "BA")
-        return [self.prompt(comparison, order, criterion) for order in orders]
+    def _prompt(self, comparison: Comparison, order: Order, criterion: str) -> list[int]:
+        """Up to the token that is read, as stages train it."""
+        renderer, said = Renderer(self.tokenizer, ()), [{"role": "assistant", "content": self.said[0]}]
+        messages = self.messages(comparison, order, criterion)
+        before, after = renderer.tokens(renderer.prompt(messages), renderer.answer(messages, said) or "")
+        return [*before, *after[: after.index(self.tokens[0])]]
+
+    def examples(self, pairs: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+        """What the pairs teach under each criterion: the scores of both responses, or the letter in both orders."""
+        for (n, c), (k, name), order in product(enumerate(pairs), enumerate(CRITERIA), self.orders):
+            ahead = {"A": 1.0, "B": -1.0}.get(str(c.label), 0.0) * (1 if order == self.orders[0] else -1)
+            letter = "both are equal" if not ahead else f"{'A' if ahead > 0 else 'B'} is better"
+            said = f"Score: {3 + ahead:.0f}" if self.one else f"Comparison: {letter}."
+            row = sft_row(self.messages(c, order, name), said, "judgment", c, [f"{n}/c{k}/g0/{order}0"])
+            yield row | ({"ahead": ahead} if self.one else {})
 
     def leads(self, prompts: Sequence[list[int]]) -> Any:
-        """How far the first of every two prompts is ahead, as the logit of its win, float32 [n / 2]; of orders, each
-        by itself [n]."""
+        """How far the first of every two prompts is ahead, as the logit of its win, float32 ``[n / 2]``."""
         import torch
 
         width = max(map(len, prompts))
@@ -109,59 +125,42 @@ class Reader:
             ids[row, width - len(prompt) :], mask[row, width - len(prompt) :] = torch.tensor(prompt), 1
         ids, mask = ids.to(self.device), mask.to(self.device)
         places = (mask.cumsum(1) - 1).clamp(min=0)
-        with torch.autocast(self.device, dtype=torch.bfloat16):
+        with torch.no_grad(), torch.autocast(self.device, dtype=torch.bfloat16):
             found = self.model.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
         weights = self.model.get_output_embeddings().weight[self.tokens]
         logits = found.last_hidden_state[:, -1].float() @ weights.float().T
-        if self.reads == "two":
-            return logits[:, 0] - logits[:, 1]
+        if not self.one:
+            return logits[::2, 0] - logits[::2, 1] - logits[1::2, 0] + logits[1::2, 1]
         scores = logits.softmax(-1) @ torch.arange(1.0, 6.0, device=self.device)
         return 2 * (scores[::2] - scores[1::2])
 
-    def train(self, pairs: Sequence[Comparison], rate: float, seed: int) -> float:
-        """Train on the pairs under each criterion; the last step's loss."""
-        import torch
-        from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
-
-        rng, due, loss = random.Random(seed), {"A": 1.0, "B": 0.0, "tie": 0.5}, 0.0
-        items = [(self.both(c, name), due[str(c.label)]) for c in pairs for name in CRITERIA]
-        if self.reads == "two":
-            items = [item for (ab, ba), y in items for item in (([ab], y), ([ba], 1 - y))]
-        passes = 3 if len(pairs) <= HELD else 1
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.0, betas=(0.9, 0.95))
-        total, step = math.ceil(len(items) / BATCH) * passes, 0
-        self.model.train()
-        for _ in range(passes):
-            rng.shuffle(items)
-            for batch in (items[i : i + BATCH] for i in range(0, len(items), BATCH)):
-                rising, falling = (step + 1) / max(1, total // 10), max(0.05, 1 - step / total)
-                optimizer.param_groups[0]["lr"] = rate * min(1, rising) * falling
-                loss, step = 0.0, step + 1
-                for part in (batch[i : i + MICRO] for i in range(0, len(batch), MICRO)):
-                    leads = self.leads([prompt for prompts, _ in part for prompt in prompts])
-                    found: Any = loss_of(leads, torch.tensor([y for _, y in part], device=self.device)) * len(part)
-                    (found / len(batch)).backward()
-                    loss += found.item() / len(batch)
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-        return loss
-
     def margins(self, comparisons: Sequence[Comparison]) -> list[float]:
         """The mean lead of the first response over the criteria, of two orders over both."""
-        import torch
-
-        self.model.eval()
-        asked = [(i, self.both(c, name)) for i, c in enumerate(comparisons) for name in CRITERIA]
+        asked = [
+            (i, [self.prompt(c, o, name) for o in self.orders]) for i, c in enumerate(comparisons) for name in CRITERIA
+        ]
         asked.sort(key=lambda each: sum(map(len, each[1])))
         found = [0.0] * len(comparisons)
-        with torch.no_grad():
-            for part in (asked[i : i + BATCH] for i in range(0, len(asked), BATCH)):
-                leads = self.leads([prompt for _, prompts in part for prompt in prompts]).tolist()
-                two = self.reads == "two"
-                for at, (i, _) in enumerate(part):
-                    found[i] += (leads[2 * at] - leads[2 * at + 1] if two else leads[at]) / len(CRITERIA)
+        for part in (asked[i : i + BATCH] for i in range(0, len(asked), BATCH)):
+            leads = self.leads([prompt for _, prompts in part for prompt in prompts]).tolist()
+            for (i, _), lead in zip(part, leads, strict=True):
+                found[i] += lead / len(CRITERIA)
         return found
+
+
+def trained(base: Reader, model: str, pairs: Sequence[Comparison], rate: float, seed: int, place: Path) -> str:
+    """The judge that stage initial makes of the model and the pairs: by its ranking loss alone, or of the letter."""
+    settings = SupervisedConfig(
+        learning_rate=rate,
+        num_train_epochs=3 if len(pairs) <= HELD else 1,
+        per_device_train_batch_size=MICRO * (2 if base.one else 1),
+        global_accumulation_steps=BATCH // MICRO,
+        bf16=True,
+        ranking_weight=float(base.one),
+        trainer={"lr_scheduler_type": "linear", "warmup_steps": 0.1, "adam_beta2": 0.95, "save_strategy": "no"},
+    )
+    config = Config(prompts="compact", train=TrainStages(base=ModelConfig(path=model), initial=settings))
+    return str(run_initial(place, config, list(base.examples(pairs)), seed=seed).path("model"))
 
 
 def longer(comparison: Comparison) -> str:
@@ -190,8 +189,8 @@ def table(model: str, directory: Path, arms: Sequence[str], seeds: Sequence[int]
         pairs, judge = list(train), Reader(model, reads)
         random.Random(100 + seed).shuffle(pairs)
         pairs = pairs if number == "all" else pairs[: int(number)]
-        if pairs:
-            judge.train(pairs, rate, seed)
+        with TemporaryDirectory() as place:
+            judge = Reader(trained(judge, model, pairs, rate, seed, Path(place)), reads) if pairs else judge
         found = {name: judge.margins(each) for name, each in measured.items()}
         for name, each in measured.items():
             yield row(f"{reads}, {len(pairs)} pairs, seed {seed}, {name}", each, found[name])
