@@ -138,6 +138,8 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
     else its own, and the tokenizer's."""
     from transformers import GenerationConfig
 
+    if base := adapted(config):  # whose answers end as the base's do
+        return end_token_ids(base, tokenizer)
     path, gguf_file = resolve_path(config)
     found = [tokenizer.eos_token_id]
     if not gguf_file:
@@ -321,9 +323,10 @@ def resolve_dtype(name: str) -> torch.dtype:
 
 def own_context(config: ModelConfig) -> int:
     """The most tokens that a model's own configuration allows, read before its weights are; of GGUF files any."""
-    base = adapted(config) or config
-    path, gguf_file = resolve_path(base)
-    return 1 << 30 if gguf_file else context_length(load_config(base, path))
+    if base := adapted(config):
+        return own_context(base)
+    path, gguf_file = resolve_path(config)
+    return 1 << 30 if gguf_file else context_length(load_config(config, path))
 
 
 def context_length(config: PretrainedConfig, limit: int | None = None) -> int:

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
-from judgetrain.engines.loading import adapted, load_model, load_tokenizer
+from judgetrain.engines.loading import adapted, end_token_ids, load_model, load_tokenizer, own_context
 from judgetrain.engines.local import row_cache
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.model_check import check_loadable
@@ -141,7 +141,8 @@ def test_adapters_go_on_what_they_were_trained_on(tmp_path, kept):
     tokenizer.add_special_tokens({"additional_special_tokens": ["<verdict>"]})
     base.resize_token_embeddings(len(tokenizer))
     torch.manual_seed(1)
-    last = WORLD_BASE
+    last = shutil.copytree(WORLD_BASE, tmp_path / "base")
+    (last / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
     for name, saved in (("first", kept), ("second", None)):
         lora = LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=saved, task_type="CAUSAL_LM")
         trained = get_peft_model(base, lora)
@@ -152,12 +153,13 @@ def test_adapters_go_on_what_they_were_trained_on(tmp_path, kept):
         trained.save_pretrained(last)
         tokenizer.save_pretrained(last)
         base = trained.merge_and_unload()
-    got = load_model(ModelConfig(path=str(tmp_path / "second")))
+    got = load_model(config := ModelConfig(path=str(tmp_path / "second")))
+    assert end_token_ids(config, tokenizer) == {2, 7} and own_context(config) == base.config.max_position_embeddings
     assert torch.allclose(logits(got), logits(base), atol=1e-4)
     assert isinstance(base, torch.nn.Module) and not isinstance(got, PeftModel)
     file = tmp_path / "first" / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"revision": "v1"}))
-    assert adapted(ModelConfig(path=str(tmp_path / "first"))) == ModelConfig(path=str(WORLD_BASE), revision="v1")
+    assert adapted(ModelConfig(path=str(tmp_path / "first"))) == ModelConfig(path=str(tmp_path / "base"), revision="v1")
 
 
 def test_servers_are_told_every_sampling_parameter():
