@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
@@ -42,10 +47,6 @@ class ExecutorConfig:
 
 R = TypeVar("R")
 """What a shard gives."""
-CHECK_PARENT = 0.2
-"""Seconds between a worker's looks at whether the process that started it is still there."""
-LOOK = 0.1
-"""Seconds over which it is seen how busy the cores are."""
 _CHOSEN = "OMP_NUM_THREADS" in os.environ
 """Whether the user has said how many threads a process has."""
 
@@ -66,11 +67,13 @@ class Work(Generic[R]):
 
 @dataclass(frozen=True)
 class Done(Generic[R]):
-    """A shard that was processed: its number, its result (or what a server left unanswered), and the seconds spent."""
+    """A shard that was processed: its number, its result (or what a server left unanswered), and the seconds spent;
+    ``cpu``: those of a processor, where a worker on this machine took them."""
 
     index: int
     result: R | UnansweredError
     seconds: float
+    cpu: float = 0.0
 
 
 def share_cores(processes: int = 0) -> None:
@@ -81,32 +84,21 @@ def share_cores(processes: int = 0) -> None:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    idle = min(own, idle_cores(own))
+    idle = min(own, idle_cores())
     if not _CHOSEN and (processes or idle < own):
         os.environ["OMP_NUM_THREADS"] = str(max(1, idle // max(1, processes)))
 
 
-def idle_cores(unknown: int) -> int:
+def idle_cores() -> int:
     """How many cores nothing runs on, to the next whole one, at the quietest of up to three looks: what is busy for a
-    moment does not take a core for a whole run; ``unknown``: where the system does not say."""
-    cores, most, looks = os.cpu_count() or 1, 0.0, 3
-    try:
-        after = _ticks()
-        while looks and round(cores * most) < cores:
-            looks, before = looks - 1, after
-            time.sleep(LOOK)
-            after = _ticks()
-            all_, idle = (sum(end) - sum(start) for start, end in ((before, after), (before[3:5], after[3:5])))
-            most = max(most, idle / all_)
-    except (OSError, ValueError, ZeroDivisionError):
-        return unknown
-    return round(cores * most)
+    moment does not take a core for a whole run."""
+    import psutil
 
-
-def _ticks() -> list[int]:
-    """What Linux counts of all cores together: user, nice, system, idle, iowait, irq, softirq, steal."""
-    with open("/proc/stat", encoding="ascii") as file:
-        return [int(field) for field in file.readline().split()[1:9]]
+    cores, most, looks = psutil.cpu_count() or 1, 0, 3
+    while looks and most < cores:
+        looks, share = looks - 1, psutil.cpu_times_percent(0.1)
+        most = max(most, round(cores * (share.idle + getattr(share, "iowait", 0.0)) / 100))
+    return most
 
 
 def done(work: Work[R], index: int, items: Any) -> Done[R]:
@@ -136,12 +128,13 @@ def free_held() -> None:
         close()
 
 
-def end_with(parent: int) -> None:
+def end_with_parent() -> None:
     """Have this process die with its parent, also when that is killed: no orphan holds a model or writes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(CHECK_PARENT)
+        parent.join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -153,6 +146,9 @@ class Executor:
     What a shard holds must depend on its number and its items alone, so that it is the same wherever it is processed.
     Subclasses process shards elsewhere.
     """
+
+    cpu = 0.0
+    """Seconds of a processor that other processes of this machine have taken."""
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Callable[[str], object] = print):
         """All executors are made alike: ``gpus`` is what a stage's models need, ``say`` prints a line."""
@@ -176,6 +172,8 @@ class Executor:
 _CALLS = count()
 _WORK: dict[str, Work[Any]] = {}
 """In a worker: what it was sent last, by the name of the call."""
+IMPORTED = ["judgetrain.engines.local.transformers_engine", "transformers.modeling_utils", "judgetrain.pipeline.cli"]
+"""What the process from which workers are forked imports once for those of all stages: 7 seconds each otherwise."""
 
 
 class LocalExecutor(Executor):
@@ -186,8 +184,8 @@ class LocalExecutor(Executor):
     """
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Any = print) -> None:
-        self._workers, self._gpus, self._started = config.workers or 1 if config else 1, gpus, False
-        self._say = say
+        self._workers, self._gpus, self._say = config.workers or 1 if config else 1, gpus, say
+        self._pool: ProcessPoolExecutor | None = None
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which they are finished (EngineError: a worker died)."""
@@ -207,50 +205,64 @@ class LocalExecutor(Executor):
             self._workers = 1
         return self._workers == 1
 
-    def _spread(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+    def _spread(self, work: Work[R], shards: Iterator[tuple[int, Any]]) -> Iterator[Done[R]]:
         import cloudpickle
-        from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if not self._started:  # other threads would be other workers to joblib, which load their models again
-            share_cores(self._workers)
-            self._started = True
-        name, packed = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work)
-        pool = Parallel(
-            self._workers, "loky", "generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes=None
-        )
+        self._pool = self._pool or _forked(self._workers)
+        name, packed, waiting = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work), set[Future[Any]]()
         try:
-            for found in pool(delayed(_shard)(os.getpid(), name, packed, *shard) for shard in shards):
-                if isinstance(found, JudgetrainError):
-                    raise found
-                yield found
-        except TerminatedWorkerError as error:
+            while True:
+                waiting |= {
+                    self._pool.submit(_shard, name, packed, *shard)
+                    for shard in islice(shards, self._workers - len(waiting))
+                }
+                if not waiting:
+                    return
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    found = future.result()
+                    if isinstance(found, JudgetrainError):
+                        raise found
+                    self.cpu += found.cpu
+                    yield found
+        except BrokenProcessPool as error:
+            self.close()
             told = "a worker was killed, most often for want of memory; what is finished stays: run it again with fewer"
             raise EngineError(f"executor.workers={self._workers}: {told}") from error
 
     def close(self) -> None:
         """End the workers, and with them their models."""
-        if self._started:
-            from joblib.externals.loky import get_reusable_executor
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for worker in (pool._processes or {}).values():
+                worker.kill()
+            pool.shutdown(cancel_futures=True)
 
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)
-            self._started = False
+
+def _forked(workers: int) -> ProcessPoolExecutor:
+    """Workers that are forked from a process without threads or models, which has imported what all of them need."""
+    share_cores(workers)
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(IMPORTED)
+    return ProcessPoolExecutor(workers, context, _begin)
 
 
-def _shard(parent: int, name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    end_with_parent()
+    quiet_libraries()
+
+
+def _shard(name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
     """Process a shard in a worker; an expected failure is given, not raised."""
     import cloudpickle
-    from joblib.externals.loky import process_executor
 
-    process_executor._USE_PSUTIL = False  # which takes a model that is loaded for a leak, and starts the worker anew
+    before = time.process_time()
     if name not in _WORK:
-        if not _WORK and os.getpid() != parent:  # joblib works here where the system has no semaphores
-            end_with(parent)
-            quiet_libraries()
         _WORK.clear()
         _WORK[name] = cloudpickle.loads(packed)
     try:
-        return done(_WORK[name], index, items)
+        return replace(done(_WORK[name], index, items), cpu=time.process_time() - before)
     except JudgetrainError as error:
         return error
 

@@ -121,8 +121,8 @@ class StageRun(ShardSeeds):
 
     @property
     def cpu_seconds(self) -> float:
-        """The same of a processor: this process's, and those of the workers on this machine that have ended."""
-        return _cpu() - self._cpu_since
+        """The same of a processor: this process's, and those of the workers on this machine."""
+        return _cpu() - self._cpu_since + self.executor.cpu
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -8,7 +8,6 @@ runs ``python -m judgetrain``: the first leads and does what needs no help, the 
 from __future__ import annotations
 
 import gc
-import os
 import re
 import signal
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
-from judgetrain.artifacts.executor import end_with, make_executor, share_cores
+from judgetrain.artifacts.executor import end_with_parent, make_executor, share_cores
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -120,7 +119,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             **patience,
         )
         try:
-            elastic_launch(settings, work)(config, stage, make, os.getpid())
+            elastic_launch(settings, work)(config, stage, make)
         except ChildFailedError as error:
             raise _failure(error, stage) from None
         except SignalException as error:
@@ -129,9 +128,9 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
             raise
 
 
-def work(config: Config, stage: str, make: Callable[[Config, str], None], parent: int) -> None:
+def work(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
     """One worker: join the others, then lead the stage or help with it."""
-    end_with(parent)
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     quiet_libraries()
     one_of_several(config, lambda config: make(config, stage))

@@ -11,8 +11,10 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -242,20 +244,11 @@ def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir()), "it has no name: a kill leaves nothing of it"
 
 
-def test_idle_cores_are_what_the_system_counts_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter(
-        [
-            [100, 0, 50, 200, 10, 0, 0, 5],
-            [115, 5, 55, 225, 15, 0, 0, 10],  # of 60 ticks 30 are idle or waiting
-            [160, 5, 55, 240, 15, 0, 0, 10],  # of 60 ticks 15
-            [220, 5, 55, 240, 15, 0, 0, 10],  # none
-        ]
-    )
-    monkeypatch.setattr(executor, "_ticks", lambda: next(looks))
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert idle_cores(3) == 4
-    monkeypatch.setattr(executor, "_ticks", lambda: [0] * 8)
-    assert idle_cores(3) == 3, "a system that does not count"
+def test_idle_cores_are_those_of_the_quietest_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([SimpleNamespace(idle=41.7, iowait=8.3), SimpleNamespace(idle=25.0), SimpleNamespace(idle=0.0)])
+    monkeypatch.setattr(psutil, "cpu_times_percent", lambda seconds: next(looks))
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 8)
+    assert idle_cores() == 4
 
 
 @pytest.mark.parametrize(
@@ -273,7 +266,7 @@ def test_threads_are_as_many_as_there_are_idle_cores_unless_the_user_has_chosen(
     chosen: bool, idle: int, processes: int, threads: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_CHOSEN", chosen)
-    monkeypatch.setattr(executor, "idle_cores", lambda own: idle)
+    monkeypatch.setattr(executor, "idle_cores", lambda: idle)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")

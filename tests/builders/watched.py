@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from judgetrain.artifacts.executor import Done, Work, done
+from judgetrain.artifacts.executor import Done, Executor, Work, done
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import StageRun
 
@@ -41,7 +41,7 @@ def spread(patch: pytest.MonkeyPatch) -> dict[str, bool]:
     return found
 
 
-class Elsewhere:
+class Elsewhere(Executor):
     """Processes shards with a copy of what is to be done, in an order that is not theirs.
 
     ``carried``: bytes that a worker gets once, by the number of the call.

@@ -48,10 +48,11 @@ class BranchingRunner:
 
         def process(judge: Any, items: Sequence[Comparison], seed: int) -> ShardResult:
             trees, others = judge.ask(items, seed, branches)
-            rows = [tree.to_row() for tree in trees]
-            for row, other in zip(rows, others, strict=bool(others)):
-                row[OTHER] = other.to_row()
-            return replace(shard_of([*trees, *others]), rows=rows, counts_in=len(rows))
+            found = shard_of([*trees, *others])
+            rows = [*found.rows[: len(trees)]]
+            for row, other in zip(rows, found.rows[len(trees) :], strict=bool(others)):
+                row[OTHER] = other
+            return replace(found, rows=rows, counts_in=len(rows))
 
         def shown(benchmark: Benchmark) -> list[Comparison]:
             return by_criteria(
