@@ -122,7 +122,9 @@ def adapted(config: ModelConfig) -> ModelConfig | None:
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
     said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
-    return replace(config, path=said["base_model_name_or_path"], revision=said.get("revision"))
+    if not (base := said.get("base_model_name_or_path")):
+        raise EngineError(f"{path}: {ADAPTERS} names no base_model_name_or_path: write the base's path into it")
+    return replace(config, path=base, revision=said.get("revision"))
 
 
 def load_config(config: ModelConfig, path: str) -> PretrainedConfig:

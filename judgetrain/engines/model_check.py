@@ -40,8 +40,9 @@ def _check(config: ModelConfig) -> None:
                 raise EngineError(f"{directory / gguf} is no GGUF file")
         check_package("gguf", "GGUF weights")
         return
-    if (base := adapted(config)) is not None:
+    if base := adapted(config):
         _check(base)
+        load_tokenizer(config)  # which is the adapters' own
         return
     local = directory.is_dir()
     names = [p.name for p in directory.iterdir()] if local else check_on_hub(path, config.revision, "config.json")

@@ -134,8 +134,7 @@ def pairs_of(paths: Sequence[str], baseline: str | None, say: Callable[[str], ob
     columns that are not used.
     """
     answers = _Answers()
-    files = [path for name in paths for path in files_of(name, SYSTEMS)]
-    for path in files:
+    for path in (files := [path for name in paths for path in files_of(name, SYSTEMS)]):
         answers.read(path)
     if unused := [f"{name} ({n})" for name, n in sorted(answers.columns.items()) if name not in answers.used]:
         say(f"systems: columns that are not used (rows): {', '.join(unused)}")

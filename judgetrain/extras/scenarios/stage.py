@@ -91,14 +91,12 @@ def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str
 
 def _others(patterns: Sequence[str], own: Path) -> list[Distribution]:
     result = []
-    for pattern in patterns:
-        for path in named(pattern) or [Path(pattern)]:
-            if path.resolve() == own.resolve():
-                continue
-            if checked(path) is None:
-                raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
-            sets = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["sets"]
-            result.append(Distribution(**sets[0]))
+    paths = (path for pattern in patterns for path in named(pattern) or [Path(pattern)])
+    for path in (path for path in paths if path.resolve() != own.resolve()):
+        if checked(path) is None:
+            raise DataError(f"scenarios.runs: {path}: holds no finished stage scenarios (no {MANIFEST})")
+        sets = json.loads((path / "metrics.json").read_text(encoding="utf-8"))["sets"]
+        result.append(Distribution(**sets[0]))
     return result
 
 
