@@ -53,8 +53,7 @@ def show(pipeline: Pipeline) -> None:
     for row in found:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")]
-    console.plain(parts)
+    console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")])
     if lacking:
         raise ConfigError("\n".join(dict.fromkeys(lacking)))
 
@@ -81,11 +80,9 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]], lacking: li
 
 def _partial(plan: Plan) -> str:
     directory, parts = plan.directory, []
-    shards = shard_progress(directory)
-    if shards:
+    if shards := shard_progress(directory):
         parts.append(f"{shards[0]} of {shards[1]} shards")
-    steps = [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]
-    if steps:
+    if steps := [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]:
         parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
     if spent := seconds_so_far(directory)[0]:
         parts.append(f"{duration(spent)} so far")
@@ -126,8 +123,7 @@ def clean(pipeline: Pipeline) -> None:
     with cleaning(home) as alone:
         if not alone:
             raise ConfigError(f"output_dir={str(home)!r}: another process is at work there; clean when it has ended")
-        found = leftovers(pipeline)
-        if not found:
+        if not (found := leftovers(pipeline)):
             console.line(f"clean: nothing to remove: every artifact in {pipeline.root} is used")
             return
         for directory in found:

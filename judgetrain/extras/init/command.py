@@ -213,7 +213,10 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     else:
         part = f"the first {parts.held} rows of {test.path.name}" if parts.held else test.path.name
-        yield f"measures on {part}, whose queries are left out of training, also where they nearly stand there"
+        learned = {query for f in parts.train for query in (f.queries[parts.held :] if f is test else f.queries)}
+        there = len(learned.intersection(test.queries[: parts.held]))
+        told = f" ({there} of them stand there)" if there else ""
+        yield f"measures on {part}, whose queries are left out of training, also where they nearly stand there{told}"
     for name in dict.fromkeys(f.path.name for f in (*parts.train, test) if f and f.rejects):
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):

@@ -158,8 +158,7 @@ class Play:
         """The seconds of a training, at the first one's pace. A pair is read twice, with either side."""
         config, pairs = self.config.train, stage in ("dpo", "reference")
         source, name = "label", "pairs-train" if pairs else "sft-train"
-        if stage == "initial":
-            source, name = "teacher", "examples"
+        source, name = ("teacher", "examples") if stage == "initial" else (source, name)
         train, tokenizer = config.dpo if pairs else getattr(config, stage), self._tokenizer
         most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
         try:

@@ -122,6 +122,7 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
     said = here("init", str(place), "train.base.path=world").stdout
     assert "1 duplicates" in said and "1 labels are none of A, B, tie: C" in said and "from column note" in said
+    assert "(2 of them stand there)" in said
     assert "1 rows cannot be read" in said and "train.jsonl:14: expected text in field query" in said
 
 
