@@ -8,7 +8,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from os.path import exists
 from pathlib import Path
@@ -21,6 +21,7 @@ from judgetrain.keys import PACKAGE, File
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
 
 
+@cache
 def version_of(package: str) -> str | None:
     """The installed version of a package, or None."""
     from importlib.metadata import PackageNotFoundError, version  # a tenth of what completion takes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -46,12 +47,6 @@ def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
         )
 
 
-def finish(output: Path, log: Path, *overrides: str) -> str:
-    """The command to its end, which is a good one; gives its lines."""
-    assert start(output, log, *overrides).wait(timeout=3000) == 0, log.read_text()
-    return log.read_text()
-
-
 def finished_once(factory: pytest.TempPathFactory) -> Path:
     """The ``output_dir`` of a run that was left alone, made once for all processes of the tests, which only read it."""
     root = factory.getbasetemp()
@@ -60,7 +55,7 @@ def finished_once(factory: pytest.TempPathFactory) -> Path:
     with FileLock(root / "debug-run.lock"):
         if not (place / "finished").exists():
             place.mkdir(exist_ok=True)
-            finish(place / "outputs", place / "log")
+            assert start(place / "outputs", place / "log").wait(3000) == 0, (place / "log").read_text()
             (place / "finished").touch()
     return place / "outputs"
 
@@ -90,6 +85,7 @@ def _timeless(value: Any) -> Any:
 
 
 PRELOADED = (
+    "tests.conftest",
     "hydra.main",
     "datasets",
     "sentence_transformers",
@@ -108,7 +104,8 @@ PRELOADED = (
 
 def fork(output: Path, log: Path, *overrides: str) -> BaseProcess:
     """The command in a process of its own, as :func:`start`, but for the time that imports take."""
-    return forked(log, _command, output, *overrides)
+    given = f"output_dir={output}", "track.tracker=none", *overrides
+    return forked(log, command, {}, output.parent, *COMMAND[3:], *given)
 
 
 def forked(log: Path, target: Callable[..., object], *arguments: object) -> BaseProcess:
@@ -120,16 +117,32 @@ def forked(log: Path, target: Callable[..., object], *arguments: object) -> Base
     return process
 
 
+def lines_of(run: BaseProcess, log: Path) -> str:
+    """The lines of a process that was forked, at its end, which is a good one."""
+    run.join(1800)
+    assert run.exitcode == 0, log.read_text()
+    return log.read_text()
+
+
+def finish(output: Path, log: Path, *overrides: str) -> str:
+    """The command to its end; gives its lines."""
+    return lines_of(fork(output, log, *overrides), log)
+
+
 def _logged(log: Path, target: Callable[..., object], *arguments: object) -> None:
+    gc.freeze()
+    gc.enable()
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
     target(*arguments)
 
 
-def _command(output: Path, *overrides: str) -> None:
+def command(environment: dict[str, str], directory: Path, *arguments: str) -> None:
+    """The command line, as a process that was started in a directory with these variables."""
     from judgetrain.pipeline.cli import main
 
-    os.chdir(output.parent)
-    sys.argv = ["judgetrain", *COMMAND[3:], f"output_dir={output}", "track.tracker=none", *overrides]
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv = ["judgetrain", *arguments]
     sys.exit(main())

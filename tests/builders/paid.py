@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,11 @@ def started(home: Path, name: str, number: int, **options: Any) -> subprocess.Po
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
 
 
-def ended(run: Callable[..., object], *arguments: Any, **named: Any) -> int:
-    """The exit code of a call: 2 after an expected error, which is printed as the command line does."""
-    try:
-        run(*arguments, **named)
-    except JudgetrainError as error:
-        print(f"judgetrain: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     logging.basicConfig(level=logging.INFO)
-    sys.exit(ended(stage, Path(given.pop("home")), **given))
+    try:
+        stage(Path(given.pop("home")), **given)
+    except JudgetrainError as error:
+        print(f"judgetrain: {error}", file=sys.stderr)
+        sys.exit(2)

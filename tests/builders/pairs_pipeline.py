@@ -1,4 +1,4 @@
-"""``python -m tests.builders.pairs_pipeline OUTPUT [KEY=VALUE ...]``: stage dpo, or another, on planted artifacts.
+"""Stage dpo, or another, on planted artifacts, in one process or several.
 
 The artifacts that they need are written where the pipeline looks for them, with the shipped base as the judge that is
 trained, so that a test of several processes spends its time on them alone.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
-import sys
+import time
+from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 
 from judgetrain.artifacts.console import Console
@@ -25,8 +28,10 @@ from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
-from tests.builders.paid import ended
+from judgetrain.train.checkpoints import COMPLETE, complete
+from tests.builders.debug_run import command, forked, lines_of
 from tests.builders.pipeline import composed as by_hydra
+from tests.builders.served import free_port
 
 WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
 PAIRS = 46
@@ -134,23 +139,24 @@ def _ranked(place: int) -> dict[str, object]:
     )
 
 
-def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    program = ["-m", "tests.builders.pairs_pipeline"] if not launcher else ["-m", "judgetrain", "stage=dpo"]
-    arguments = [str(output)] if not launcher else [f"output_dir={output}"]
-    return subprocess.Popen(
-        [*(launcher or (sys.executable,)), *program, *arguments, *overrides],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_LOG_LEVEL": "ERROR"},
-    )
+def launched(launcher: tuple[str, ...], output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    """Stage dpo by the real command, which a launcher starts."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*launcher, "-m", "judgetrain", "stage=dpo", f"output_dir={output}", *overrides],
+            stdout=file,
+            stderr=file,
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_LOG_LEVEL": "ERROR"},
+        )
 
 
-def finish(run: subprocess.Popen[str]) -> str:
-    text, _ = run.communicate(timeout=1800)
-    assert run.returncode == 0, text
-    return text
+def together(output: Path, log: Path, *overrides: str) -> str:
+    """The command in two processes that know of each other what a launcher tells them; gives their lines."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    places = [told | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    runs = [forked(log, command, place, ROOT, f"output_dir={output}", *overrides) for place in places]
+    return [lines_of(run, log) for run in runs][-1]
 
 
 def make(output: Path, *overrides: str) -> None:
@@ -159,5 +165,28 @@ def make(output: Path, *overrides: str) -> None:
     plant(config).run(config.stage)
 
 
-if __name__ == "__main__":
-    sys.exit(ended(make, Path(sys.argv[1]), *sys.argv[2:]))
+def make_by_forked(output: Path, *overrides: str) -> None:
+    """The stage by workers that are forked from this process, and do not import everything anew."""
+    from torch.distributed.launcher.api import LaunchConfig
+
+    LaunchConfig.__init__ = partialmethod(LaunchConfig.__init__, start_method="fork")  # type: ignore[method-assign]
+    make(output, *overrides)
+
+
+def first_checkpoint(output: Path, log: Path, runs: Callable[[], bool]) -> Path:
+    """Waits until a stage has a complete checkpoint; gives the directory that holds its checkpoints."""
+    deadline = time.monotonic() + 600
+    while not (marks := [*output.glob(f"artifacts/*/*/checkpoints/*/{COMPLETE}")]):
+        assert runs() and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.01)
+    return marks[0].parents[1]
+
+
+def killed_once(output: Path, log: Path, *overrides: str) -> list[int]:
+    """Make the stage in a process that is killed at its first checkpoint; the steps of those that are complete."""
+    run = forked(log, make, output, *overrides)
+    checkpoints = first_checkpoint(output, log, run.is_alive)
+    run.kill()
+    run.join(60)
+    assert run.exitcode == -signal.SIGKILL and not (checkpoints.parent / "model").exists()
+    return [step for step, _ in complete(checkpoints)]

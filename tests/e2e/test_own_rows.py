@@ -11,10 +11,8 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.errors import ConfigError
-from judgetrain.pipeline.run import Pipeline
 from tests.builders.engines import tiny_llama, word_tokenizer
-from tests.builders.pipeline import configured, here
+from tests.builders.pipeline import here
 from tests.pipeline.test_docs import commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_data.md"
@@ -72,11 +70,3 @@ def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(
     assert re.search(r"evaluate: stage label came to nothing, .* no branch of \d+ trees survived", said)
     rows = json.loads((next((tmp_path / "outputs/artifacts/evaluate").iterdir()) / "metrics.json").read_text())
     assert {row["method"] for row in rows} == {"base", "initial", "random", "first", "longer", "surface"}
-
-
-def test_without_a_teacher_the_choices_are_named_before_anything_runs(data: Path, tmp_path: Path) -> None:
-    mine = "recipe=pairs", "stage=evaluate", f"data_dir={data}", "train.base.path=world", f"output_dir={tmp_path / 'o'}"
-    with pytest.raises(ConfigError, match=r"no teacher.*openai.*local.*given.*contrast.*teacher\.evaluations"):
-        Pipeline(configured(*mine)).check("evaluate")
-    assert not (tmp_path / "o" / "artifacts").exists()
-    Pipeline(configured(*mine, "teacher=given", *SHORT)).check("evaluate")

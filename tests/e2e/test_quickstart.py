@@ -37,7 +37,7 @@ def test_every_stage_leaves_a_manifest_that_refers_to_its_inputs(uninterrupted: 
             assert (uninterrupted / "artifacts" / stage / mark / "manifest.json").exists()
     rows = json.loads((artifact(uninterrupted, "evaluate") / "metrics.json").read_text())
     assert {(r["method"], r["branches"]) for r in rows} >= {("initial", 1), ("sft", 4), ("dpo", 4), ("random", 0)}
-    assert all(r["n"] == 24 for r in rows)
+    assert all(r["n"] == 12 for r in rows)
 
 
 def test_no_artifact_names_a_place_on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -68,11 +68,6 @@ def test_the_second_run_does_nothing_and_says_so(uninterrupted: Path) -> None:
     assert "nothing to do" in text
     assert not re.search(r"stage \d of \d", text)
     assert time.monotonic() - started < 30
-
-
-def test_a_change_at_the_end_reuses_everything_before_it(uninterrupted: Path) -> None:
-    text = finish(uninterrupted, uninterrupted.parent / "third.log", "evaluate.bootstrap=100")
-    assert re.findall(r"stage \d of \d+: (\w+): ", text) == ["evaluate"]
 
 
 def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Path, tmp_path: Path) -> None:

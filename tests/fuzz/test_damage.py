@@ -17,7 +17,6 @@ from judgetrain.errors import DataError
 from judgetrain.pipeline.commands import rows
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.debug_run import finish, lasting
 from tests.builders.pipeline import configured
 from tests.fuzz.effort import effort
 
@@ -111,14 +110,3 @@ def refused(stage: str, name: str, copy: Path, made: dict[str, Path], where: str
     said = str(error.value)
     assert name in said and f"stage {stage} has to be made again" in said and "`rm -r " in said, where
     assert "\n" not in said, where
-
-
-def test_what_was_damaged_is_made_again_as_it_was(copy: Path, finished: Path, tmp_path: Path) -> None:
-    """By the commands that the messages name; a few stages, since each is made in earnest."""
-    chance = random.Random(5)
-    for stage in ["label", "responses", "reference", "tree"][: effort(1, 4)]:
-        path = chance.choice(results(copy)[stage])
-        damage(path, chance)
-        shutil.rmtree(Pipeline(config(copy)).plan(stage).directory)
-        finish(copy, tmp_path / "log", f"stage={stage}")
-    assert lasting(copy) == lasting(finished)

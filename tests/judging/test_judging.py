@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import redirect_stdout
 from io import StringIO
@@ -26,7 +24,7 @@ from judgetrain.judges import load_judge
 from judgetrain.judging import stage as judging
 from judgetrain.judging.items import read_items
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.debug_run import lasting
+from tests.builders.debug_run import command, forked, lasting
 from tests.builders.faulty_server import serving
 from tests.builders.judging import judge_stage, judged, lines
 from tests.builders.pages import parse
@@ -202,16 +200,15 @@ def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Pat
     )
     Pipeline(configured(*whole), Console()).run("judge")
     moment, until = random.Random().randrange(1, ROWS // 4), time.monotonic() + 1200
-    process = subprocess.Popen(
-        [sys.executable, "-m", "judgetrain", "judge", *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = forked(tmp_path / "log", command, {}, tmp_path, "judge", *killed)
     try:
         while len(done := list((tmp_path / "killed").glob("artifacts/judge/*/.judged-*.json"))) < moment:
-            assert process.poll() is None and time.monotonic() < until, "it ended before it was to be killed"
+            assert process.is_alive() and time.monotonic() < until, "it ended before it was to be killed"
             time.sleep(0.005)
     finally:
         process.kill()
-    assert process.wait() == -signal.SIGKILL
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     (place,) = (tmp_path / "killed").glob("artifacts/judge/*")
     assert not (place / "manifest.json").exists()
     before = {path: path.stat().st_mtime_ns for path in done}

@@ -8,9 +8,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,21 @@ from transformers import AutoModelForCausalLM
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train import distributed
-from judgetrain.train.checkpoints import COMPLETE, last_complete
+from judgetrain.train.checkpoints import COMPLETE, complete, last_complete
 from judgetrain.train.data import filled
-from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
+from tests.builders.debug_run import forked, lines_of
+from tests.builders.pairs_pipeline import (
+    LOGP,
+    LOSS,
+    OVERRIDES,
+    WEIGHT,
+    composed,
+    first_checkpoint,
+    launched,
+    make_by_forked,
+    plant,
+    together,
+)
 
 pytest.importorskip("deepspeed")
 
@@ -69,35 +79,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def begun_elsewhere(alone: Path, output: Path) -> None:
-    """Another output directory with the reference log-probabilities of the run in one process."""
-    shutil.copytree(alone, output)
-    shutil.rmtree(output / "artifacts" / "dpo")
-
-
-def wait_for_checkpoint(output: Path, run: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 600
-    while not list(output.glob(f"artifacts/dpo/*/checkpoints/*/{COMPLETE}")):
-        assert run.poll() is None and time.monotonic() < deadline, run.communicate(timeout=60)[0]
-        time.sleep(0.05)
-
-
-def killed(output: Path, mode: str, victim: str, *overrides: str, launcher: tuple[str, ...] = ()) -> int:
-    """The step of the last complete checkpoint of a run in two processes, one of which or whose parent was killed."""
-    run = start(output, *overrides, f"train.distributed={mode}", "train.processes=2", launcher=launcher)
-    wait_for_checkpoint(output, run)
-    workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
+def kill(victim: int, workers: list[psutil.Process]) -> None:
+    """Kill a process, and see that no worker outlives it."""
     assert len(workers) == 2
-    os.kill(run.pid if victim == "parent" else workers[1].pid, signal.SIGKILL)
-    text, _ = run.communicate(timeout=120)
-    if victim == "worker":
-        assert run.returncode == 2
-        assert "process 1 of stage dpo was killed (signal 9)" in text and "lower per_device_train_batch_size" in text, (
-            text
-        )
-    assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker outlived the process that started it"
-    checkpoints = next(output.glob("artifacts/dpo/*/checkpoints"))
-    marked = max(int(p.parent.name.split("-")[1]) for p in checkpoints.glob(f"*/{COMPLETE}"))
+    os.kill(victim, signal.SIGKILL)
+    assert psutil.wait_procs(workers, timeout=60)[1] == [], "a worker outlived the process that started it"
+
+
+def last_step(checkpoints: Path) -> int:
+    """The step of the last complete checkpoint, beside which one that is not complete is put."""
+    marked, _ = complete(checkpoints)[-1]
     # Every file but the mark: killed between the last process's file and the mark.
     partly = checkpoints / "checkpoint-11"
     shutil.copytree(checkpoints / f"checkpoint-{marked}", partly, ignore=shutil.ignore_patterns(COMPLETE))
@@ -105,13 +96,30 @@ def killed(output: Path, mode: str, victim: str, *overrides: str, launcher: tupl
 
 
 def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_process(alone: Path, tmp_path: Path) -> None:
-    output = tmp_path / "outputs"
-    begun_elsewhere(alone, output)
-    step = killed(output, "zero2", "parent")
-    text = finish(start(output, "train.distributed=zero2", "train.processes=2"))
+    """The parent is killed. Its workers are forked; those of the test under ZeRO-3 are started anew, as users' are."""
+    output, log, given = tmp_path / "outputs", tmp_path / "log", ("train.distributed=zero2", "train.processes=2")
+    shutil.copytree(alone, output)
+    shutil.rmtree(output / "artifacts" / "dpo")
+    run = forked(log, make_by_forked, output, *given)
+    checkpoints = first_checkpoint(output, log, run.is_alive)
+    kill(run.pid or 0, psutil.Process(run.pid).children())
+    step = last_step(checkpoints)
+    text = lines_of(forked(log, make_by_forked, output, *given), log)
     assert f"dpo: resuming at step {step}" in text
     assert ": reference: " not in text, "log-probabilities made in one process serve here too"
     assert_same_training(artifact(alone), artifact(output))
+
+
+def killed_worker(output: Path, log: Path, *overrides: str) -> int:
+    """The step that a run by the real command in two processes had come to, one of which was killed."""
+    run = launched((sys.executable,), output, log, *overrides, "train.processes=2")
+    checkpoints = first_checkpoint(output, log, lambda: run.poll() is None)
+    workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
+    kill(workers[1].pid, workers)
+    assert run.wait(timeout=120) == 2
+    text = log.read_text()
+    assert "process 1 of stage dpo was killed (signal 9)" in text and "lower per_device_train_batch_size" in text, text
+    return last_step(checkpoints)
 
 
 def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
@@ -156,32 +164,37 @@ HELD = 7
 """Held-out rows: two processes do not share them out evenly, and none may be counted twice."""
 
 
-def log(output: Path, stage: str, key: str) -> list[float]:
+def logged(output: Path, stage: str, key: str) -> list[float]:
     rows = map(json.loads, (artifact(output, stage) / "train_log.jsonl").open())
     return [row[key] for row in rows if key in row]
 
 
 @pytest.mark.parametrize("mode", ["zero3", "ddp"])
 def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None:
-    """One torchrun for all stages: its processes train ``sft`` in full, then make ``reference``, then train ``dpo``.
+    """Started once for all stages, two processes train ``sft`` in full, make ``reference``, then train ``dpo``.
 
-    Under ZeRO-3 they go on where two processes of the command itself, one of which was killed, had come to in ``dpo``.
+    Under ZeRO-3 they go on where two processes of the command itself, one of which was killed, had come to in ``dpo``;
+    under DDP torchrun starts them.
     """
     alone, output = tmp_path / "alone", tmp_path / "outputs"
     own = [*SETTINGS, *(SPLIT if mode == "ddp" else ())]
     plant(composed(alone, *own), "initial", HELD, unlearn=True).run("dpo")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
-    given = [*OVERRIDES, *own]
-    step = killed(output, mode, "worker", *given, launcher=(sys.executable,)) if mode == "zero3" else None
+    log, given = tmp_path / "log", [*OVERRIDES, *own, f"train.distributed={mode}"]
+    step = killed_worker(output, tmp_path / "killed.log", *given) if mode == "zero3" else None
     for stage in ("sft", "reference"):
         shutil.rmtree(output / "artifacts" / stage)
-    text = finish(start(output, *given, f"train.distributed={mode}", launcher=TORCHRUN))
+    if mode == "ddp":
+        assert launched(TORCHRUN, output, log, *given).wait(1800) == 0, log.read_text()
+    else:
+        together(output, log, *given)
+    text = log.read_text()
     assert text.count("dpo: resuming at step") == text.count(f"dpo: resuming at step {step}") == (step is not None)
     assert re.findall(r"stage \d of 3: (\w+):", text) == ["sft", "reference", "dpo"]
     for stage, count in (("sft", 5), ("dpo", 6)):
         for key in ("loss", "eval_loss"):
-            ours, theirs = log(output, stage, key), log(alone, stage, key)
+            ours, theirs = logged(output, stage, key), logged(alone, stage, key)
             assert len(ours) >= (count if key == "loss" else 1)
             assert ours == pytest.approx(theirs, abs=LOSS)
         assert largest_difference(artifact(alone, stage), artifact(output, stage)) < WEIGHT
@@ -195,7 +208,7 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
     kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, output)]
     assert kept[0] == kept[1] and kept[0]["step"] in (2, 4)
     assert f"dpo: kept step {kept[0]['step']} of 6: held-out agreement" in text
-    held = log(alone, "dpo", "eval_loss")
+    held = logged(alone, "dpo", "eval_loss")
     assert len(held) == 3
     assert not list((artifact(output, "dpo") / "model").glob("adapter*")), "merged"
     assert torch.isfinite(torch.tensor(held)).all()

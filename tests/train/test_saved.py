@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -39,13 +37,12 @@ from judgetrain.extras.rl.run import branch_arguments
 from judgetrain.judges.config import StepsConfig
 from judgetrain.train import checkpoints, distributed, run, stage
 from judgetrain.train.arguments import KEPT
-from judgetrain.train.checkpoints import COMPLETE, AtReference, CheckpointMarks, FiniteFigures, complete, finite
+from judgetrain.train.checkpoints import AtReference, CheckpointMarks, FiniteFigures, complete, finite
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
-from tests.builders.debug_run import forked
-from tests.builders.pairs_pipeline import RL, composed, make, plant
+from tests.builders.pairs_pipeline import composed, killed_once, plant
 from tests.builders.train import (
     artifact,
     config,
@@ -234,7 +231,7 @@ def test_what_adapters_leave_as_it_is_is_said(
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts
 
 
-STEPS = {"sft": 12, "sft that ranks": 12, "dpo": 12, "rl": 4}
+STEPS = 12
 CASES = {
     "sft": [
         "stage=sft",
@@ -246,7 +243,6 @@ CASES = {
         "ranking_weight: 0.5}",
     ],
     "dpo": ["stage=dpo", "train.dpo={num_train_epochs: 2, eval_steps: 2, keep_best: true}"],
-    "rl": RL,
 }
 
 
@@ -254,7 +250,7 @@ def made(output: Path, stage: str) -> Path:
     return next((output / "artifacts" / stage).iterdir())
 
 
-@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("case", CASES)
 def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_may(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,20 +266,12 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     monkeypatch.setattr(CheckpointMarks, "on_save", counted)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     plant(composed(whole, *CASES[case])).run(stage)
-    run = forked(tmp_path / "log", make, cut, *CASES[case])
-    deadline = time.monotonic() + 300
-    while not (marks := list(cut.glob(f"artifacts/{stage}/*/checkpoints/*/{COMPLETE}"))):
-        assert run.is_alive() and time.monotonic() < deadline, (tmp_path / "log").read_text()
-        time.sleep(0.01)
-    run.kill()
-    run.join(60)
-    assert marks and run.exitcode == -signal.SIGKILL and not (made(cut, stage) / "model").exists()
-    marked = complete(made(cut, stage) / "checkpoints")
+    marked = killed_once(cut, tmp_path / "log", *CASES[case])
     assert 1 <= len(marked) <= KEPT
     capsys.readouterr()
     plant(composed(cut, *CASES[case])).run(stage)
-    assert f"{stage}: resuming at step {marked[-1][0]}\n" in capsys.readouterr().out
-    assert 0 < marked[-1][0] < STEPS[case]
+    assert f"{stage}: resuming at step {marked[-1]}\n" in capsys.readouterr().out
+    assert 0 < marked[-1] < STEPS
     assert same(weights(made(whole, stage)), weights(made(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
     assert max(whole for whole, _ in counts) == KEPT and max(there for _, there in counts) == KEPT + 1

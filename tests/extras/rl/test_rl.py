@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -45,7 +44,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict
 from tests.builders.label import ANY_EVIDENCE, tree_of
-from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
+from tests.builders.pairs_pipeline import LOSS, OVERRIDES, RL, WEIGHT, composed, killed_once, plant, together
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.builders.train import same, weights
 
@@ -271,6 +270,15 @@ def test_what_a_run_leaves(alone: Path) -> None:
     assert not (directory / "checkpoints").exists()
 
 
+def test_a_killed_process_goes_on_at_its_checkpoint(
+    alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = killed_once(tmp_path, tmp_path / "log", *RL)
+    plant(composed(tmp_path, *RL)).run("rl")
+    assert f"rl: resuming at step {marked[-1]}\n" in capsys.readouterr().out and 0 < marked[-1] < 4
+    assert same(weights(artifact(alone)), weights(artifact(tmp_path)))
+
+
 def test_a_start_that_no_step_beats_is_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = "rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
     pipeline = plant(composed(tmp_path, *RL, small))
@@ -299,10 +307,7 @@ def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> 
 
 def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     plant(composed(tmp_path, *RL))
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    from tests.builders.pairs_pipeline import OVERRIDES
-
-    finish(start(tmp_path, *OVERRIDES, *RL, "train.distributed=ddp", launcher=torchrun))
+    together(tmp_path, tmp_path / "log", *OVERRIDES, *RL, "train.distributed=ddp")
     logs = [
         [json.loads(line) for line in (artifact(output) / "train_log.jsonl").open()] for output in (alone, tmp_path)
     ]
