@@ -57,8 +57,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     ``config.path`` is a local directory, a local ``.gguf`` file, a Hub id, ``world`` (the shipped base) or
     ``package:NAME`` (an installed PyPI package whose ``assemble()`` gives the path of a GGUF file).
     """
-    path = config.path
-    if not path:
+    if not (path := config.path):
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
         return str(WORLD_BASE), None
@@ -97,7 +96,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     stats = [] if gguf_file or config.trust_remote_code else [file.stat() for file in Path(path).glob("*")]
     files = frozenset((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
     if files in _TOKENIZERS:
-        return copy(_TOKENIZERS[files])
+        return _copied(_TOKENIZERS[files])
     tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
@@ -112,8 +111,15 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         tokenizer.chat_template = CLOCK + template
     if files:
         _TOKENIZERS.clear()
-        _TOKENIZERS[files] = copy(tokenizer)
+        _TOKENIZERS[files] = _copied(tokenizer)
     return tokenizer
+
+
+def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """One that may be set otherwise; what splits texts, whose copy would take as long as reading it, is shared."""
+    made = copy(tokenizer)
+    vars(made).update({k: copy(v) for k, v in vars(made).items() if isinstance(v, (dict, list))})
+    return made
 
 
 def adapted(config: ModelConfig) -> ModelConfig | None:

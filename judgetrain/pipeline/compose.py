@@ -354,8 +354,7 @@ def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequenc
         return value
     if not isinstance(value, (Mapping, type(None))):
         raise ConfigError(f"{key}={value!r}: expected keys and values, as in {{type: transformers, ...}}")
-    given = {k: v for k, v in (value or {}).items() if v is not None}
-    if not given:
+    if not (given := {k: v for k, v in (value or {}).items() if v is not None}):
         if field.default is None:
             return None
         raise ConfigError(f"{key} is empty: expected keys and values, as in {{type: transformers, ...}}")

@@ -197,8 +197,7 @@ def show(arguments: Sequence[str], composed: Callable[[Sequence[str]], Config]) 
         return
     overrides = [word for word in options.words if "=" in word]
     prefixes = [re.sub(r"\[\d*\]", "[]", word) for word in options.words if "=" not in word] or [""]
-    keys = [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]
-    if not keys:
+    if not (keys := [key for key in every_key() if f"{key.name}.".startswith(tuple(prefixes))]):
         raise no_such_key(prefixes[0], f"no key begins with {prefixes[0]}")
     config, width = composed(overrides), min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for key in keys:

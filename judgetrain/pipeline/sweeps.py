@@ -72,8 +72,7 @@ def summarise(console: Console) -> bool:
     fine = True
     while _started:
         directory = _started.pop()
-        jobs = read_jobs(directory)
-        if not jobs:
+        if not (jobs := read_jobs(directory)):
             continue
         write_json_atomic(directory / SUMMARY, jobs)
         failed = [job for job in jobs if job["state"] != "done"]

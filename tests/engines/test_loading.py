@@ -154,12 +154,13 @@ def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path
     directory = shutil.copytree(WORLD_BASE, tmp_path / "model.tmp")
     first = load_tokenizer(ModelConfig(path=str(directory)))
     ids, template = first("exactly three cups").input_ids, first.chat_template
-    first.padding_side, first.chat_template = "right", "another"
+    first.padding_side, first.chat_template, first.pad_token = "right", "another", None
     config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
     with monkeypatch.context() as context:
         context.delattr(loading, "_from_pretrained")
         again = load_tokenizer(config)
     assert (again("exactly three cups").input_ids, again.padding_side, again.chat_template) == (ids, "left", template)
+    assert again.pad_token_id is not None
     (tmp_path / "model" / "chat_template.jinja").write_text("a third")
     assert load_tokenizer(config).chat_template == "a third"
 

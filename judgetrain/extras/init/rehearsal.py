@@ -23,8 +23,7 @@ from judgetrain.label.labels import judgment
 STEADY = 0.8
 """Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
 ENOUGH = 1.5
-"""Seconds of a kind of requests after which no more of it are asked; of the first kind two batches tell apart what a
-step takes and what a token."""
+"""Seconds after which no more of a kind are asked; of the first kind two batches tell what a step and a token take."""
 SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
 
