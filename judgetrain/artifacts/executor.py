@@ -212,10 +212,8 @@ class LocalExecutor(Executor):
         name, packed, waiting = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work), set[Future[Any]]()
         try:
             while True:
-                waiting |= {
-                    self._pool.submit(_shard, name, packed, *shard)
-                    for shard in islice(shards, self._workers - len(waiting))
-                }
+                free = islice(shards, self._workers - len(waiting))
+                waiting |= {self._pool.submit(_shard, name, packed, *shard) for shard in free}
                 if not waiting:
                     return
                 ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -242,7 +240,9 @@ class LocalExecutor(Executor):
 def _forked(workers: int) -> ProcessPoolExecutor:
     """Workers that are forked from a process without threads or models, which has imported what all of them need."""
     share_cores(workers)
-    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context = multiprocessing.get_context(how := "forkserver" if sys.platform == "linux" else "spawn")
+    if multiprocessing.get_start_method(allow_none=True) == "loky":  # in a job of sweep=joblib; workers know of none
+        multiprocessing.set_start_method(how, force=True)
     context.set_forkserver_preload(IMPORTED)
     return ProcessPoolExecutor(workers, context, _begin)
 

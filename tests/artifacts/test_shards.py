@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import joblib.externals.loky.backend.context  # noqa: F401
 import psutil
 import pytest
 from hypothesis import given, settings
@@ -127,7 +129,9 @@ def two() -> Iterator[Executor]:
 def test_two_processes_give_the_same_artifact_with_a_model_each(tmp_path: Path, two: Executor) -> None:
     here, there = stage(tmp_path / "here"), stage(tmp_path / "there", two)
     fill(here, tmp_path / "log")
+    multiprocessing.set_start_method("loky", force=True)  # as in a job of sweep=joblib, of which workers know nothing
     fill(there, tmp_path / "two", pause=0.05)
+    multiprocessing.set_start_method(None, force=True)
     assert kept(there) == kept(here)
     loaded = [int(pid) for pid in (tmp_path / "two").read_text().split()]
     assert len({*loaded}) == len(loaded) == 2 and os.getpid() not in loaded
