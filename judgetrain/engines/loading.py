@@ -93,7 +93,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
-    stats = [] if gguf_file or config.trust_remote_code else [file.stat() for file in Path(path).glob("*")]
+    stats = [] if gguf_file or config.trust_remote_code else [f.stat() for f in Path(path).glob("*") if f.exists()]
     files = frozenset((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
     if files in _TOKENIZERS:
         return _copied(_TOKENIZERS[files])
