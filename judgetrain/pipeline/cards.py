@@ -59,11 +59,9 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         if said := next(((d, text) for d in found if (text := tell(d, name))), None):
             sections[title] = f"By {_source(said[0])}:\n\n{said[1]}"
     rows, evaluation = _evaluated(judge, found)
-    source = ""
-    if evaluation:
-        source = _source(evaluation)
-        if (seed := _manifest(evaluation).get("seed")) is not None:
-            source += f", seed {seed}"
+    source = _source(evaluation) if evaluation else ""
+    if evaluation and (seed := _manifest(evaluation).get("seed")) is not None:
+        source += f", seed {seed}"
     dialogues = ((_manifest(directory).get("config") or {}).get("dialogues") or {} for directory in lineage(judge))
     data_sets = [place["path"] for d in dialogues for s in d.get("sources", ()) if (place := _place(s))]
     more: dict[str, Any] = {"sections": sections, "made": [*_made(judge)], "data_sets": [*dict.fromkeys(data_sets)]}
