@@ -179,7 +179,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         from scipy.stats import binomtest
 
         low, high = (100 * end for end in binomtest(agreed, labelled).proportion_ci(method="wilson"))
-        yield f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%} (95% interval: {low:.0f} to {high:.0f})"
+        yield f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%} (95%: {low:.0f} to {high:.0f})"
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
         if told := too_long_hint(summary["unreadable"]):
