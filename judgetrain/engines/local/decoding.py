@@ -7,8 +7,9 @@ cache of all as wide as theirs), and finishing the last rows of several batches 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -120,29 +121,33 @@ class BatchDecoder:
         self, distinct: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[Sequence[tuple[int, ...]], torch.Tensor, DynamicCache]]:
         """All prompts in parts, each with its last logits and what was read of it."""
-        alone: list[tuple[int, ...]] = []
-        for family, shared in families(distinct):
-            if shared and self._by_parts:
-                _, start = self._read([family[0][:shared]])
-                for prompts in self._chunks(family, shared):
-                    yield prompts, *self._read_on(prompts, start, shared)
-            else:
-                alone += family
-        for prompts in self._chunks(_by_length(alone)):
+        found = families(distinct)
+        heads = {p: family[0][:shared] for family, shared in found if shared and self._by_parts for p in family}
+        for starts in self._chunks(_by_length({*heads.values()}), {}):
+            _, read = self._read(starts)
+            place = {start: row for row, start in enumerate(starts)}
+            begun = {prompt: len(head) for prompt, head in heads.items() if head in place}
+            for prompts in self._chunks(sorted(begun, key=lambda p: (len(p) - begun[p], len(p), p)), begun):
+                rows = torch.tensor([place[heads[p]] for p in prompts], device=self.device)
+                shared = torch.tensor([begun[p] for p in prompts], device=self.device)
+                yield prompts, *self._read_on(prompts, read, rows, shared)
+        for prompts in self._chunks(_by_length(p for p in distinct if p not in heads), {}):
             yield prompts, *self._read(prompts)
 
-    def _chunks(self, prompts: Sequence[tuple[int, ...]], shared: int = 0) -> Iterator[Sequence[tuple[int, ...]]]:
-        """Those of the prompts (shortest first) that are read together; ``shared`` tokens of each are read already."""
+    def _chunks(
+        self, prompts: Sequence[tuple[int, ...]], begun: Mapping[tuple[int, ...], int]
+    ) -> Iterator[Sequence[tuple[int, ...]]]:
+        """Those of the prompts that are read together; ``begun`` tokens of a prompt are read already, and the one with
+        the fewest left comes first."""
         start = 0
-        while start < len(prompts):
-            stop = start + 1
-            while stop < len(prompts):
-                count, length = stop + 1 - start, len(prompts[stop])
-                if count * (length - shared) > self._prefill_tokens or (shared and count * length > COPIED):
-                    break
-                stop += 1
-            yield prompts[start:stop]
-            start = stop
+        for stop, prompt in enumerate(prompts):
+            left, lengths = len(prompt) - begun.get(prompt, 0), [*map(len, prompts[start : stop + 1])]
+            wide = begun and (left > min(lengths) or len(lengths) * max(lengths) > COPIED)
+            if stop > start and (len(lengths) * left > self._prefill_tokens or wide):
+                yield prompts[start:stop]
+                start = stop
+        if prompts:
+            yield prompts[start:]
 
     def _read(
         self, prompts: Sequence[tuple[int, ...]], cache: DynamicCache | None = None
@@ -156,17 +161,19 @@ class BatchDecoder:
         return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
 
     def _read_on(
-        self, prompts: Sequence[tuple[int, ...]], start: DynamicCache, shared: int
+        self, prompts: Sequence[tuple[int, ...]], start: DynamicCache, rows: torch.Tensor, shared: torch.Tensor
     ) -> tuple[torch.Tensor, DynamicCache]:
-        """As :meth:`_read`, where the first ``shared`` tokens of all were read (``start``, of one row).
+        """As :meth:`_read`, where the first ``shared`` tokens of each were read, as a row of ``start`` (``rows``).
 
-        All read the same number of tokens, the longest prompt's own: a shorter one reads the last of the shared ones
-        again, so that padding stands at the left alone, as models with a window need it.
+        All read the same number of tokens, the most that one has left: another reads the last of its shared ones again,
+        so that padding stands at the left alone, as models with a window need it.
         """
-        rest = len(prompts[-1]) - shared
-        kept = torch.tensor([len(p) - rest for p in prompts], device=self.device)
-        columns = torch.arange(shared, device=self.device) - (shared - kept)[:, None]
-        cache = taken(start, columns.clamp(min=0))
+        lengths = torch.tensor([len(p) for p in prompts], device=self.device)
+        rest = int((lengths - shared).max())
+        kept = lengths - rest
+        columns = torch.arange(int(kept.max()), device=self.device) - (kept.max() - kept)[:, None]
+        # What was read is at the right of its row, too.
+        cache = taken(start, rows[:, None], columns.clamp(min=0) - shared[:, None])
         mask = torch.nn.functional.pad((columns >= 0).long(), (0, rest), value=1)
         ids = torch.tensor([p[-rest:] for p in prompts], device=self.device)
         positions = kept[:, None] + torch.arange(rest, device=self.device)
@@ -236,7 +243,8 @@ def families(prompts: Iterable[tuple[int, ...]]) -> list[tuple[list[tuple[int, .
     for prompt in sorted(prompts):
         if found:
             family, shared = found[-1]
-            common = min(shared or len(prompt), _common(family[0], prompt))
+            alike = takewhile(bool, (a == b for a, b in zip(family[0], prompt, strict=False)))
+            common = min(shared or len(prompt), sum(alike))
             if common >= max(SHARED, len(prompt) / 2, longest / 2):
                 family.append(prompt)
                 found[-1], longest = (family, common), max(longest, len(prompt))
@@ -255,7 +263,3 @@ def rope_types(config: PreTrainedConfig) -> set[str]:
 
 def _by_length(prompts: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(prompts, key=lambda prompt: (len(prompt), prompt))
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -79,13 +79,13 @@ def only_attention(cache: DynamicCache, config: PreTrainedConfig) -> bool:
     return bool(cache.layers) and windows and "chunked_attention" not in kinds
 
 
-def taken(start: DynamicCache, columns: torch.Tensor) -> DynamicCache:
-    """A cache of rows that each hold ``columns`` ``[rows, columns]`` of the one row of ``start``."""
+def taken(start: DynamicCache, rows: torch.Tensor, columns: torch.Tensor) -> DynamicCache:
+    """A cache of rows that each hold ``columns`` ``[rows, columns]``, from the right, of a row of ``start``."""
     cache = DynamicCache()
     for place, layer in enumerate(cast(list[DynamicLayer], start.layers)):
         assert layer.keys is not None and layer.values is not None
-        at = columns.to(layer.keys.device)
-        cache.update(*(each[0][:, at].transpose(0, 1) for each in (layer.keys, layer.values)), place)
+        row, at = rows.to(layer.keys.device), columns.to(layer.keys.device)
+        cache.update(*(each[row, :, at].transpose(1, 2) for each in (layer.keys, layer.values)), place)
     return cache
 
 
