@@ -38,12 +38,7 @@ def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
     """The command in a process of its own, whose lines go to ``log``."""
     with log.open("ab") as file:
         return subprocess.Popen(
-            [*COMMAND, f"output_dir={output}", *overrides],
-            stdout=file,
-            stderr=file,
-            cwd=output.parent,
-            # A shell that runs the tests in the background has its children ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            [*COMMAND, f"output_dir={output}", *overrides], stdout=file, stderr=file, cwd=output.parent
         )
 
 
@@ -132,6 +127,7 @@ def finish(output: Path, log: Path, *overrides: str) -> str:
 def _logged(log: Path, target: Callable[..., object], *arguments: object) -> None:
     gc.freeze()
     gc.enable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its children in the background ignore Ctrl-C
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.debug_run import STAGES, finish, finished_once, fork, lasting, start
+from tests.builders.debug_run import STAGES, finish, finished_once, fork, lasting
 
 
 def artifact(output: Path, stage: str) -> Path:
@@ -102,13 +103,15 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
 
 def test_ctrl_c_keeps_what_is_finished(uninterrupted: Path, tmp_path: Path) -> None:
     output, log = tmp_path / "outputs", tmp_path / "log"
+    log.touch()
     for stage in STAGES[:2]:
         shutil.copytree(uninterrupted / "artifacts" / stage, output / "artifacts" / stage)
-    run = start(output, log)
-    while run.poll() is None and ": teacher: " not in log.read_text():
+    run = fork(output, log)
+    while run.is_alive() and ": teacher: " not in log.read_text():
         time.sleep(0.02)
-    run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=120) == 130, log.read_text()
+    os.kill(run.pid or 0, signal.SIGINT)
+    run.join(120)
+    assert run.exitcode == 130, log.read_text()
     assert "interrupted" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert artifact(output, "responses")
