@@ -79,8 +79,8 @@ def revision_of(config: ModelConfig) -> str:
     return model_commit(config.path, config.revision) or config.revision or "main"
 
 
-_TOKENIZERS: dict[frozenset[tuple[int, int, int]], PreTrainedTokenizerBase] = {}
-"""The last one that was loaded, by the files of its directory: to read Gemma's takes four seconds."""
+_TOKENIZERS: dict[frozenset[tuple[int, int, int]], tuple[PreTrainedTokenizerBase, int]] = {}
+"""The last one that was loaded and its tokens, by the files of its directory: to read Gemma's takes four seconds."""
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
@@ -95,8 +95,8 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
     stats = [] if gguf_file or config.trust_remote_code else [f.stat() for f in Path(path).glob("*") if f.exists()]
     files = frozenset((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
-    if files in _TOKENIZERS:
-        return _copied(_TOKENIZERS[files])
+    if files in _TOKENIZERS and len(kept := _TOKENIZERS[files][0]) == _TOKENIZERS[files][1]:  # nobody added tokens
+        return _copied(kept)
     tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
@@ -111,7 +111,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         tokenizer.chat_template = CLOCK + template
     if files:
         _TOKENIZERS.clear()
-        _TOKENIZERS[files] = _copied(tokenizer)
+        _TOKENIZERS[files] = _copied(tokenizer), len(tokenizer)
     return tokenizer
 
 
@@ -244,6 +244,7 @@ def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple
     import transformers
     from filelock import FileLock
     from huggingface_hub import constants
+    from safetensors import SafetensorError
 
     path, gguf_file = resolve_path(config)
     if not gguf_file or (file := Path(path, gguf_file)).stat().st_size > KEPT:
@@ -259,7 +260,8 @@ def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple
                     _from_pretrained(load, config, path, gguf_file).save_pretrained(new)
                     settle(new)
                     new.rename(place)
-    except OSError:  # no place for it
+    except (OSError, SafetensorError):  # no place for it
+        shutil.rmtree(place.with_suffix(".new"), ignore_errors=True)
         log.info("%s is unpacked each time: %s cannot be written", config.path, place)
     return (str(place), None) if place.is_dir() else (path, gguf_file)
 

@@ -73,6 +73,7 @@ class SftSettings(JudgeSettings):
     """Stage sft."""
 
     train: SupervisedConfig = at("train.sft")
+    reads: str = at("tree.reads", in_fingerprint=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +153,6 @@ def _check_initial(settings: InitialSettings) -> None:
     load_prompt_set(settings.prompts)
     settings.base.check("train.base")
     _check(settings)
-    if settings.reads == "two" and settings.train.ranking_weight:
-        raise ConfigError("train.initial.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
     if settings.reads == "one" and settings.judge.reads == "two":
         raise ConfigError("judge.reads=two: with tree.reads=one it learns to read one response; set judge.reads=one")
 
@@ -189,8 +188,11 @@ def _check(settings: TrainingSettings) -> None:
     key = settings.key()
     own: TrainConfig = getattr(settings.stages, key.removeprefix("train."))
     check_shared(key, own, check_stage(settings.stages, key, own))
-    if getattr(own, "ranking_weight", 0.0) and settings.stages.distributed.startswith("zero3"):
-        raise ConfigError(f"{key}.ranking_weight reads whole weights: set train.distributed=zero2 or ddp")
+    if getattr(own, "ranking_weight", 0.0):
+        if settings.stages.distributed.startswith("zero3"):
+            raise ConfigError(f"{key}.ranking_weight reads whole weights: set train.distributed=zero2 or ddp")
+        if getattr(settings, "reads", "") == "two":
+            raise ConfigError(f"{key}.ranking_weight ranks responses judged one by one: set tree.reads=one or both")
 
 
 def training_stage(name: str, kind: str, settings: type[JudgeSettings], **own: Any) -> Stage[Any]:

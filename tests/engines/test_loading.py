@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
@@ -81,6 +82,14 @@ def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
     assert load_tokenizer(config) and load_tokenizer(config) and len(unpacked) == 6, (
         "processes that train together wait for none"
     )
+    monkeypatch.delenv("WORLD_SIZE")
+
+    def full(directory):
+        directory.mkdir()
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(model, "save_pretrained", full)
+    assert load_model(config) and not list((tmp_path / "home").rglob("weights.new"))
 
 
 def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
@@ -160,7 +169,8 @@ def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path
         context.delattr(loading, "_from_pretrained")
         again = load_tokenizer(config)
     assert (again("exactly three cups").input_ids, again.padding_side, again.chat_template) == (ids, "left", template)
-    assert again.pad_token_id is not None
+    assert again.pad_token_id is not None and again.add_tokens(["<new>"])
+    assert "<new>" not in load_tokenizer(config).get_vocab()
     (tmp_path / "model" / "chat_template.jinja").write_text("a third")
     assert load_tokenizer(config).chat_template == "a third"
 

@@ -100,8 +100,9 @@ def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
     settings = config(ranking_weight=0.1, per_device_train_batch_size=3)
     with pytest.raises(ConfigError, match=r"whole pairs, as train\.initial\.ranking_weight .*batch_size=4$"):
         check_stage("initial", replace(settings, tree=TreeConfig(reads="one")))
-    with pytest.raises(ConfigError, match=r"train\.initial\.ranking_weight .*tree\.reads=one or both"):
-        check_stage("initial", config(ranking_weight=0.1))
+    for stage in ("initial", "sft"):
+        with pytest.raises(ConfigError, match=rf"train\.{stage}\.ranking_weight .*tree\.reads=one or both"):
+            check_stage(stage, config(ranking_weight=0.1))
     settings.train.distributed, settings.train.sft.per_device_train_batch_size = "zero3", 4
     with pytest.raises(ConfigError, match=r"train\.sft\.ranking_weight .*set train\.distributed=zero2 or ddp"):
         check_stage("sft", settings)
