@@ -69,10 +69,9 @@ def run(config: Config) -> Outcome | None:
 def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline.run import Pipeline
 
-    command = rooms.commands().get(config.stage)
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
-    if command:
+    if command := rooms.commands().get(config.stage):
         resolve_name(command.code)(Pipeline(config))
         return None
     if config.objective is not None:
