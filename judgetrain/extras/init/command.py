@@ -223,8 +223,8 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):
         yield f"looked at the first {MOST:,} rows of a file"
-    hub = "; offline, begin again with cluster.encoder=DIR too" if base == HUB_MODEL else ""
-    yield f"base model {base} (init DIR train.base.path=MODEL takes another{hub})"
+    note = {HUB_MODEL: "; offline add cluster.encoder=DIR", "world": "; this one is to try commands"}.get(base, "")
+    yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
     yield f"  {run} stage=preflight   # in a minute: what is missing, how long a run takes, what is cut"
