@@ -119,11 +119,6 @@ def lines_of(run: BaseProcess, log: Path) -> str:
     return log.read_text()
 
 
-def finish(output: Path, log: Path, *overrides: str) -> str:
-    """The command to its end; gives its lines."""
-    return lines_of(fork(output, log, *overrides), log)
-
-
 def _logged(log: Path, target: Callable[..., object], *arguments: object) -> None:
     gc.freeze()
     gc.enable()

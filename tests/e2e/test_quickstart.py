@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.debug_run import STAGES, finish, finished_once, fork, lasting
+from tests.builders.debug_run import STAGES, finished_once, fork, lasting, start
 
 
 def artifact(output: Path, stage: str) -> Path:
@@ -65,7 +65,9 @@ def test_everything_opens_with_the_usual_libraries(uninterrupted: Path, tmp_path
 
 def test_the_second_run_does_nothing_and_says_so(uninterrupted: Path) -> None:
     started = time.monotonic()
-    text = finish(uninterrupted, uninterrupted.parent / "second.log")
+    log = uninterrupted.parent / "second.log"
+    assert start(uninterrupted, log).wait(300) == 0, log.read_text()
+    text = log.read_text()
     assert "nothing to do" in text
     assert not re.search(r"stage \d of \d", text)
     assert time.monotonic() - started < 30
