@@ -114,18 +114,8 @@ def done(work: Work[R], index: int, items: Any) -> Done[R]:
     return Done(index, result, work.clock() - started)
 
 
-_HELD: list[Callable[[], object]] = []
-
-
-def held(close: Callable[[], object]) -> None:
-    """Have what was loaded for shards from elsewhere closed (``close``) before this process is ended."""
-    _HELD.append(close)
-
-
-def free_held() -> None:
-    """Close all that this process has loaded for shards."""
-    for close in _HELD:
-        close()
+HELD: list[Callable[[], object]] = []
+"""What closes, before this process is ended, what it has loaded for shards from elsewhere."""
 
 
 def end_with_parent() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Generic, Protocol, TypeVar, cast
 
-from judgetrain.artifacts.executor import held
+from judgetrain.artifacts.executor import HELD
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig
@@ -83,7 +83,7 @@ def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
     """What has been sent under this name: the same again, so that it is loaded once for all that it is sent with."""
     if name not in _SENT:
         _SENT[name] = Loaded(load, name)
-        held(_SENT[name].close)
+        HELD.append(_SENT[name].close)
     return cast(Loaded[C], _SENT[name])
 
 

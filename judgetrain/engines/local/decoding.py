@@ -23,6 +23,7 @@ from judgetrain.errors import EngineError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+Ids = tuple[int, ...]
 DROP_SHARE = 0.15
 """Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
 COPIED = 16384
@@ -112,14 +113,12 @@ class BatchDecoder:
         assert cache is not None and out is not None
         return out, cache if as_rows else cache.moved_to(own)
 
-    def _places(self, rows: Sequence[Row], prompts: Sequence[tuple[int, ...]]) -> torch.Tensor:
+    def _places(self, rows: Sequence[Row], prompts: Sequence[Ids]) -> torch.Tensor:
         """Each row's prompt among ``prompts``; -1: it is none of them."""
         place = {prompt: i for i, prompt in enumerate(prompts)}
         return torch.tensor([place.get(row.prompt, -1) for row in rows], device=self.device)
 
-    def _reads(
-        self, distinct: Sequence[tuple[int, ...]]
-    ) -> Iterator[tuple[Sequence[tuple[int, ...]], torch.Tensor, DynamicCache]]:
+    def _reads(self, distinct: Sequence[Ids]) -> Iterator[tuple[Sequence[Ids], torch.Tensor, DynamicCache]]:
         """All prompts in parts, each with its last logits and what was read of it."""
         found = families(distinct)
         heads = {p: family[0][:shared] for family, shared in found if shared and self._by_parts for p in family}
@@ -134,9 +133,7 @@ class BatchDecoder:
         for prompts in self._chunks(_by_length(p for p in distinct if p not in heads), {}):
             yield prompts, *self._read(prompts)
 
-    def _chunks(
-        self, prompts: Sequence[tuple[int, ...]], begun: Mapping[tuple[int, ...], int]
-    ) -> Iterator[Sequence[tuple[int, ...]]]:
+    def _chunks(self, prompts: Sequence[Ids], begun: Mapping[Ids, int]) -> Iterator[Sequence[Ids]]:
         """Those of the prompts that are read together; ``begun`` tokens of a prompt are read already, and the one with
         the fewest left comes first."""
         start = 0
@@ -149,9 +146,7 @@ class BatchDecoder:
         if prompts:
             yield prompts[start:]
 
-    def _read(
-        self, prompts: Sequence[tuple[int, ...]], cache: DynamicCache | None = None
-    ) -> tuple[torch.Tensor, DynamicCache]:
+    def _read(self, prompts: Sequence[Ids], cache: DynamicCache | None = None) -> tuple[torch.Tensor, DynamicCache]:
         """One forward pass over left-padded prompts: last logits ``[prompts, vocabulary]`` and the filled cache."""
         width = len(prompts[-1])
         ids = torch.tensor([(self._pad,) * (width - len(p)) + p for p in prompts], device=self.device)
@@ -161,7 +156,7 @@ class BatchDecoder:
         return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
 
     def _read_on(
-        self, prompts: Sequence[tuple[int, ...]], start: DynamicCache, rows: torch.Tensor, shared: torch.Tensor
+        self, prompts: Sequence[Ids], start: DynamicCache, rows: torch.Tensor, shared: torch.Tensor
     ) -> tuple[torch.Tensor, DynamicCache]:
         """As :meth:`_read`, where the first ``shared`` tokens of each were read, as a row of ``start`` (``rows``).
 
@@ -232,13 +227,13 @@ def _drop_closed(running: _Running) -> None:
         running.cache.reorder_cache(cast(torch.LongTensor, order))
 
 
-def families(prompts: Iterable[tuple[int, ...]]) -> list[tuple[list[tuple[int, ...]], int]]:
+def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
     """Prompts by what they begin with, each family's shortest first, and how many tokens that is (0: one alone).
 
     A family shares :data:`SHARED` tokens or more, and at least half of its longest prompt: dialogue, reference and
     responses stand before the criterion in a prompt set, and an instruction alone makes no family.
     """
-    found: list[tuple[list[tuple[int, ...]], int]] = []
+    found: list[tuple[list[Ids], int]] = []
     longest = 0
     for prompt in sorted(prompts):
         if found:
@@ -261,5 +256,5 @@ def rope_types(config: PreTrainedConfig) -> set[str]:
     return {str(each.get("rope_type")) for each in (found, *found.values()) if isinstance(each, dict)}
 
 
-def _by_length(prompts: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _by_length(prompts: Iterable[Ids]) -> list[Ids]:
     return sorted(prompts, key=lambda prompt: (len(prompt), prompt))

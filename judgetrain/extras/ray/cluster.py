@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.executor import Done, Work, done, free_held
+from judgetrain.artifacts.executor import HELD, Done, Work, done
 from judgetrain.errors import EngineError, JudgetrainError
 
 PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
@@ -131,7 +131,8 @@ class Worker:
     def free(self) -> None:
         """Close the models that it holds, and with them the processes that these have started."""
         self._work = None
-        free_held()
+        for close in HELD:
+            close()
 
 
 def is_alive(pid: int) -> bool:
