@@ -43,19 +43,9 @@ def tiny_llama(vocabulary: int, **overrides):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(5)
-    settings = dict(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=96,
-        initializer_range=0.4,
-        pad_token_id=0,
-        eos_token_id=2,
-        bos_token_id=None,
-    )
+    settings = dict(vocab_size=vocabulary, hidden_size=32, intermediate_size=64, max_position_embeddings=96)
+    settings |= dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.4)
+    settings |= dict(pad_token_id=0, eos_token_id=2, bos_token_id=None)
     return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()
 
 

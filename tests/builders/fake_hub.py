@@ -6,8 +6,12 @@ import base64
 import hashlib
 import json
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import pytest
+from huggingface_hub import constants
 
 TOKEN = "hf_write_token"
 
@@ -121,3 +125,15 @@ class _Handler(BaseHTTPRequestHandler):
 def _entry(path: str, content: bytes) -> dict[str, Any]:
     oid = hashlib.sha1(content).hexdigest()
     return {"type": "file", "path": path, "size": len(content), "oid": oid}
+
+
+def in_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """For a fixture: what huggingface_hub asks, with a token."""
+    server = FakeHub()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    address = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    yield server
+    server.shutdown()

@@ -33,11 +33,8 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 def arena_hard(directory: Path) -> Path:
     """The folder of three systems' answers, as Arena-Hard 2.0's gen_answer.py writes them."""
     asked = {"a1": "Write a parser.", "b2": "Tell a story."}
-    for model, answer in {
-        "o3-mini": "a middle one",
-        "small": "tiny",
-        "large": "by far the longest of the three",
-    }.items():
+    answers = {"o3-mini": "a middle one", "small": "tiny", "large": "by far the longest of the three"}
+    for model, answer in answers.items():
         rows = [
             {
                 "uid": uid,

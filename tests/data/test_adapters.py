@@ -88,7 +88,6 @@ def test_rubricbench_brings_the_experts_criteria_a_line_each_unless_they_are_lef
 
 def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_path: Path) -> None:
     found = load(tmp_path, "pandalm")
-    assert [c.label for c in found.comparisons] == ["A", "B", "tie", None]
     assert found.left_out == {"no_majority": 1}
     assert found.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
 
@@ -117,16 +116,9 @@ def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: P
 
 def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) -> None:
     rows = [{k: v for k, v in row.items() if "conversation" not in k} for row in ROWS["mt_bench_human"]]
-    answers = [
-        {
-            "question_id": 81,
-            "category": "trees",
-            "model": m,
-            "questions": ["Name a tree.", "Another?"],
-            "answers": texts,
-        }
-        for m, texts in (("vicuna", ["Oak.", "Elm."]), ("alpaca", ["A pine.", "No."]))
-    ]
+    asked = {"question_id": 81, "category": "trees", "questions": ["Name a tree.", "Another?"]}
+    said = {"vicuna": ["Oak.", "Elm."], "alpaca": ["A pine.", "No."]}
+    answers = [asked | {"model": model, "answers": texts} for model, texts in said.items()]
     path = write_lines(tmp_path / "answers.jsonl", answers)
     joined = load(tmp_path, "mt_bench_human", rows, answers=path)
     whole = load(tmp_path, "mt_bench_human")

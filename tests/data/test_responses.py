@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,11 @@ def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
     assert dropped == {"identical_responses": 1, "empty_response": 1}
 
 
-def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, Path]:
-    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
-    for name, rows in (
-        ("cluster", {"sample": [d.to_row() for d in dialogues]}),
-        ("dialogues", {"comparisons": comparisons or []}),
-    ):
-        out = StageRun(tmp_path / name, name, 0, Console())
-        for file, content in rows.items():
-            out.write_rows(file, content)
-    return {"cluster": tmp_path / "cluster", "dialogues": tmp_path / "dialogues"}
+def prepare(tmp_path: Path, comparisons: Sequence[dict[str, Any]] = ()) -> dict[str, Path]:
+    cluster, dialogues = (StageRun(tmp_path / name, name, 0, Console()) for name in ("cluster", "dialogues"))
+    cluster.write_rows("sample", (d.to_row() for d in train_dialogues(WorldConfig(train_dialogues=40), 0)))
+    dialogues.write_rows("comparisons", comparisons)
+    return {"cluster": cluster.directory, "dialogues": dialogues.directory}
 
 
 @pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])

@@ -111,7 +111,6 @@ def test_a_bad_row_stops_with_its_place_or_is_kept_aside(line: str, reason: str,
         ('{"query": "a"}\n', {"fields": {"query": "nope"}}, DataError, "expected the column 'nope'"),
         ('{"query": "a"}\n', {"fields": {"qury": "a"}}, ConfigError, "unknown field 'qury'"),
         ("query,x\na,b\n\udce4,b\n", {"file": "in.csv"}, DataError, r"in\.csv:3: expected UTF-8 text .* save the file"),
-        ("", {"file": "nowhere.jsonl", "path": "nowhere.jsonl"}, ConfigError, r"dialogues\.sources\[0\]\.path"),
     ],
 )
 def test_unusable_sources(

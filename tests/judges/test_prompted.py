@@ -93,17 +93,12 @@ def test_all_comparisons_are_one_batch_and_cost_one_call_a_verdict() -> None:
     assert (prediction.verdict_ab, prediction.verdict_ba) == ("A", "B"), "always the first shown"
 
 
-def rate(text: str) -> str:
-    draw = number(text)
-    return f"[[{1 + draw // 8 % 4}]]" if draw % 8 else "no idea"
-
-
 def rating(response: str) -> int | None:
     return 1 + number(response) // 8 % 4 if number(response) % 8 else None
 
 
 def test_ratings_by_hand() -> None:
-    judge = PointwiseJudge(ScriptedEngine(lambda r, i: rate(r.slots["response"])))
+    judge = PointwiseJudge(ScriptedEngine(lambda r, i: f"[[{rating(r.slots['response']) or 'no idea'}]]"))
     seen: set[str | None] = set()
     for item, prediction in zip(COMPARISONS, judge.compare_all(COMPARISONS, 0), strict=True):
         a, b = rating(item.response_a), rating(item.response_b)

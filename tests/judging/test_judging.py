@@ -304,7 +304,6 @@ def test_pairs_go_by_criteria_too_and_a_column_that_nothing_reads_is_named(
         ([GROUP, ALONE], [], "2 of 2 rows hold one response.*judge.reads=one"),
         ([GROUP, {"query": "q", "response_a": "x", "response_b": "y"}], ["judge.reads=one"], "a file|its own file"),
         ([{**ALONE, "criteria": []}], ["judge.reads=one"], "mine.jsonl:1.*criteria: a rubric needs a criterion"),
-        ([{**ALONE, "criteria": [{"text": "a", "weight": "x"}]}], ["judge.reads=one"], "criterion 1: weight"),
         ([{**ALONE, "responses": "[1"}], ["judge.reads=one"], "expected a list of texts in field responses"),
         ([ALONE], ["judge.reads=one", "criteria=none.yaml"], "criteria=none.yaml: there is no such file"),
         ([{**GOOD, "criteria": ["c"]}], ["verdicts.judge=longer"], "1 of 1 rows bring criteria"),

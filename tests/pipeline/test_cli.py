@@ -324,10 +324,6 @@ def test_a_recipe_that_builds_on_none_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_entries_of_mappings_are_added_with_a_plus() -> None:
-    assert configured("+selfeval.temperatures.math=0.5").selfeval.temperatures == {"math": 0.5}
-
-
 def test_a_group_that_is_null_keeps_the_recipes() -> None:
     assert configured(*recipe_overrides(["engine=null"])).engine == configured().engine
 

@@ -137,10 +137,6 @@ def names(found: list[Path]) -> list[str]:
     return [f"{directory.parent.name}/{directory.name}" for directory in found]
 
 
-def test_what_an_evaluation_was_made_from_is_used(pipeline: Pipeline) -> None:
-    assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"]
-
-
 @pytest.mark.parametrize("stage", ["judge", "leaderboard", "correct", "selfeval", "scenarios"])
 def test_results_of_other_settings_are_kept_with_what_they_were_made_from(pipeline: Pipeline, stage: str) -> None:
     manifest(pipeline.root, stage, "verdicts", {"dpo": "other"})

@@ -76,12 +76,15 @@ def downstream(config: Config, stages: set[str]) -> set[str]:
 LISTED = "evaluate.methods=[sft,'pairwise:external','pointwise:external',external]"
 OPENAI = "teacher=openai"
 SIGNALS = "label.signals=[probdiff]"
+TREE = (
+    *("judgments=3", "guidelines=3", "score=expected", "constrained=true", "criteria_sampling.temperature=0.5"),
+    *("guideline_sampling.top_p=0.5", "judgment_sampling.max_new_tokens=50"),
+)
+SAMPLED = [f"evaluate.{kind}.sampling.temperature=0.3" for kind in ("pairwise", "pointwise")]
 JUDGE = ("temperature=0.5", "judgment_tokens=50", "score=expected", "constrained=true", "rubric=first")
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
-    ([], "engine.name=mine", set()),
-    ([], "teacher.engine.name=mine", set()),
-    ([], "engine.batch_size=3", set()),
+    *(([], key, set()) for key in ("engine.name=mine", "teacher.engine.name=mine", "engine.batch_size=3")),
     ([], "teacher.engine.error_rate=0.3", {"teacher"}),
     ([OPENAI], "teacher.engine.concurrency=5", set()),
     ([OPENAI], "teacher.engine.base_url=http://there/v1", {"teacher"}),
@@ -90,8 +93,6 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
     (["engine={type: openai, model: m}"], "engine.json_schema=true", {"tree", "evaluate", "correct", "judge"}),
     # How a judge is asked is no part of its weights.
-    ([], "tree.judgments=3", {"tree"}),
-    ([], "tree.guidelines=3", {"tree"}),
     *(
         ([], f"judge.{key}", {"evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
         for key in JUDGE
@@ -99,22 +100,12 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "studies"}),
     (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct"}),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.score=expected", {"tree"}),
-    ([], "tree.constrained=true", {"tree"}),
-    ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
-    ([], "tree.guideline_sampling.top_p=0.5", {"tree"}),
-    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree"}),
+    *(([], f"tree.{key}", {"tree"}) for key in TREE),
     # What has no use beside the other settings.
-    ([], "train.initial.eval_steps=7", set()),
-    ([], "train.sft.eval_steps=7", set()),
-    ([], "train.dpo.eval_steps=7", set()),
+    *(([], f"train.{stage}.eval_steps=7", set()) for stage in ("initial", "sft", "dpo")),
     (["train.dpo.keep_best=true"], "train.dpo.eval_steps=7", {"dpo"}),
-    ([], "evaluate.external.error_rate=0.3", set()),
-    ([], "evaluate.pairwise.sampling.temperature=0.3", set()),
-    ([], "evaluate.pointwise.sampling.temperature=0.3", set()),
-    ([LISTED], "evaluate.external.error_rate=0.3", {"evaluate"}),
-    ([LISTED], "evaluate.pairwise.sampling.temperature=0.3", {"evaluate"}),
-    ([LISTED], "evaluate.pointwise.sampling.temperature=0.3", {"evaluate"}),
+    *(([], key, set()) for key in ("evaluate.external.error_rate=0.3", *SAMPLED)),
+    *(([LISTED], key, {"evaluate"}) for key in ("evaluate.external.error_rate=0.3", *SAMPLED)),
     ([f"scenarios.queries.path={VOCABULARY}"], "scenarios.queries.format=turns", {"scenarios"}),
     ([], "label.external.sampling.top_p=0.5", set()),
     (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
@@ -143,8 +134,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (["verdicts.judge=scorer:probdiff"], "scorer.revision_prompt=simple", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
-    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub=a/b")),
-    ([], "objective=world/dpo@1/agreement", set()),
+    *(([], k, set()) for k in ("recipe_name=x", "track.tracker=none", "hub=a/b", "objective=world/dpo@1/agreement")),
 ]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,8 @@ from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import write_lines
 from tests.builders.evaluate import world_judge
-from tests.builders.fake_hub import FakeHub
+from tests.builders.fake_hub import FakeHub, in_place
 from tests.builders.pipeline import configured
-from tests.builders.train import templated
 
 GOOD = {"query": "q", "response_a": "x", "response_b": "y", "label": "A"}
 
@@ -75,18 +74,6 @@ def test_files_that_other_stages_read_late(tmp_path: Path) -> None:
     assert "v.jsonl:1: " in refused(tmp_path, "studies", probdiff, f"studies.verdicts={verdicts}")
 
 
-def without(name: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).unlink()
-
-
-def garbage(name: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).write_text("{not json") and None
-
-
-def as_bert(directory: Path) -> None:
-    (directory / "config.json").write_text(json.dumps({"model_type": "t5", "architectures": ["T5Model"]}))
-
-
 def in_parts(directory: Path) -> None:
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -96,22 +83,18 @@ def in_parts(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (without("config.json"), "cannot load a model"),
+        (lambda base: (base / "config.json").unlink(), "cannot load a model"),
         (in_parts, "model-00002-of-00002.safetensors, which"),
-        (garbage("tokenizer.json"), "cannot load a model"),
-        (as_bert, "no causal language model"),
+        (lambda base: (base / "tokenizer.json").write_text("{not json"), "cannot load a model"),
+        (lambda base: (base / "config.json").write_text('{"model_type": "t5"}'), "no causal language model"),
+        (lambda base: (base / "chat_template.jinja").write_text("{% for m in messages %}"), "chat template refuses"),
     ],
 )
-def test_the_base_model(damage: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+def test_the_base_model(damage: Callable[[Path], object], said: str, tmp_path: Path) -> None:
     shutil.copytree(WORLD_BASE, tmp_path / "base")
     damage(tmp_path / "base")
     message = refused(tmp_path, "dpo", f"train.base.path={tmp_path / 'base'}")
     assert message.startswith(f"train.base.path={tmp_path / 'base'}: ") and said in message
-
-
-def test_a_chat_template_that_cannot_be_read(tmp_path: Path) -> None:
-    base = templated(tmp_path / "base", "{% for m in messages %}{{ m.content }}")
-    assert "the chat template refuses" in refused(tmp_path, "dpo", f"train.base.path={base}")
 
 
 def test_a_model_that_is_finished_with_is_not_looked_at(tmp_path: Path) -> None:
@@ -189,13 +172,7 @@ def test_a_judge_in_a_directory(tmp_path: Path) -> None:
     assert "holds no weights" in said(model, "evaluate.branches=[1,3]")
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    server = FakeHub()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    yield server
-    server.shutdown()
+hub = pytest.fixture(in_place)
 
 
 def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,19 +34,9 @@ from judgetrain.judging.config import VerdictsConfig
 from judgetrain.pipeline.cards import check_hub, fill, fill_cards, push, push_last
 from judgetrain.pipeline.config import Config
 from judgetrain.train.card import add_results, licence_of, shows_references, write_card
-from tests.builders.fake_hub import TOKEN, FakeHub
+from tests.builders.fake_hub import TOKEN, FakeHub, in_place
 
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    server = FakeHub()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    address = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    yield server
-    server.shutdown()
+hub = pytest.fixture(in_place)
 
 
 def model_directory(root: Path, stage: str = "dpo", base: str = "world") -> Path:
@@ -63,18 +52,9 @@ def model_directory(root: Path, stage: str = "dpo", base: str = "world") -> Path
 
 
 def row(method: str, branches: int, agreement: float | None) -> dict[str, Any]:
-    interval = [0.6, 0.8]
-    return {
-        "method": method,
-        "benchmark": "world",
-        "split": "heldout",
-        "branches": branches,
-        "n": 300,
-        "agreement": agreement,
-        "agreement_ci": interval,
-        "consistency": 0.9,
-        "consistency_ci": [0.85, 0.95],
-    }
+    of = {"method": method, "benchmark": "world", "split": "heldout", "branches": branches, "n": 300}
+    measured = {"agreement": agreement, "agreement_ci": [0.6, 0.8], "consistency": 0.9, "consistency_ci": [0.85, 0.95]}
+    return of | measured
 
 
 ROWS = [row("dpo", 1, 0.71234), row("dpo", 5, 0.75), row("sft", 1, 0.6), row("random", 0, None)]

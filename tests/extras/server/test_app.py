@@ -91,7 +91,6 @@ def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient)
         ({"prompt": "p", "response_b": "a"}, "response_a", "Field required"),
         ({"prompt": "p", "response_a": "a"}, None, "longer compares two responses"),
         ({**ROW, "criteria": "it is short"}, "criteria", "longer goes by no criteria"),
-        ({**ROW, "criteria": [{"weight": 2}]}, "criteria", "criterion 1: no column says what to look for"),
         ({**ROW, "criteria": [" "]}, "criteria", "expected what to look for"),
         ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
         ({**ROW, "sed": 3}, "sed", "not permitted"),
@@ -194,7 +193,8 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
 
 
 def test_rewards_of_a_judge_that_reads_one_response_are_its_scores() -> None:
-    rows = [(c.dialogue.query, text) for c in eval_comparisons(WorldConfig(eval_comparisons=3), 5) for text in _both(c)]
+    pairs = eval_comparisons(WorldConfig(eval_comparisons=3), 5)
+    rows = [(c.dialogue.query, text) for c in pairs for text in (c.response_a, c.response_b)]
     prompts = [f"<|im_start|>user\n{query}<|im_end|>\n<|im_start|>assistant\n" for query, _ in rows]
     sent = {"query": [p + text for p, (_, text) in zip(prompts, rows, strict=True)], "prompts": prompts}
     with client_of(world_judge("one"), reward="score") as client:
@@ -203,10 +203,6 @@ def test_rewards_of_a_judge_that_reads_one_response_are_its_scores() -> None:
     own = [score.value for scores in world_judge("one").score_all(asked, 17) for score in scores]
     assert found["rewards"] == [NOTHING_READ if value is None else value for value in own]
     assert len({*own}) > 2 and found["extra_logs"]["judge_read"] == [float(value is not None) for value in own]
-
-
-def _both(comparison: Comparison) -> tuple[str, str]:
-    return comparison.response_a, comparison.response_b
 
 
 START = "<|im_start|>user\nName a prime.<|im_end|>\n<|im_start|>assistant\n"

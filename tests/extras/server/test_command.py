@@ -86,12 +86,8 @@ def test_refusals_reach_the_client_and_no_log_shows_the_token(server: Served, ca
 def test_the_page_of_the_command_judges_with_a_model(server: Served) -> None:
     with Browser() as browser:
         browser.open(server.url)
-        for name, text in {
-            "prompt": "explain gravity .",
-            "response_a": "a",
-            "response_b": "b",
-            "token": SECRET,
-        }.items():
+        typed = {"prompt": "explain gravity .", "response_a": "a", "response_b": "b", "token": SECRET}
+        for name, text in typed.items():
             browser.value(f"document.querySelector('[name={name}]').focus()")
             browser.write(text)
         browser.press("Enter")

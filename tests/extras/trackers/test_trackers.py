@@ -142,10 +142,7 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
     assert main() == 2
     runs = read_runs(tmp_path / "out")
     assert [(run.config["dialogues"]["strict"], run.config["seed"], run.exit_code) for run in runs] == [
-        (True, 1, 1),
-        (True, 2, 1),
-        (False, 1, 0),
-        (False, 2, 0),
+        *((True, 1, 1), (True, 2, 1), (False, 1, 0), (False, 2, 0))
     ]
     assert len({run.id for run in runs}) == 4
     (group,) = {run.group for run in runs}

@@ -230,6 +230,7 @@ def test_a_dry_run_counts_the_drawing(tmp_path: Path) -> None:
         ("rubric:many", "expected rubric:N"),
         ("fewshot:0", "N at least 1"),
         ("fewshot:9:nobody", "allowed are base, teacher, external"),
+        ("prompted:x", "allowed are base, teacher, external"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(method: str, told: str) -> None:

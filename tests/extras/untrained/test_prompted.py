@@ -9,7 +9,7 @@ import pytest
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
-from tests.builders.evaluate import check, refused, run
+from tests.builders.evaluate import check, run
 from tests.builders.pipeline import configured
 
 
@@ -44,8 +44,3 @@ def test_a_model_is_asked_by_one_sentence_and_the_mean_of_eight_judgments_decide
     assert max(apart) > 1, "judgments are sampled"
     assert row["agreement"] == pytest.approx(sum(right) / len(right), abs=1e-6)
     assert (row["method"], row["branches"], row["judgments"], row["consistency"]) == ("prompted:external", 0, 192, 1)
-
-
-def test_a_prompted_model_is_base_teacher_or_external() -> None:
-    config = configured("recipe=debug", "evaluate.methods=[prompted:x]")
-    assert "allowed are base, teacher, external" in refused(config, "evaluate")
