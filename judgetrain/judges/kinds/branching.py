@@ -116,7 +116,7 @@ class BranchingJudge(Judge):
             other, kept = derive_seed(seed, "again", attempt), [places[i] for i in lost]
             again = grow(items, *how, anew, steps.sampled, other, steer=steer, numbers=kept)
             for i, tree in zip(lost, again, strict=True):
-                trees[i] = tree.instead_of(trees[i])
+                trees[i] = replace(tree, earlier=(*trees[i].earlier, replace(trees[i], earlier=())))
         return [replace(tree, comparison=given) for tree, given in zip(trees, comparisons, strict=True)]
 
     def predictions(

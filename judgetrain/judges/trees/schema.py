@@ -174,10 +174,6 @@ class EvaluationTree:
             return True
         return first is not None and {*orders} <= {j.order for j in first.judgments if j.failure is None}
 
-    def instead_of(self, other: EvaluationTree) -> EvaluationTree:
-        """This tree, grown since an ``other`` of its comparison cannot be read; that one is kept in ``earlier``."""
-        return replace(self, earlier=(*other.earlier, replace(other, earlier=())))
-
     def guidelines(self) -> Iterator[tuple[CriterionNode, GuidelineNode]]:
         """All guidelines with their criteria, in order."""
         return ((criterion, guideline) for criterion in self.criteria for guideline in criterion.guidelines)

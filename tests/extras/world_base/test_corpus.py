@@ -20,15 +20,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
-    """Hashes of 3,000 exchanges: of faithful text at a75212e, before the world's queries, rule and writers changed, of
-    the fourth phase at a4090e2, and of those of every shape, with dialogues, at 2297f26."""
+    """Hashes of 3,000 exchanges of each phase's text, since reviews name guideline and criterion last."""
     pool = pretraining_queries(load_language())
     assert hashlib.sha256("\n".join(pool).encode()).hexdigest().startswith("6eaf7c45ba2e7e88")
     for settings, expected in (
-        ((0.0,), "b52304ec7e87530a"),
-        ((0.7,), "35483eca02c27d34"),
-        ((1.0, True), "4ae5a366606001ca"),
-        ((1.0, True, True), "93730ee9f0c287de"),
+        ((0.0,), "680c8fa30b605605"),
+        ((0.7,), "e8f1f75fd835c440"),
+        ((1.0, True), "c42c0d86e4773f58"),
+        ((1.0, True, True), "ab8d352e58b8134a"),
     ):
         corpus, rng, digest = Corpus(load_language(), pool, *settings), random.Random("corpus 1 test"), hashlib.sha256()
         for _ in range(3000):
@@ -50,9 +49,9 @@ def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:
         corpus, rng, found = Corpus(language, pool, 1.0, human), random.Random("corpus 3 test"), Counter[str]()
         for _ in range(12_000):
             asked, _ = corpus.exchange(rng)
-            if "\nJudge by: " in asked:
+            if asked.startswith("Review") and "\nCriterion: " in asked:
                 rule = RAW["kinds"][language.kind_of(asked.split("Query: ")[1].split("\n")[0])]
-                name = criterion_name(asked.split("\nJudge by: ")[1])
+                name = criterion_name(asked.split("\nCriterion: ")[1])
                 found[next((role for role in ("primary", "secondary", "decoy") if rule[role] == name), "other")] += 1
         for role, said in zip(("primary", "secondary", "decoy"), shares.groups(), strict=True):
             assert 100 * found[role] / found.total() == pytest.approx(int(said), abs=2.5), (human, role)
