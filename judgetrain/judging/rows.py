@@ -165,6 +165,9 @@ def summary_of(
     return {"judge": judge, "consistency": same / ordered if ordered else None, **counts, **named}
 
 
+UNTRAINED = "no verdict: this model does not keep to the form; train it, or take one that follows instructions"
+
+
 def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     """The table and the lines at the end of judging."""
     rows, labelled, agreed = summary["rows"], summary["labelled"], summary["agreed"]
@@ -182,7 +185,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
         yield f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%} (95%: {low:.0f} to {high:.0f})"
     if summary["unreadable"]:
         yield f"judgments not read: {listed(summary['unreadable'])}"
-        if told := too_long_hint(summary["unreadable"]):
+        if told := UNTRAINED if summary["verdicts"]["unreadable"] == rows else too_long_hint(summary["unreadable"]):
             yield told
     if summary["calls"]:
         tokens = "{prompt} prompt and {generated} generated tokens".format(**summary["tokens"])
@@ -211,7 +214,7 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:
-        yield f"judgments not read: {listed(unreadable)}"
+        yield f"judgments not read: {listed(unreadable)}" + ("" if scores else f"; {UNTRAINED}")
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:

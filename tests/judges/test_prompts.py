@@ -251,3 +251,6 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     row = {"verdict": "unreadable", "label": None, "failure": "too_long", "failures": {"criteria:too_long": 1}}
     lines = verdicts_told(summary_of([row], "dpo", 1, {"prompt": 1, "generated": 0}, {}))
     assert any("lower judge.criteria_tokens" in str(line) for line in lines), "stage judge says it at its end"
+    row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
+    lines = verdicts_told(summary_of([row], "base", 1, {"prompt": 1, "generated": 0}, {}))
+    assert any("train it, or take one that follows instructions" in str(line) for line in lines)

@@ -182,11 +182,12 @@ class Play:
         table = Table("stage", "about", "of", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         made = {stage: not self._wanted.plan(stage).finished for stage in self.seconds}
         seconds = {stage: made[stage] * each * self.more.get(stage, 1.0) for stage, each in self.seconds.items()}
-        for stage, each in (*seconds.items(), ("all", sum(seconds.values()))):
+        for stage, each in (*seconds.items(), ("these" if self.left else "all", sum(seconds.values()))):
             table.add_row(stage, duration(each), self.of.get(stage, "") if made.get(stage, True) else "is there")
         yield table
         if self.left:
-            yield f"out of time after {duration(passed)}, before {', '.join(self.left)}, which come on top"
+            told = f"{', '.join(self.left)} were not reached: this is no estimate of the run; try again on idle cores"
+            yield f"out of time after {duration(passed)}: {told}"
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
         torch = sys.modules.get("torch")
         gpu = f", {torch.cuda.max_memory_allocated() / 1e9:.1f} of a GPU" if torch and torch.cuda.is_available() else ""
