@@ -44,7 +44,7 @@ def world():
     return make_engine(TransformersEngineConfig(model=ModelConfig(path="world")))
 
 
-@pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False)])
+@pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 0.5, False)])
 def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     world, limit: int, temperature: float, cut: bool
 ) -> None:

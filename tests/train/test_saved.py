@@ -239,6 +239,7 @@ CASES = {
     ],
     "sft that ranks": [
         "stage=sft",
+        "tree.reads=both",
         "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, num_train_epochs: 2, save_steps: 2, "
         "ranking_weight: 0.5}",
     ],

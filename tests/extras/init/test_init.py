@@ -54,7 +54,7 @@ def test_the_recipe_that_is_written_is_accepted_as_it_is(way: str, tmp_path: Pat
     assert "train.jsonl: 20" in done.stdout and "labels A 4, B 4" in done.stdout
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}"])
     assert (config.teacher.engine.type, config.responses.contrast) == (teacher, contrast)
-    assert config.recipe_name == "my data" and config.train.base.path == "world" and not config.train.initial.lora
+    assert config.recipe_name == "my data" and config.train.base.path == "world"
     Pipeline(config).check("evaluate")
     assert Pipeline(config).plan("evaluate").content  # every file that it names is there
 
