@@ -12,7 +12,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import joblib.externals.loky.backend.context  # noqa: F401
@@ -249,8 +248,11 @@ def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> 
 
 
 def test_idle_cores_are_those_of_the_quietest_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter([SimpleNamespace(idle=41.7, iowait=8.3), SimpleNamespace(idle=25.0), SimpleNamespace(idle=0.0)])
-    monkeypatch.setattr(psutil, "cpu_times_percent", lambda seconds: next(looks))
+    """Of 0.8 seconds of eight cores 0.4, 0.2 and none are idle; what a user's guests take is in the user's time."""
+    ends = ((0.0, 0.0), (0.4, 0.4), (1.0, 0.6), (1.8, 0.6))
+    looks = iter([(user, 0.0, 0.0, idle * 0.8, idle * 0.2, 0.0, 0.0, 0.0, user, 0.0) for user, idle in ends])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(looks))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr(psutil, "cpu_count", lambda: 8)
     assert idle_cores() == 4
 
