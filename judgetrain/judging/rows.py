@@ -132,6 +132,7 @@ def _unanswered(prediction: Prediction) -> str | None:
 
 
 READABLE = ("A", "B", "tie", "inconsistent")
+UNTRAINED = "no verdict: this model does not keep to the form; train it, or take one that follows instructions"
 
 
 def summary_of(
@@ -165,9 +166,6 @@ def summary_of(
     return {"judge": judge, "consistency": same / ordered if ordered else None, **counts, **named}
 
 
-UNTRAINED = "no verdict: this model does not keep to the form; train it, or take one that follows instructions"
-
-
 def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     """The table and the lines at the end of judging."""
     rows, labelled, agreed = summary["rows"], summary["labelled"], summary["agreed"]
@@ -183,9 +181,9 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
 
         low, high = (100 * end for end in binomtest(agreed, labelled).proportion_ci(method="wilson"))
         yield f"agreement: {agreed} of {labelled} labels, {agreed / labelled:.1%} (95%: {low:.0f} to {high:.0f})"
-    if summary["unreadable"]:
-        yield f"judgments not read: {listed(summary['unreadable'])}"
-        if told := UNTRAINED if summary["verdicts"]["unreadable"] == rows else too_long_hint(summary["unreadable"]):
+    if unread := summary["unreadable"]:
+        yield f"judgments not read: {listed(unread)}"
+        if told := too_long_hint(unread) or (UNTRAINED if summary["verdicts"]["unreadable"] == rows else None):
             yield told
     if summary["calls"]:
         tokens = "{prompt} prompt and {generated} generated tokens".format(**summary["tokens"])
@@ -214,7 +212,8 @@ def scores_told(rows: Iterable[Mapping[str, Any]], judge: str) -> Iterator[Any]:
     if len(scores) < total:
         yield f"{total - len(scores)} of {total} responses have no score"
     if unreadable:
-        yield f"judgments not read: {listed(unreadable)}" + ("" if scores else f"; {UNTRAINED}")
+        told = too_long_hint(unreadable) or ("" if scores else UNTRAINED)
+        yield f"judgments not read: {listed(unreadable)}{told and f'; {told}'}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
