@@ -276,8 +276,10 @@ def test_threads_are_as_many_as_there_are_idle_cores_unless_the_user_has_chosen(
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     share_cores(processes)
     assert (os.environ.get("OMP_NUM_THREADS"), os.environ["OMP_WAIT_POLICY"]) == (threads, "ACTIVE")
     monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.delenv("GOMP_SPINCOUNT")
     share_cores(processes)
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("PASSIVE", "10000")
