@@ -142,6 +142,8 @@ def fingerprint(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+ADAPTERS, BASE = "adapter_config.json", "base_model_name_or_path"
+"""The file by which PEFT knows a directory of adapters, and under what it names the model that they are for."""
 MOST = 10_000
 """Files of a directory whose content is hashed; one with more was named by mistake."""
 
@@ -165,7 +167,8 @@ class ContentHashes:
         """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
 
         A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
-        into it. Empty when there is no such file. DataError: a directory of more than :data:`MOST` files.
+        into it. Adapters stand for their base's files too. Empty when there is no such file. DataError: a directory of
+        more than :data:`MOST` files.
         """
         if not pattern:
             return {}
@@ -178,6 +181,8 @@ class ContentHashes:
                 raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
             files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
             found = {str(p.relative_to(root)): self.file(p) for p in files}
+            if ADAPTERS in found and isinstance(said := read_json(root / ADAPTERS), dict):
+                found |= {f"{BASE}/{name}": content for name, content in self.of(said.get(BASE) or "").items()}
         else:
             files = named(pattern)
             names = [p.name for p in files]

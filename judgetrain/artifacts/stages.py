@@ -47,6 +47,11 @@ class StageSettings:
         """The stages whose judges the settings name: the stage's inputs, where it does not say others."""
         return ()
 
+    @property
+    def beside_inputs(self) -> Sequence[str]:
+        """Files that people may put into an input's directory, on which the result then depends as well."""
+        return ()
+
     @classmethod
     def of(cls, config: Any) -> Self:
         """The settings that a stage reads of the whole configuration, each field from its own key."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from judgetrain.artifacts.executor import Work
 from judgetrain.artifacts.files import atomic, write_rows_atomic
+from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
@@ -169,7 +170,7 @@ SHARD = 16384
 """Queries a shard."""
 STATIC = "static:"
 """Stands before a language model whose input embeddings are the encoder."""
-MARKS = ("modules.json", "config.json", "adapter_config.json")
+MARKS = ("modules.json", "config.json", ADAPTERS)
 """Files of which a model that sentence-transformers loads has one at least."""
 BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""

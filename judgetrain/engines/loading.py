@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import read_json, settle, write_text_atomic
+from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
 from judgetrain.engines.hub import looks_local
 from judgetrain.errors import EngineError
@@ -35,9 +36,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
-
-ADAPTERS = "adapter_config.json"
-"""The file by which PEFT knows a directory of adapters."""
 
 KEPT = 1e9
 """Bytes of a GGUF file up to which what it unpacks to is kept, in ``judgetrain`` beside the Hub's cache (``HF_HOME``):
@@ -128,8 +126,8 @@ def adapted(config: ModelConfig) -> ModelConfig | None:
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
     said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
-    if not (base := said.get("base_model_name_or_path")):
-        raise EngineError(f"{path}: {ADAPTERS} names no base_model_name_or_path: write the base's path into it")
+    if not (base := said.get(BASE)):
+        raise EngineError(f"{path}: {ADAPTERS} names no {BASE}: write the base's path into it")
     return replace(config, path=base, revision=said.get("revision"))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.fingerprint import ADAPTERS
 from judgetrain.engines import loading
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig, model_commit
@@ -33,7 +34,7 @@ class VllmEngine:
         path, gguf_file = loading.resolve_path(config.model)
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = loading.load_tokenizer(config.model)
-        if (Path(path) / loading.ADAPTERS).is_file():
+        if (Path(path) / ADAPTERS).is_file():
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
         if not gguf_file:
             loading.check_weights(Path(path))

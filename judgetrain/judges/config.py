@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 log = logging.getLogger(__name__)
 
-SETTINGS = "judge.json"
-"""Carried in a trained judge's directory: how it is asked unless one says otherwise."""
+SETTINGS, FITTED = "judge.json", "fitted.json"
+"""In a trained judge's directory: how it is asked unless one says otherwise, and weights that users may put there."""
 PLANS = ("shared", "independent")
 BESIDES = ("branches", "plan", "prompts", "engine", "model")
 """What a judge in Python is given besides these settings, for messages."""

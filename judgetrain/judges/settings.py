@@ -14,7 +14,7 @@ from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.config import LEVELS, JudgeConfig, OnceConfig, criteria_of
+from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
@@ -90,6 +90,12 @@ class ModelSettings(StageSettings):
         """The stages whose judges are among the methods, in the order of the pipeline: a stage's inputs."""
         targets = {m.target for m in self.methods if m.names_model}
         return [name for name in JUDGE_STAGES if name in targets]
+
+    @property
+    def beside_inputs(self) -> Sequence[str]:
+        """Weights that a judge's directory may hold without having been made with it."""
+        own = self.judge is not None and self.judge.aggregation == "fitted" and not self.judge.fitted
+        return [f"model/{FITTED}"] if own else []
 
     @property
     def asked_engines(self) -> tuple[EngineConfig | None, ...]:

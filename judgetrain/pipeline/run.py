@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -114,11 +115,14 @@ class Pipeline:
         self, stage: Stage[Any], settings: StageSettings, inputs: Mapping[str, Plan], content: Content
     ) -> str:
         """Of an input that the stage reads in part, what decides that part stands for it."""
-        upstream = {i: plan.fingerprint for i, plan in inputs.items()}
+        upstream: dict[str, Any] = {i: plan.fingerprint for i, plan in inputs.items()}
         for i, part in stage.reads.items():
             plan = inputs[i]
             decides = plan.stage.parts[part](plan.settings)
             upstream[i] = self._fingerprint(plan.stage, decides, plan.inputs, self._content)
+        for i, name in product(inputs, settings.beside_inputs):
+            if found := self._hashes.of(str(inputs[i].directory / name)):
+                upstream[f"{i}/{name}"] = found
         return fingerprint(
             {"stage": stage.name, "format": stage.format, "upstream": upstream, "settings": plain(settings, content)}
         )

@@ -209,10 +209,9 @@ class SupervisedTrainer(RowMeans, SFTTrainer):  # type: ignore[misc]
         losses = binary_cross_entropy_with_logits(2 * apart, 1 - tie / 2, reduction="none")
         counts = [losses.detach(), (apart > 0) & ~tie, ~tie]
         total, right, of = self.accelerator.gather(torch.stack([c.float().sum() for c in counts])[None]).sum(dim=0)
-        loss_of_all = total / self._pairs / self.accelerator.num_processes
-        for name, figure in (("ranking_loss", loss_of_all), ("ranking_accuracy", right / of)):
-            if figure.isfinite():  # a batch may have ties alone
-                self._metrics["train"][name].append(figure.item())
+        self._metrics["train"]["ranking_loss"].append((total / self._pairs / self.accelerator.num_processes).item())
+        if of:  # a batch may have ties alone; logs are means over what is added, so that each pair counts once
+            self._metrics["train"]["ranking_accuracy"] += int(right) * [1.0] + int(of - right) * [0.0]
         ranking = losses.sum() / self._pairs / self.current_gradient_accumulation_steps
         return (1 - self._ranking) * loss + self._ranking * ranking
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -197,6 +198,35 @@ def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
     assert here == there
     changed = {name for name in STAGES if here[name] != other[name]}
     assert changed == downstream(composed("recipe=debug", home, *given), readers)
+
+
+def test_adapters_count_with_the_base_that_they_name(tmp_path: Path, home: str) -> None:
+    for name, base in (("adapters", "merged"), ("merged", "base")):
+        (tmp_path / name).mkdir()
+        config = {"base_model_name_or_path": str(tmp_path / base)}
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(config))
+    (tmp_path / "base").mkdir()
+
+    def of(weights: str) -> Mapping[str, str]:
+        (tmp_path / "base" / "model.safetensors").write_text(weights)
+        where = f"train.base.path={tmp_path / 'adapters'}", f"evaluate.methods=['pairwise:{tmp_path / 'merged'}']"
+        return marks(configured("recipe=debug", home, *where))
+
+    one, two = of("1"), of("2")
+    assert {"initial", "evaluate"} <= {name for name in STAGES if one[name] != two[name]}
+
+
+def test_weights_put_beside_a_judge_count_where_it_is_asked_by_them(tmp_path: Path) -> None:
+    where = "recipe=debug", f"output_dir={tmp_path}", "verdicts.judge=sft", "evaluate.methods=[dpo]"
+    fitted = *where, "judge.aggregation=fitted"
+    before = [marks(configured(*words)) for words in (fitted, where)]
+    for stage in ("sft", "dpo"):
+        place = tmp_path / "artifacts" / stage / before[0][stage] / "model"
+        place.mkdir(parents=True)
+        (place / "fitted.json").write_text(stage)
+    after = [marks(configured(*words)) for words in (fitted, where)]
+    changed = {name for name in STAGES if before[0][name] != after[0][name]}
+    assert {"evaluate", "judge", "correct"} <= changed <= {*STAGES} - {"sft", "dpo"} and before[1] == after[1]
 
 
 def test_an_encoder_counts_by_what_its_files_hold(tmp_path: Path, home: str) -> None:

@@ -69,6 +69,15 @@ def test_the_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
     assert ranking["ranking_accuracy"] == float(decided > 0) and "ranking_loss" not in plain
 
 
+def test_the_accuracy_is_a_mean_over_pairs(tmp_path: Path) -> None:
+    """Some micro-batches of the step hold more pairs that are decided than others, and the last ties alone."""
+    rows = judgments(9, 4, ties=4)
+    settings = config(max_steps=1, per_device_train_batch_size=4, gradient_accumulation_steps=5, ranking_weight=1.0)
+    (found, *_) = logged(run_initial(tmp_path, settings, rows))
+    right = [d > 0 for d in apart(WORLD_BASE, rows)[4:]]
+    assert found["ranking_accuracy"] == pytest.approx(sum(right) / 5) and 0 < sum(right) < 5
+
+
 @pytest.mark.parametrize("lora", [False, True])
 def test_held_out_pairs_are_put_in_order(tmp_path: Path, lora: bool) -> None:
     held = judgments(20, 1)

@@ -15,8 +15,9 @@ from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.fit import fit
 from judgetrain.extras.calibrate.stages import CalibrateSettings
 from judgetrain.judges.base import Cost
+from judgetrain.judges.config import FITTED
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.aggregation import FILE, Fitted, margins_of, used
+from judgetrain.judges.kinds.aggregation import Fitted, margins_of, used
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.trees.schema import cost_of
 from judgetrain.judging.items import read_items
@@ -59,7 +60,7 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     found = fit([r["margins"] for r in rows], [r["label"] for r in rows], prompts)
     found.save(out.directory)
     out.tell(told(found, settings.method.name))
-    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FILE}")
+    out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
 
 
 def told(found: Fitted, judge: str) -> Iterator[Any]:
@@ -80,7 +81,7 @@ def _measured(found: Mapping[str, float]) -> str:
 
 def _card(directory: Path, judge: str) -> str:
     """What a judge's card says of the weights that were fitted for it; empty of another stage's artifact."""
-    if not (directory / FILE).is_file():
+    if not (directory / FITTED).is_file():
         return ""
     found = Fitted.load(directory, "fitted weights")
     return (

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import logistic, verdict_of
+from judgetrain.judges.config import FITTED
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode, Wave
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import ORDERS, Order, Verdict
@@ -147,7 +148,6 @@ def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
     return replace(criterion, guidelines=tuple(guidelines))
 
 
-FILE = "fitted.json"
 Margins = Mapping[str, float]
 """By criterion (its name in a rubric, or ``#2``, the second of the judge's own list): what it adds to the mean, where
 A is ahead by -1 to 1."""
@@ -196,14 +196,14 @@ class Fitted:
 
     def save(self, directory: Path) -> None:
         """Write it as ``fitted.json``."""
-        write_json_atomic(directory / FILE, asdict(self))
+        write_json_atomic(directory / FITTED, asdict(self))
 
     @classmethod
     def load(cls, path: str | Path, key: str = "judge.fitted") -> Fitted:
         """Read what :meth:`save` wrote (ConfigError: there is none; names the ``key``)."""
         try:
             file = Path(path).expanduser()
-            file = file / FILE if file.is_dir() else file
+            file = file / FITTED if file.is_dir() else file
             return cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{key}={path}: expected the {FILE} of stage calibrate ({error})") from error
+            raise ConfigError(f"{key}={path}: expected the {FITTED} of stage calibrate ({error})") from error
