@@ -1,7 +1,5 @@
 """Errors that a user can act on: printed as one message without a traceback, exit code 2."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

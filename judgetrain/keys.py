@@ -1,7 +1,5 @@
 """A configuration key: its default, documentation and range, and the check of all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """What the messages of a conversation say, in the shapes that are published; calls of tools are told as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

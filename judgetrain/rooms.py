@@ -4,8 +4,6 @@ Nothing here imports a room. ``--help`` reads these files alone, and a run impor
 A room may stand anywhere in the package, ``extras/`` among it: whoever adds one edits no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """What a run tells on the console: lines and progress bars."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -236,10 +236,11 @@ def _forked(workers: int) -> ProcessPoolExecutor:
     if multiprocessing.get_start_method(allow_none=True) == "loky":  # in a job of sweep=joblib; workers know of none
         multiprocessing.set_start_method(how, force=True)
     context.set_forkserver_preload(IMPORTED)
-    return ProcessPoolExecutor(workers, context, _begin)
+    return ProcessPoolExecutor(workers, context, begin_worker)
 
 
-def _begin() -> None:
+def begin_worker() -> None:
+    """What a process does first that works for this one, which it ends with."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     end_with_parent()
     quiet_libraries()

@@ -1,7 +1,5 @@
 """Files that are there whole or not at all, whatever stops the process that writes them; and one writer at a time."""
 
-from __future__ import annotations
-
 import errno
 import glob
 import hashlib

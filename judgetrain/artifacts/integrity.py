@@ -4,8 +4,6 @@ Sizes are looked at whenever an artifact is named, the content of small files to
 its size, time and inode), and the content of large ones when a stage reads the artifact.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Every room has its templates beside its code; all extend ``base.html`` of this room, which holds the one stylesheet.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

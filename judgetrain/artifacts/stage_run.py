@@ -4,8 +4,6 @@ An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It 
 ``manifest.json``, which is written last; anything else in it is unfinished work that the next run resumes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

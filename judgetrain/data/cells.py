@@ -1,7 +1,5 @@
 """What stands in a row's cells: labels, ratings, lists, what people voted; and rows that cannot be used."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

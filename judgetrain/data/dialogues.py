@@ -3,8 +3,6 @@
 Also the labels that the data brings: published comparisons as training data, and whether there are labels at all.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

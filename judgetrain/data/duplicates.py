@@ -3,8 +3,6 @@
 What is the same is found by hashes, what is nearly the same by MinHash signatures.
 """
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections import Counter

@@ -5,8 +5,6 @@ good answer to a similar but other query is the rejected side in "Self-Taught Ev
 arXiv:2408.02666, section 3.2). Which side stands first is drawn, and every pair says how it was made.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """From the rows of published data sets to dialogues and comparisons."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rubrics as people write them: in a row's column, in a file, or in Python, in the shapes that are published."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A file that is not what it seems, is cut off or has no row is a DataError that names its place.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

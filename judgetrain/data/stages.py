@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
-from judgetrain.data.config import (
-    BenchmarkConfig,
-    ClusterConfig,
-    DialoguesConfig,
-    DialogueSourceConfig,
-    ResponsesConfig,
-    SourceConfig,
-)
+from judgetrain.data import config as data
 from judgetrain.errors import ConfigError
 
 
@@ -23,22 +16,22 @@ from judgetrain.errors import ConfigError
 class DialoguesSettings(StageSettings):
     """Stage dialogues: the sources, and the benchmarks whose queries are taken out of them."""
 
-    dialogues: DialoguesConfig = at("dialogues")
+    dialogues: data.DialoguesConfig = at("dialogues")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings(StageSettings):
     """Stage cluster."""
 
-    cluster: ClusterConfig = at("cluster")
+    cluster: data.ClusterConfig = at("cluster")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResponsesSettings(StageSettings):
     """Stage responses."""
 
-    responses: ResponsesConfig = at("responses")
-    sources: list[DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
+    responses: data.ResponsesConfig = at("responses")
+    sources: list[data.DialogueSourceConfig] = at("dialogues.sources", in_fingerprint=False)
 
 
 def check_names(key: str, names: Sequence[str]) -> None:
@@ -52,7 +45,7 @@ def check_names(key: str, names: Sequence[str]) -> None:
             raise ConfigError(f"{key}: the name {name!r} is used twice; names must differ")
 
 
-def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
+def check_benchmarks(key: str, benchmarks: Sequence[data.BenchmarkConfig]) -> None:
     """Refuse (ConfigError) what is wrong about a list of benchmarks, but what is in their files."""
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import source_of
@@ -70,7 +63,7 @@ def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
             raise ConfigError(f"{here}.unlabelled: rows that {here}.source.adapter reads have labels; leave one out")
 
 
-def check_adapter(source: SourceConfig, key: str) -> None:
+def check_adapter(source: data.SourceConfig, key: str) -> None:
     """Refuse (ConfigError) an adapter that is none, whose rows are single votes, or that is at no place on the Hub."""
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.benchmark import placed

@@ -8,8 +8,6 @@ The look-alikes are those of Unicode Technical Standard 39, ``confusables.txt``,
 in common fonts; brackets of Chinese and Japanese print are added to them.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Models on the Hugging Face Hub: their ids, the commit that an id stands for, and what a repository holds."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Engines made from their configuration, and models that are loaded when first needed and closed at the end."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

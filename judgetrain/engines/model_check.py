@@ -1,7 +1,5 @@
 """Whether a model can be loaded, looked at before anything runs: all but the reading of its weights."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text generation with vLLM on this machine's GPUs, or on its CPU where there are none."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Sequence
 from pathlib import Path

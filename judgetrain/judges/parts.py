@@ -1,7 +1,5 @@
 """What a judge is made of that asks a model, by its name: how it is asked, its engine and its prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast

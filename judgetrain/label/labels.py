@@ -6,8 +6,6 @@ pair's better side. It teaches the form of an evaluation and the labels, and no 
 the one label.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

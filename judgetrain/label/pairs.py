@@ -5,8 +5,6 @@ rejected. Where an external judge has preferred one critique of a pair (``label.
 paper's LLM-as-a-Judge) its preferences take the label's place.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

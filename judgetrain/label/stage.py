@@ -1,7 +1,5 @@
 """Stages ``tree`` and ``label``: trees, labels, supervised examples and preference pairs (sections 4.3, 4.4)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stage ``teacher``: multi-branch evaluations by an external model or an annotator, or from a file (section 4.2)."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter, deque

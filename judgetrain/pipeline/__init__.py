@@ -1,7 +1,5 @@
 """The stage graph, planning and running it, and the command line; the shipped recipes, and conf/'s groups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from judgetrain.rooms import shipped

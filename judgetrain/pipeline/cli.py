@@ -1,7 +1,5 @@
 """The command line: ``python -m judgetrain stage=... recipe=... key=value ...``. Imports no room."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import os

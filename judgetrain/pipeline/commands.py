@@ -1,7 +1,5 @@
 """Commands: what a run would do or cost (status, dry run), and removing what nothing uses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -3,8 +3,6 @@
 Imports the sections whose keys are asked for, and none where a stage, a recipe or a group is.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 ``python -m judgetrain keys [PREFIX] [key=value ...]`` prints them; ``--markdown`` makes the page docs/keys.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

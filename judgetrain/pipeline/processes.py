@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
-from judgetrain.artifacts.executor import end_with_parent, make_executor, share_cores
+from judgetrain.artifacts.executor import begin_worker, make_executor, share_cores
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings
 from judgetrain.engines.config import gpus_of
@@ -130,9 +130,7 @@ def launch(config: Config, stage: str, make: Callable[[Config, str], None]) -> N
 
 def work(config: Config, stage: str, make: Callable[[Config, str], None]) -> None:
     """One worker: join the others, then lead the stage or help with it."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
-    quiet_libraries()
+    begin_worker()
     one_of_several(config, lambda config: make(config, stage))
 
 

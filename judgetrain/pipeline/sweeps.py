@@ -4,8 +4,6 @@ A job that fails fails alone. Running the same command again does only what is m
 by their fingerprints.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Features are functions of token statistics, as the equations of sections 2 and 3
 A.3, the rating is of A.3.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Stages ``initial``, ``sft``, ``reference`` and ``dpo`` (branching paper, sections 4.2 and 4.5)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Artifacts: whole files or none, shards that survive a kill, counts that add up."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

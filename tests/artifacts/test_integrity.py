@@ -1,7 +1,5 @@
 """What is damaged does not count: artifacts that are not what was written, shards of unfinished ones, caches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages: whatever is put into a template stays text, nothing is left out silently, and no template goes around it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows on disk and shards: what is taken over, processed elsewhere, or kept in a temporary file."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

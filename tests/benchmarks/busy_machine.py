@@ -6,8 +6,6 @@ Milliseconds on the clock for a step of the shipped base (batches of 8 x 128 tok
 in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -8,8 +8,6 @@ criteria of a few comparisons, of unlike comparisons, and eight of each prompt. 
 each end token, in turns. generate has batches of like length, and the faster of its caches.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Callable, Sequence

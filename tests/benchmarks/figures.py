@@ -5,8 +5,6 @@
 Takes about eight minutes of an otherwise idle machine. ``--tiny`` makes a page of sizes that show nothing.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

@@ -7,8 +7,6 @@ times as many rows as trees, of evaluate three times as many comparisons (by ran
 process of its own; ``above`` is its peak above that of the same stage at a twentieth of the smallest size.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -8,8 +8,6 @@ seeds' held-out comparisons pooled: no two have a query in common, so that every
 Judge rl is part of the table where evaluate.methods names it.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

@@ -9,8 +9,6 @@ ways, by its own criteria (one, three and ten of them), by the true ones and by 
 the most.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

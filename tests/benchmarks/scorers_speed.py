@@ -7,8 +7,6 @@ What glass-box scores and ProbDiff read: each token's log-probability and each s
 prompt and of eight. Answers a second of a processor, in turns; the figures of both agree to 1e-3 nats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Not part of the default run: ``pytest tests/benchmarks``, as ``.ci/run`` does.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

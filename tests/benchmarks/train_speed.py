@@ -7,8 +7,6 @@ TRL has float32, no gradient checkpointing, batches of like length, its own prec
 batches and data are the same. Examples a second of a processor, in turns; the held-out loss is computed here for both.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import time

@@ -1,7 +1,5 @@
 """What the benchmark programs work on: the quickstart's own texts, made by its stages and prompt set."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from pathlib import Path

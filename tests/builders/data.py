@@ -1,7 +1,5 @@
 """Files, sources and stage runs of the data room, and a plain reading of the world's vocabulary."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

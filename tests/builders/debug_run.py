@@ -1,7 +1,5 @@
 """The debug recipe by the real command, and what of its artifacts must not depend on how often it was stopped."""
 
-from __future__ import annotations
-
 import gc
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """A tiny random Llama and its word-level tokenizer; a clock that only pauses move."""
 
-from __future__ import annotations
-
 import asyncio
 
 from judgetrain.engines.base import Request, Sampling

@@ -1,7 +1,5 @@
 """Evaluations of a scripted judge: files of comparisons, judges' directories, predictions, manifests, and runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A Hub that takes repositories and commits of small files, and gives them out again at every commit."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

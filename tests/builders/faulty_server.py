@@ -1,7 +1,5 @@
 """A chat-completions server that fails in the ways real ones do."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

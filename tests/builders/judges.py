@@ -1,7 +1,5 @@
 """Sampling settings, and engines that fail, for trees of scripted judges."""
 
-from __future__ import annotations
-
 from judgetrain.engines.base import Request
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -1,7 +1,5 @@
 """Stage judge in this process, and systems' answers in the shapes that they are published in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hand-made trees, and the teacher's stage with the world's annotator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stage of paid requests, in this process or one of its own that may be killed."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

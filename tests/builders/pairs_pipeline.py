@@ -4,8 +4,6 @@ The artifacts that they need are written where the pipeline looks for them, with
 trained, so that a test of several processes spends its time on them alone.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Configurations as the command line composes them, and the command line itself in a process of its own."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The plain way, for comparison: full logits of one unpadded sequence, all attention maps, NumPy in float64."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A scripted engine: answers computed from the request's slots, so that every expected value can be worked out."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Examples, settings and short runs of the training stages on the shipped base."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

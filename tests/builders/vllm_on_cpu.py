@@ -1,7 +1,5 @@
 """vLLM on a CPU, for the tests that ``.ci/scale`` runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@ wandb 0.31 keeps its own reader in its compiled core (its Python one is gone), s
 records say is read with W&B's own protobuf classes.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import time

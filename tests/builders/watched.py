@@ -1,7 +1,5 @@
 """Stages watched while they run: interrupted at a call, their shards spread or elsewhere, their files without times."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every shipped adapter on rows in exactly the shape in which its benchmark is published."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

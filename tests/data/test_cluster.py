@@ -1,7 +1,5 @@
 """Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

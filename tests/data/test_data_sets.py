@@ -1,7 +1,5 @@
 """The data sets of the branching paper's table 5, each in its published shape, from a repository's files and alone."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Near-duplicates and benchmark queries are found, counted and removed; everything else stays."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

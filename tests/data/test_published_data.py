@@ -4,8 +4,6 @@ and the glass-box paper's stored features give the rows that they can give.
 ``JUDGETRAIN_DATA`` names their directory; without it, and without the recipe's default place, these tests are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Responses of models, paired; and pairs constructed so that their better side is known."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From rows to dialogues and comparisons: messages, ratings, and which two responses make a comparison."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rubrics in the shapes that are published, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading sources: shapes, bad rows with their place, counts, duplicates."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """The quickstart world: truth computed from the text, disjoint splits, the annotator's stated error rate."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_left
 from collections import Counter

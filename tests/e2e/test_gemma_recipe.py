@@ -1,7 +1,5 @@
 """``recipe=gemma_small`` as shipped, on files in the published shapes: with the world, and if asked with Gemma."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import partialmethod

@@ -1,7 +1,5 @@
 """Pages as a browser shows them: nothing scrolls sideways, everything can be read, what matters is in sight."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

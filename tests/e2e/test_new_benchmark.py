@@ -1,7 +1,5 @@
 """A finished judge on a corrected benchmark: only stage evaluate is made, and what is wrong is said at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

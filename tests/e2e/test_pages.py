@@ -3,8 +3,6 @@
 Why others are not is said of each; tests/pipeline/test_docs.py plans all.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The real command, end to end on the debug recipe: killed in every stage, finished, and run again."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

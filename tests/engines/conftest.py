@@ -1,7 +1,5 @@
 """A tiny model as a Hugging Face directory, and an engine over it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store of paid answers and the budget: content decides, kills lose nothing, limits hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

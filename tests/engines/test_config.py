@@ -1,7 +1,5 @@
 """What each type of engine needs and can do, what of its settings decides results, and other models in its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Constrained decoding and the probabilities of candidates, against the model's own forward pass."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import partial

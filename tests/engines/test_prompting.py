@@ -1,7 +1,5 @@
 """What users wrote and models thought: neither is read as structure, nor as the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Under a server's rate limit requests wait together, and none is lost; what fails in other ways is asked again."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path

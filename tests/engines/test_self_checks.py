@@ -1,7 +1,5 @@
 """What is checked before a model is used: its prompts, its decoding, its numbers, its adapters."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial
@@ -9,17 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BloomConfig,
-    BloomForCausalLM,
-    FalconConfig,
-    FalconForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-)
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import adapted, end_token_ids, load_model, load_tokenizer, own_context
@@ -67,24 +56,27 @@ def test_a_template_that_writes_the_date_writes_one_date(tmp_path):
     tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path / "m")))
     assert render([{"role": "user", "content": "hi"}], tokenizer) == "Today 26 Jul 2024 hi"
     tokenizer.save_pretrained(tmp_path / "saved")
-    plain = AutoTokenizer.from_pretrained(tmp_path / "saved")  # as a server reads the judge
+    plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")  # as a server reads the judge
     assert plain.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "Today 26 Jul 2024 hi"
     assert load_tokenizer(ModelConfig(path=str(tmp_path / "saved"))).chat_template == tokenizer.chat_template
 
 
 def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(WORLD_BASE)
     torch.manual_seed(0)
     size = dict(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, initializer_range=0.3)
-    MambaForCausalLM(MambaConfig(**size)).save_pretrained(tmp_path)
+    transformers.MambaForCausalLM(transformers.MambaConfig(**size)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="type 'mamba' takes no past_key_values"):
         check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
     with pytest.raises(EngineError, match="the mamba model says step by step"):
         engine_at(tmp_path)
-    bloom = BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_layer=1, n_head=4)
-    falcon = FalconConfig(**size | {"num_attention_heads": 4, "alibi": True})
-    for model in (BloomForCausalLM(bloom), FalconForCausalLM(falcon)):  # positions of a mask of their own shape
+    bloom = transformers.BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_layer=1, n_head=4)
+    falcon = transformers.FalconConfig(**size | {"num_attention_heads": 4, "alibi": True})
+    for model in (
+        transformers.BloomForCausalLM(bloom),
+        transformers.FalconForCausalLM(falcon),
+    ):  # positions of a mask of their own shape
         model.save_pretrained(tmp_path)
         kind = model.config.model_type
         with pytest.raises(ConfigError, match=f"type '{kind}' with ALiBi"):
@@ -94,7 +86,7 @@ def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatc
         ):
             engine_at(tmp_path)
     falcon.alibi = False
-    FalconForCausalLM(falcon).save_pretrained(tmp_path)
+    transformers.FalconForCausalLM(falcon).save_pretrained(tmp_path)
     check_loadable(ModelConfig(path=str(tmp_path)), "train.base.path")
     assert engine_at(tmp_path).max_context == 2048
     whole = row_cache.RowLayer.update
@@ -109,11 +101,11 @@ def test_a_state_that_the_decoder_does_not_carry_is_refused(tmp_path, monkeypatc
 
 
 def test_logits_that_are_no_numbers_name_the_precision(tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(WORLD_BASE)
+    model = transformers.AutoModelForCausalLM.from_pretrained(WORLD_BASE)
     with torch.no_grad():  # the next norm takes it back, in float32
         model.model.layers[1].mlp.down_proj.weight *= 3e5
     model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(WORLD_BASE).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(WORLD_BASE).save_pretrained(tmp_path)
     assert engine_at(tmp_path).generate([ask("the cat")], 0)[0].text
     with pytest.raises(EngineError, match="not finite in float16: set its dtype"):
         engine_at(tmp_path, dtype="float16")
@@ -121,7 +113,7 @@ def test_logits_that_are_no_numbers_name_the_precision(tmp_path):
 
 def test_a_pad_token_without_an_embedding(tmp_path):
     shutil.copytree(WORLD_BASE, tmp_path / "m")
-    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(WORLD_BASE)
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(tmp_path / "m")
     texts = ["the cat", "the cat reads a book for my sister"]
@@ -136,8 +128,8 @@ def test_a_pad_token_without_an_embedding(tmp_path):
 @pytest.mark.parametrize("kept", [["embed_tokens"], ["embed_tokens", "lm_head"]])
 def test_adapters_go_on_what_they_were_trained_on(tmp_path, kept):
     """New tokens, adapters of adapters, and a base at a revision."""
-    base = AutoModelForCausalLM.from_pretrained(WORLD_BASE)
-    tokenizer = AutoTokenizer.from_pretrained(WORLD_BASE)
+    base = transformers.AutoModelForCausalLM.from_pretrained(WORLD_BASE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(WORLD_BASE)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<verdict>"]})
     base.resize_token_embeddings(len(tokenizer))
     torch.manual_seed(1)

@@ -1,7 +1,5 @@
 """Batched generation against Transformers' own generate and against itself one request at a time."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

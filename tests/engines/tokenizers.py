@@ -1,7 +1,5 @@
 """A byte-level tokenizer, trained on a few lines, so that merges could cross turn boundaries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Methods that are asked once, by name in evaluate.methods: which model answers, what is written, what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

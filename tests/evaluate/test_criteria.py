@@ -1,7 +1,5 @@
 """By whose criteria a judge judges a benchmark: its own, those given, or those of another query."""
 
-from __future__ import annotations
-
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig

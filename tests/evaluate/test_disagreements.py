@@ -1,7 +1,5 @@
 """Pages of disagreements: which comparisons are shown, in which order, and the report's links to them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

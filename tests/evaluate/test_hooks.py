@@ -1,7 +1,5 @@
 """Extras of stage evaluate: what one adds, what is there without any."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

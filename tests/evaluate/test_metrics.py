@@ -1,7 +1,5 @@
 """Metrics and intervals against plain loops and closed forms; intervals count prompts, all the way to the files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """External judges in stages evaluate and correct: paid for once, within limits, whatever is changed or killed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Choosing branches on a development split, disagreements, lineage, and what a report shows of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trees of earlier evaluations: taken over where nothing that they depend on has changed, and only there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

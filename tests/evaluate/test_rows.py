@@ -1,7 +1,5 @@
 """Rows of metrics: what is written is read back; how metrics are registered and shown."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, make_dataclass, replace
 from typing import Any

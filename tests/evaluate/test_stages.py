@@ -1,7 +1,5 @@
 """What the stages of this room take as inputs, refuse before anything runs, and say of themselves in manifests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run of the debug recipe that was left alone, shared by what attacks its like."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How long the attacks of this folder go on: a few of each by default and in CI, all of them by hand."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -4,8 +4,6 @@ Each pattern is tried in a process of its own, which the operating system ends w
 processor time: Python cannot interrupt a search. Run by ``test_linear.py``.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Random damage to the files of a finished debug run: cut, emptied, a bit turned over. None is taken for whole."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

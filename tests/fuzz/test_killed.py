@@ -1,7 +1,5 @@
 """``kill -9`` at random moments over the debug recipe: the artifacts are those of a run that was left alone."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """No text hangs a reader: every regular expression of the package is linear in what it is given."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

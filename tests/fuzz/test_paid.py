@@ -4,8 +4,6 @@ By hand in full: ``JUDGETRAIN_FUZZ=full python -m pytest tests/fuzz/test_paid.py
 number, which a failure names.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -3,8 +3,6 @@
 JUDGETRAIN_FUZZ=full python -m pytest tests/fuzz/test_reading.py
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Stages whose shards are processed elsewhere: the artifacts of a run in one process, also where workers die."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The GPU kit's rows: every test leaves one, and the run ends with a table of them, as text and as JSON in files."""
 
-from __future__ import annotations
-
 import datetime
 import gc
 import json

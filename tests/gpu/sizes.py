@@ -1,7 +1,5 @@
 """Models of the usual sizes with random weights, training steps on them, and what those take."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

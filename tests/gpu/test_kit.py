@@ -6,8 +6,6 @@
 Models are the shipped base, or have random weights in the usual shapes: neither time nor memory depends on weights.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

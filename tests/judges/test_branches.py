@@ -1,7 +1,5 @@
 """Branches: how they become a verdict, and that the first k of a larger run stand for a run of k."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Growing trees: what is asked, what every node keeps of how it was sampled, what is counted and asked again."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter
@@ -17,14 +15,7 @@ from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
-from judgetrain.judges.prompting.prompts import (
-    DIALECTS,
-    Dialect,
-    judgment_slots,
-    load_prompt_set,
-    packaged_sets,
-    slots_of,
-)
+from judgetrain.judges.prompting import prompts as wording
 from judgetrain.judges.trees.grow import Shape, grow, sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode, prune
 from judgetrain.label.config import LabelConfig
@@ -36,7 +27,7 @@ from tests.builders.judges import SAMPLING
 from tests.builders.label import tree_of
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
-PROMPTS = load_prompt_set("compact")
+PROMPTS = wording.load_prompt_set("compact")
 
 
 @pytest.mark.parametrize(("k", "guidelines", "judgments"), [(1, 1, 1), (3, 2, 2), (10, 2, 2), (4, 3, 1)])
@@ -213,7 +204,7 @@ def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
 
 
 def learned(tree: EvaluationTree, given: Rewards) -> TrainingData:
-    data = TrainingData(Prompter(load_prompt_set("compact"), len(tree.criteria)), CONFIG, given)
+    data = TrainingData(Prompter(wording.load_prompt_set("compact"), len(tree.criteria)), CONFIG, given)
     data.add(tree)
     return data
 
@@ -250,23 +241,23 @@ TURNS = (Message("user", "how old is it?"), Message("assistant", "nine years"), 
 MULTI = Comparison("m", Dialogue("m", "test", TURNS), "one", "two")
 
 
-@pytest.mark.parametrize(("name", "dialect"), [(n, d) for d in DIALECTS for n in packaged_sets(d)])
-def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, dialect: Dialect) -> None:
-    prompts = load_prompt_set(name, dialect)
+@pytest.mark.parametrize(("name", "dialect"), [(n, d) for d in wording.DIALECTS for n in wording.packaged_sets(d)])
+def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, dialect: wording.Dialect) -> None:
+    prompts = wording.load_prompt_set(name, dialect)
     others = {"count": "3", "response": "one", "judgment": "good", "judgment_x": "x", "judgment_y": "y"}
     others |= {"lowest": "1", "highest": "5"}
-    slots = others | judgment_slots(MULTI, "AB", "c: d", "5 if")
+    slots = others | wording.judgment_slots(MULTI, "AB", "c: d", "5 if")
     assert (slots["query"], slots["context"]) == ("what is due?", "User: how old is it?\nAssistant: nine years")
     single = replace(MULTI, dialogue=replace(MULTI.dialogue, messages=TURNS[-1:]))
-    steps = [s for s in DIALECTS[dialect] if "{context_block}" in prompts.steps[s]["user"]]
+    steps = [s for s in wording.DIALECTS[dialect] if "{context_block}" in prompts.steps[s]["user"]]
     bare = {"paper": {"criteria", "guideline"}, "rubric": {"rubric"}}.get(name, set())
-    assert {*DIALECTS[dialect]} - {*steps} == bare, "the query alone, or pairs alone"
+    assert {*wording.DIALECTS[dialect]} - {*steps} == bare, "the query alone, or pairs alone"
     for step in steps:
         text = prompts.render(step, slots)[-1]["content"]
         assert text.count(slots["context"]) == text.count("what is due?") == 1
         after = text.split(slots["context"])[1]
         assert "what is due?" in after
-        without = prompts.render(step, slots | slots_of(single))[-1]["content"]
+        without = prompts.render(step, slots | wording.slots_of(single))[-1]["content"]
         assert "how old" not in without and "nine years" not in without
         block = text.replace(prompts.context.replace("{context}", slots["context"]), "")
         assert block == without, "a single turn's prompt is the same without the block of earlier turns"

@@ -1,7 +1,5 @@
 """Judges: k branches from one run, both orders, costs by hand, baselines."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

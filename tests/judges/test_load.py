@@ -1,7 +1,5 @@
 """Any judge by its name, in Python, and how it is called."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

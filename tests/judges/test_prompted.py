@@ -1,7 +1,5 @@
 """Judges that are asked once: by the packaged sets, and by the forms of published judges."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

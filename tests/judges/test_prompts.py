@@ -1,7 +1,5 @@
 """Prompt sets: what they must hold, what they write, and what of other people's text they quote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Pages of trees, read back with a parser and compared with the trees and rows that they show."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

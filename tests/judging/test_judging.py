@@ -1,7 +1,5 @@
 """Stage judge: what it writes, what it keeps, what it tells, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

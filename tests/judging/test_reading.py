@@ -1,7 +1,5 @@
 """What stage judge reads: files of comparisons, and systems' answers in the shapes that they are published in."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of branches under the judge that wrote them, on the shipped base in the Initial judge's place."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Labels by an external judge: both ways of asking, abstentions, disagreement, resume, and servers that fail."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Pruning, labels, examples and pairs, against loops written here from the paper's definitions."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Preference pairs by hand-made trees: who leads, what is skipped, what may not be chosen."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -19,18 +17,8 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.label import examples
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import (
-    Outcomes,
-    Pair,
-    Prompter,
-    above_zero,
-    better,
-    consensus,
-    leanings,
-    near_identical,
-    surplus,
-)
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
@@ -175,15 +163,19 @@ def test_the_probability_is_that_of_an_integral(first: tuple[int, int], second: 
         return (gammas[:, 0] - gammas[:, 1]) / gammas.sum(axis=1)
 
     expected = np.mean(net_density(first, 1) > net_density(second, 2))
-    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) == pytest.approx(expected, abs=0.012)
-    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) + better(Outcomes(*second, 0), Outcomes(*first, 0)) == (
-        pytest.approx(1, abs=0.02)
+    assert examples.better(examples.Outcomes(*first, 0), examples.Outcomes(*second, 0)) == pytest.approx(
+        expected, abs=0.012
     )
+    assert examples.better(examples.Outcomes(*first, 0), examples.Outcomes(*second, 0)) + examples.better(
+        examples.Outcomes(*second, 0), examples.Outcomes(*first, 0)
+    ) == (pytest.approx(1, abs=0.02))
 
 
 def test_more_right_than_wrong_is_a_beta_integral() -> None:
     for right, wrong in product(range(5), repeat=2):
-        assert above_zero(Outcomes(right, wrong, 3)) == stats.beta.sf(0.5, right + 0.5, wrong + 0.5), "to the last bit"
+        assert examples.above_zero(examples.Outcomes(right, wrong, 3)) == stats.beta.sf(
+            0.5, right + 0.5, wrong + 0.5
+        ), "to the last bit"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +195,7 @@ def test_more_right_than_wrong_is_a_beta_integral() -> None:
 )
 def test_a_consensus_is_of_both_orders_and_sure(words: tuple[str, str], sure: float, expected: str | None) -> None:
     (criterion,) = tree_of(words).criteria
-    assert consensus(criterion.judgments, sure) == expected
+    assert examples.consensus(criterion.judgments, sure) == expected
 
 
 def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
@@ -215,23 +207,23 @@ def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
         assert {p.level for p in found} == levels
 
 
-def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:
+def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> examples.Pair:
     node = f"d/c0/g0/{order}0" if level == "judgment" else "d/c0"
     of = {"prompt": [{"role": "user", "content": query}], "margin": 1.0, "comparison_id": "d"}
     nodes: dict[str, Any] = {"chosen_nodes": (node,), "rejected_nodes": (node,)}
-    return Pair(chosen=chosen, rejected=rejected, level=level, **of, **nodes)  # type: ignore[arg-type]
+    return examples.Pair(chosen=chosen, rejected=rejected, level=level, **of, **nodes)  # type: ignore[arg-type]
 
 
 def builder(*balance: str) -> PairBuilder:
-    return PairBuilder(Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
+    return PairBuilder(examples.Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
 
 
-def selected(made: PairBuilder, pairs: list[Pair]) -> list[Pair]:
+def selected(made: PairBuilder, pairs: list[examples.Pair]) -> list[examples.Pair]:
     return [pairs[i] for i in made.selected(pairs, 0)]
 
 
-def balanced(pairs: list[Pair], by: list[str], seed: int = 0) -> list[Pair]:
-    left_out = surplus(pairs, by, random.Random(seed))
+def balanced(pairs: list[examples.Pair], by: list[str], seed: int = 0) -> list[examples.Pair]:
+    left_out = examples.surplus(pairs, by, random.Random(seed))
     return [p for i, p in enumerate(pairs) if i not in left_out]
 
 
@@ -246,7 +238,7 @@ def balanced(pairs: list[Pair], by: list[str], seed: int = 0) -> list[Pair]:
     ],
 )
 def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str | None) -> None:
-    assert near_identical(first, second) == near_identical(second, first) == reason
+    assert examples.near_identical(first, second) == examples.near_identical(second, first) == reason
 
 
 def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -> None:
@@ -274,7 +266,7 @@ def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, 
     ]
     made = builder(*by)
     kept = selected(made, pairs)
-    lean = leanings(kept)["judgment"]
+    lean = examples.leanings(kept)["judgment"]
     assert (len(kept), lean["decides"], lean["order_ab"]) == (left, 0.5, 0.5)
     assert made.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
     assert selected(builder(), pairs) == pairs
@@ -291,7 +283,7 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         for i, (chosen, rejected, order) in enumerate(drawn)
     ]
 
-    def kinds(found: list[Pair]) -> Counter[tuple[str, str, int]]:
+    def kinds(found: list[examples.Pair]) -> Counter[tuple[str, str, int]]:
         def seat(verdict: str | None, order: str) -> int:  # 1: shown first, -1: second, 0: neither
             return 0 if verdict not in ("A", "B") else 1 if (verdict == "A") == (order == "AB") else -1
 
@@ -309,7 +301,7 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         assert after[chosen, rejected, taught] == min(n, before[chosen, rejected, -taught]) or not taught
         assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
     assert all(p in pairs for p in kept)
-    assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
+    assert not kept or examples.leanings(kept)["judgment"]["first"] in (None, 0.5)
 
 
 LETTER = LabelConfig(rule="paper")

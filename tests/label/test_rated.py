@@ -1,7 +1,5 @@
 """Responses that people rated one by one: judged alone, right as they are near the rating, and trained from."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -13,13 +11,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import (
-    DialoguesConfig,
-    DialogueSourceConfig,
-    ResponseModelConfig,
-    ResponsesConfig,
-    WorldEngineConfig,
-)
+from judgetrain.data import config as data
 from judgetrain.engines.base import Request
 from judgetrain.engines.lazy_model import make_engine
 from judgetrain.errors import ConfigError, DataError
@@ -169,18 +161,18 @@ ROWS = [
 ]
 
 
-def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> DialogueSourceConfig:
+def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> data.DialogueSourceConfig:
     path = write_lines(tmp_path / "votes.jsonl", ROWS if rows is None else rows)
-    return DialogueSourceConfig(name="mine", path=path, format="comparison", **changes)
+    return data.DialogueSourceConfig(name="mine", path=path, format="comparison", **changes)
 
 
-def compared(tmp_path: Path, given: DialogueSourceConfig) -> list[Comparison]:
+def compared(tmp_path: Path, given: data.DialogueSourceConfig) -> list[Comparison]:
     """What the stages dialogues and responses make of a source; every dialogue is sampled."""
-    read = run_dialogues(tmp_path, DialoguesConfig([given]))
+    read = run_dialogues(tmp_path, data.DialoguesConfig([given]))
     cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
     cluster.write_rows("sample", read_rows(read.directory, "dialogues"))
     inputs = {"cluster": cluster.directory, "dialogues": read.directory}
-    out = run_responses(tmp_path / "responses", ResponsesConfig(), inputs)
+    out = run_responses(tmp_path / "responses", data.ResponsesConfig(), inputs)
     return [Comparison.from_row(row) for row in read_rows(out.directory, "comparisons")]
 
 
@@ -235,12 +227,12 @@ def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> N
     assert "constructed" not in pages[1]
 
 
-def settings(sources: list[DialogueSourceConfig], responses: ResponsesConfig | None = None) -> Config:
-    config = Config(label=LabelConfig(source="given"), dialogues=DialoguesConfig(sources))
-    return replace(config, responses=responses or ResponsesConfig())
+def settings(sources: list[data.DialogueSourceConfig], responses: data.ResponsesConfig | None = None) -> Config:
+    config = Config(label=LabelConfig(source="given"), dialogues=data.DialoguesConfig(sources))
+    return replace(config, responses=responses or data.ResponsesConfig())
 
 
-WRITER = ResponseModelConfig(name="w", engine=WorldEngineConfig())
+WRITER = data.ResponseModelConfig(name="w", engine=data.WorldEngineConfig())
 
 
 def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
@@ -254,7 +246,7 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             check_stage("label", settings([given]))
     with pytest.raises(ConfigError, match=r"responses\.models answer the dialogues anew.*set responses\.models=\[\]"):
-        check_stage("label", settings([source(tmp_path, labels=WORDS)], ResponsesConfig([WRITER])))
+        check_stage("label", settings([source(tmp_path, labels=WORDS)], data.ResponsesConfig([WRITER])))
 
 
 def given(**changes: int) -> Config:

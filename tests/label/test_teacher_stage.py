@@ -1,7 +1,5 @@
 """The teacher's stage with the world's annotator: what it teaches, and that a kill changes nothing."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
@@ -21,14 +19,8 @@ from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
+from judgetrain.engines import config as engines
 from judgetrain.engines.answers import described
-from judgetrain.engines.config import (
-    WORLD_BASE,
-    ModelConfig,
-    OpenAIEngineConfig,
-    SamplingConfig,
-    TransformersEngineConfig,
-)
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.gate import Clock
@@ -260,7 +252,7 @@ def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Pa
     first = run_teacher(tmp_path / "first" / "teacher", teacher_config())
     config = teacher_config()
     config.teacher = TeacherConfig(
-        engine=OpenAIEngineConfig(), evaluations=str(first.directory / "evaluations-*.jsonl")
+        engine=engines.OpenAIEngineConfig(), evaluations=str(first.directory / "evaluations-*.jsonl")
     )
     again = run_teacher(tmp_path / "again" / "teacher", config)
     for name in ("evaluations", "examples"):
@@ -276,7 +268,7 @@ def taught(directory: Path, *rows: Any, **dialogues: Any) -> StageRun:
     config = Config(
         prompts="compact",
         output_dir=str(directory / "outputs"),
-        teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(directory / "e.jsonl", *rows)),
+        teacher=TeacherConfig(engine=engines.OpenAIEngineConfig(), evaluations=write(directory / "e.jsonl", *rows)),
         dialogues=DialoguesConfig(**dialogues),
         tree=TreeConfig(criteria=3),
     )
@@ -335,11 +327,11 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
-    engine = OpenAIEngineConfig(
+    engine = engines.OpenAIEngineConfig(
         model="strong-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
         api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4),
     )  # fmt: skip
-    sampling = SamplingConfig(max_new_tokens=40)
+    sampling = engines.SamplingConfig(max_new_tokens=40)
     teacher = TeacherConfig(engine=engine, comparisons=taught, criteria=4, branches=2, sampling=sampling, **options)
     tree = TreeConfig(criteria=4, shard_size=3)
     return Config(prompts="compact", teacher=teacher, tree=tree, output_dir=str(tmp_path / "outputs"))
@@ -383,7 +375,7 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
 def test_comparisons_that_the_judge_could_not_read_are_not_paid_for(
     server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = Path(templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
+    base = Path(templated(tmp_path / "base", (engines.WORLD_BASE / "chat_template.jinja").read_text()))
     own, config = json.loads((base / "config.json").read_text()), configured(server, tmp_path, taught=10)
     config.train.base.path = str(base)
     tokenizer = load_tokenizer(config.train.base)
@@ -428,10 +420,10 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     serving_base: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVED_KEY", SECRET)
-    served_engine = OpenAIEngineConfig(
+    served_engine = engines.OpenAIEngineConfig(
         model=BASE, base_url=f"{serving_base.url}/v1", api_key_env="SERVED_KEY", concurrency=2
     )
-    greedy = SamplingConfig(0.0, 1.0, max_new_tokens=120)
+    greedy = engines.SamplingConfig(0.0, 1.0, max_new_tokens=120)
     # Ten criteria are what the base has read, and so writes itself.
     teacher = TeacherConfig(engine=served_engine, comparisons=2, criteria=10, branches=2, sampling=greedy)
     config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=10))
@@ -454,7 +446,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     again = run(config, tmp_path / "again")
     assert again.notes["spent"]["requests"] == 0
     assert trees == trees_of(again)
-    teacher.engine = TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))
+    teacher.engine = engines.TransformersEngineConfig(model=engines.ModelConfig(BASE, dtype="float32"))
     local = trees_of(run(config, tmp_path / "local"))
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1

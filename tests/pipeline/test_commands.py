@@ -1,7 +1,5 @@
 """Commands: status, dry runs, and cleaning up."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,14 +10,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import using
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import (
-    BenchmarkConfig,
-    DialogueSourceConfig,
-    ResponseModelConfig,
-    SourceConfig,
-    WorldConfig,
-    WorldEngineConfig,
-)
+from judgetrain.data import config as data
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
@@ -63,7 +54,7 @@ def paid(tmp_path: Path) -> Config:
     engine = OpenAIEngineConfig(model="gpt-x", base_url="http://127.0.0.1:9/v1")
     teacher = TeacherConfig(engine=engine, comparisons=4, branches=2)
     config = Config(prompts="compact", stage="dpo", dry_run=True, teacher=teacher, output_dir=str(tmp_path / "outputs"))
-    config.dialogues.sources = [DialogueSourceConfig(name="world", type="world")]
+    config.dialogues.sources = [data.DialogueSourceConfig(name="world", type="world")]
     config.train.base.path = "world"
     return config
 
@@ -87,7 +78,7 @@ def pretended(
 def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    rows = (c.to_row() for c in eval_comparisons(data.WorldConfig(eval_comparisons=10), 0))
     made = pretended(tmp_path, monkeypatch, "comparisons", rows)
     assert job.run(paid(tmp_path)) is None
     assert made == ["responses"]
@@ -99,7 +90,7 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
 
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = paid(tmp_path)
-    config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
+    config.responses.models = [data.ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
     with pytest.raises(ConfigError, match=r"dry_run=true: stage responses asks api, and has no estimate"):
         show_cost(Pipeline(config))
 
@@ -107,21 +98,21 @@ def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
 def test_the_first_paid_model_is_the_one_that_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    rows = (c.to_row() for c in eval_comparisons(data.WorldConfig(eval_comparisons=10), 0))
     made = pretended(tmp_path, monkeypatch, "comparisons", rows)
     config = paid(tmp_path)
     config.label.external.engine, config.label.source = config.teacher.engine, "external"
     show_cost(Pipeline(config))
     assert made == ["responses"] and "teacher: dry run for gpt-x" in capsys.readouterr().out
-    config.teacher.engine, config.label.source = WorldEngineConfig(), "ensemble"
+    config.teacher.engine, config.label.source = data.WorldEngineConfig(), "ensemble"
     show_cost(Pipeline(config))
     assert "dpo: dry run: 0 calls, since no model that is paid for is asked" in capsys.readouterr().out
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
-    source = SourceConfig(name="world", type="world")
-    evaluate = EvaluateConfig([BenchmarkConfig("world", source)], ["random"])
+    source = data.SourceConfig(name="world", type="world")
+    evaluate = EvaluateConfig([data.BenchmarkConfig("world", source)], ["random"])
     config = Config(output_dir=str(tmp_path), evaluate=evaluate)
     config.train.base = ModelConfig(path="world")
     root = tmp_path / "artifacts"

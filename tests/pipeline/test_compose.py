@@ -1,7 +1,5 @@
 """An engine's keys are those of its type; what stands elsewhere is refused by its name, or dropped with its type."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """The command before damaged files, and in places where it may not write: a sentence, and what to do."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pages for users: links and anchors lead somewhere, every page is in the index, and every command would run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

@@ -1,7 +1,5 @@
 """A stage reads what its settings object holds and nothing else, and its fingerprint follows that object."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

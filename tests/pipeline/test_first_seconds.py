@@ -1,7 +1,5 @@
 """What cannot finish does not start: all that missing stages will read is looked at before the first one runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Cards after an evaluation, and pushing to a Hub that is a server of this test's."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What lies in launch/: DeepSpeed's own parser reads its JSON, shells its scripts, and they start what they say."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The recipes of the paper: they compose without network, and hold the numbers that it prints."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/papers.md: every equation, table and figure of the papers stands there, and all that it names exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

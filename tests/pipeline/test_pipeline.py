@@ -1,7 +1,5 @@
 """The stage graph: what is reused, what is made again, and what a second process does."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

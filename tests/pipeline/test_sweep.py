@@ -1,7 +1,5 @@
 """Sweeps: a job fails alone and is named at the end, jobs give their objective, merged reports, launchers' settings."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Stages and settings are the recipe's. Sources and benchmarks are files of the ge
 shipped base, trained for a step; judges that generate are scripted, and endpoints are a server on this machine.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,14 +18,8 @@ from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.engines import config as engines
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import (
-    LocalEngineConfig,
-    ModelConfig,
-    OpenAIEngineConfig,
-    SamplingConfig,
-    TransformersEngineConfig,
-)
 from judgetrain.extras.correlate.config import ColumnConfig
 from judgetrain.extras.probdiff_studies import stage as studies_stage
 from judgetrain.judges.config import JudgeConfig, TreeConfig
@@ -71,7 +63,7 @@ class Tiny:
         evaluate.methods = [method for method in evaluate.methods if method not in gone]
         self._walk(config)
         config.train.distributed = "none"
-        config.train.base = ModelConfig(path="world")
+        config.train.base = engines.ModelConfig(path="world")
         config.prompts = "compact"
         config.label.holdout = 0.3  # some of so few comparisons
         config.rl.labels = "label"  # a judge trained for a step says nothing of its own
@@ -104,13 +96,13 @@ class Tiny:
             return self._benchmark(value)
         if isinstance(value, SourceConfig):
             return self._source(value)
-        if isinstance(value, LocalEngineConfig):
-            return TransformersEngineConfig(model=ModelConfig(path="world"), batch_size=16)
-        if isinstance(value, OpenAIEngineConfig):
+        if isinstance(value, engines.LocalEngineConfig):
+            return engines.TransformersEngineConfig(model=engines.ModelConfig(path="world"), batch_size=16)
+        if isinstance(value, engines.OpenAIEngineConfig):
             return replace(value, base_url=self.url, api_key_env="")
-        if isinstance(value, ModelConfig):
-            return ModelConfig(path="world") if value.path else value
-        if isinstance(value, SamplingConfig):
+        if isinstance(value, engines.ModelConfig):
+            return engines.ModelConfig(path="world") if value.path else value
+        if isinstance(value, engines.SamplingConfig):
             return replace(value, max_new_tokens=TOKENS)
         if isinstance(value, JudgeConfig):
             return replace(value, criteria_tokens=TOKENS, guideline_tokens=TOKENS, judgment_tokens=TOKENS)
@@ -252,14 +244,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
         yield Tiny(home, f"http://127.0.0.1:{server.server_port}/v1")
 
 
-def scripted_engine(config: TransformersEngineConfig) -> ScriptedEngine:
+def scripted_engine(config: engines.TransformersEngineConfig) -> ScriptedEngine:
     return ScriptedEngine(judge)
 
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
-    monkeypatch.setattr(TransformersEngineConfig, "makes", f"{__name__}:scripted_engine")
+    monkeypatch.setattr(engines.TransformersEngineConfig, "makes", f"{__name__}:scripted_engine")
     monkeypatch.setattr(labels, "MIN_READABLE", 0.0)
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))  # traced, no C++
     monkeypatch.setattr(studies_stage, "SAMPLES", 2)

@@ -1,7 +1,5 @@
 """Glass-box scores against formulas worked out in NumPy from the plain way's full logits."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from types import SimpleNamespace

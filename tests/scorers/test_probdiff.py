@@ -1,7 +1,5 @@
 """ProbDiff with scripted revisions and real log-probabilities, each recomputed the plain way; confidence by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scores as TRL rewards, called as its trainers call them (a real GRPO run: tests/extras/judge_reward)."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Token statistics against full logits and NumPy, whatever the lengths, padding, batches and chunks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

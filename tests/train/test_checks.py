@@ -1,7 +1,5 @@
 """Training settings that do not go together are refused before anything runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -25,22 +23,11 @@ from judgetrain.engines.loading import load_model
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.extras.rl.config import RlConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.train import stage
+from judgetrain.train import stage, stages
 from judgetrain.train.arguments import shared_out, trainable, training_arguments
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainerConfig
 from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.stage import run_next
-from judgetrain.train.stages import (
-    OWN,
-    DpoSettings,
-    InitialSettings,
-    ReferenceSettings,
-    SftSettings,
-    TrainingSettings,
-    check_shared,
-    check_trainer,
-    check_training,
-)
 from tests.builders.pipeline import check_stage
 from tests.builders.train import config, run_initial, same, sft_rows, weights
 
@@ -58,7 +45,7 @@ from tests.builders.train import config, run_initial, same, sft_rows, weights
 )
 def test_settings_that_do_not_go_together_are_refused(config: TrainerConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        check_training("k", config)
+        stages.check_training("k", config)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +56,9 @@ def test_the_global_batch_is_shared_out_over_any_number_of_processes(
     of: tuple[int, int], processes: int, each: tuple[int, int]
 ) -> None:
     config = TrainConfig(per_device_train_batch_size=of[0], global_accumulation_steps=of[1])
-    check_shared("k", config, processes)
+    stages.check_shared("k", config, processes)
     with pytest.raises(ConfigError, match=r"over 8 processes: set k\.per_device_train_batch_size=8$"):
-        check_shared("k", TrainConfig(per_device_train_batch_size=6, global_accumulation_steps=2), 8)
+        stages.check_shared("k", TrainConfig(per_device_train_batch_size=6, global_accumulation_steps=2), 8)
     assert shared_out(config, processes) == each and each[0] * each[1] * processes == of[0] * of[1]
 
 
@@ -84,8 +71,8 @@ def test_what_trl_does_not_take_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"k\.trainer=\{'optim': 'nothing'\}: nothing is not a valid"):
         training_arguments(TrainConfig(trainer={"optim": "nothing"}), "k", tmp_path, 0, evaluate=False)
     with pytest.raises(ConfigError, match=r"k\.trainer\.warmup_stesp: TRL's SFTConfig .* did you mean warmup_steps"):
-        check_trainer("k", TrainConfig(trainer={"warmup_stesp": 1}), "SFTConfig")
-    check_trainer("k", TrainConfig(trainer=further), "SFTConfig")
+        stages.check_trainer("k", TrainConfig(trainer={"warmup_stesp": 1}), "SFTConfig")
+    stages.check_trainer("k", TrainConfig(trainer=further), "SFTConfig")
 
 
 def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,9 +98,11 @@ def test_no_argument_that_is_decided_here_can_be_given(monkeypatch: pytest.Monke
     for settings, name in ((TrainConfig(), "SFTConfig"), (DpoConfig(keep_best=True), "DPOConfig")):
         monkeypatch.setattr(trl, name, recorded(name))
         training_arguments(settings, "k", tmp_path, 0, evaluate=True)
-        free = given[name] - {field.name for field in fields(settings)} - OWN
+        free = given[name] - {field.name for field in fields(settings)} - stages.OWN
         assert free == {*arguments.DEFAULTS, *(["loss_type"] if name == "DPOConfig" else [])}
-    assert not set(branch_arguments(RlConfig(), StepsConfig())) - {field.name for field in fields(RlConfig)} - OWN
+    assert (
+        not set(branch_arguments(RlConfig(), StepsConfig())) - {field.name for field in fields(RlConfig)} - stages.OWN
+    )
 
 
 def test_a_best_checkpoint_needs_held_out_pairs() -> None:
@@ -196,7 +185,7 @@ def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path
     teacher.write_rows("examples", sft_rows(8))
     (teacher.directory / "manifest.json").write_text(json.dumps({"upstream": {"responses": "4e5"}}))
     out = StageRun(tmp_path / "initial" / "111", "initial", 0, Console())
-    stage.run_initial(InitialSettings.of(config(max_steps=1)), {"teacher": teacher.directory}, out)
+    stage.run_initial(stages.InitialSettings.of(config(max_steps=1)), {"teacher": teacher.directory}, out)
     card = (out.path("model") / "README.md").read_text()
     lines = ["- `teacher`: `7ea`", "- `responses`: `4e5`", "- `dialogues`: `d1a`"]
     assert "\n".join(lines) in card
@@ -205,11 +194,11 @@ def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path
 
 
 PROCESSES = {"train.distributed", "train.processes"}
-SETTINGS: dict[str, type[TrainingSettings]] = {
-    "initial": InitialSettings,
-    "sft": SftSettings,
-    "reference": ReferenceSettings,
-    "dpo": DpoSettings,
+SETTINGS: dict[str, type[stages.TrainingSettings]] = {
+    "initial": stages.InitialSettings,
+    "sft": stages.SftSettings,
+    "reference": stages.ReferenceSettings,
+    "dpo": stages.DpoSettings,
 }
 
 
@@ -279,7 +268,7 @@ def test_processes_count_where_noise_makes_them_decide(stage: str, change: str, 
 def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     for name in SETTINGS:
         assert of(name, change) == of(name)
-    asked, before = (InitialSettings.of(config_with(*given)) for given in ([change], []))
+    asked, before = (stages.InitialSettings.of(config_with(*given)) for given in ([change], []))
     assert (asked.judge, asked.criteria) != (before.judge, before.criteria), "it is written beside the weights"
 
 
@@ -322,4 +311,4 @@ def test_without_a_pair_the_reason_that_took_most_is_named(
     label.write_json("yield", {"pairs_skipped": skipped})
     inputs = {"sft": tmp_path / "sft", "label": label.directory}
     with pytest.raises(TrainingError, match=expected):
-        run_next(DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))
+        run_next(stages.DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))

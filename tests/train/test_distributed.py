@@ -1,7 +1,5 @@
 """Two processes under ZeRO-2, ZeRO-3 and DDP against one: the same steps, the same weights, also after a kill."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -22,19 +20,8 @@ from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, complete, last_complete
 from judgetrain.train.data import filled
+from tests.builders import pairs_pipeline
 from tests.builders.debug_run import forked, lines_of
-from tests.builders.pairs_pipeline import (
-    LOGP,
-    LOSS,
-    OVERRIDES,
-    WEIGHT,
-    composed,
-    first_checkpoint,
-    launched,
-    make_by_forked,
-    plant,
-    together,
-)
 
 pytest.importorskip("deepspeed")
 
@@ -66,8 +53,8 @@ def assert_same_training(one: Path, two: Path) -> None:
     assert len(first) == 12
     # The same pairs in the same order.
     assert tokens(first) == tokens(second)
-    assert [row["loss"] for row in second] == pytest.approx([row["loss"] for row in first], abs=LOSS)
-    assert largest_difference(one, two) < WEIGHT
+    assert [row["loss"] for row in second] == pytest.approx([row["loss"] for row in first], abs=pairs_pipeline.LOSS)
+    assert largest_difference(one, two) < pairs_pipeline.WEIGHT
     assert (two / "model" / "model.safetensors").exists()
     assert not list(two.glob("checkpoints*"))
 
@@ -75,7 +62,7 @@ def assert_same_training(one: Path, two: Path) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("alone")
-    plant(composed(output)).run("dpo")
+    pairs_pipeline.plant(pairs_pipeline.composed(output)).run("dpo")
     return output
 
 
@@ -100,11 +87,11 @@ def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_proces
     output, log, given = tmp_path / "outputs", tmp_path / "log", ("train.distributed=zero2", "train.processes=2")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
-    run = forked(log, make_by_forked, output, *given)
-    checkpoints = first_checkpoint(output, log, run.is_alive)
+    run = forked(log, pairs_pipeline.make_by_forked, output, *given)
+    checkpoints = pairs_pipeline.first_checkpoint(output, log, run.is_alive)
     kill(run.pid or 0, psutil.Process(run.pid).children())
     step = last_step(checkpoints)
-    text = lines_of(forked(log, make_by_forked, output, *given), log)
+    text = lines_of(forked(log, pairs_pipeline.make_by_forked, output, *given), log)
     assert f"dpo: resuming at step {step}" in text
     assert ": reference: " not in text, "log-probabilities made in one process serve here too"
     assert_same_training(artifact(alone), artifact(output))
@@ -112,8 +99,8 @@ def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_proces
 
 def killed_worker(output: Path, log: Path, *overrides: str) -> int:
     """The step that a run by the real command in two processes had come to, one of which was killed."""
-    run = launched((sys.executable,), output, log, *overrides, "train.processes=2")
-    checkpoints = first_checkpoint(output, log, lambda: run.poll() is None)
+    run = pairs_pipeline.launched((sys.executable,), output, log, *overrides, "train.processes=2")
+    checkpoints = pairs_pipeline.first_checkpoint(output, log, lambda: run.poll() is None)
     workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
     kill(workers[1].pid, workers)
     assert run.wait(timeout=120) == 2
@@ -139,7 +126,7 @@ def test_whole_steps_are_filled_up_and_no_more_are_there_than_are_taken() -> Non
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
-    train = composed(tmp_path, "train.distributed=zero3", "train.processes=2").train
+    train = pairs_pipeline.composed(tmp_path, "train.distributed=zero3", "train.processes=2").train
     assert distributed.check_distributed(train) == 2
     train.distributed = "none"
     with pytest.raises(ConfigError, match=r"train.processes=2 and train.distributed=none: set train.distributed=ddp"):
@@ -178,17 +165,17 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
     """
     alone, output = tmp_path / "alone", tmp_path / "outputs"
     own = [*SETTINGS, *(SPLIT if mode == "ddp" else ())]
-    plant(composed(alone, *own), "initial", HELD, unlearn=True).run("dpo")
+    pairs_pipeline.plant(pairs_pipeline.composed(alone, *own), "initial", HELD, unlearn=True).run("dpo")
     shutil.copytree(alone, output)
     shutil.rmtree(output / "artifacts" / "dpo")
-    log, given = tmp_path / "log", [*OVERRIDES, *own, f"train.distributed={mode}"]
+    log, given = tmp_path / "log", [*pairs_pipeline.OVERRIDES, *own, f"train.distributed={mode}"]
     step = killed_worker(output, tmp_path / "killed.log", *given) if mode == "zero3" else None
     for stage in ("sft", "reference"):
         shutil.rmtree(output / "artifacts" / stage)
     if mode == "ddp":
-        assert launched(TORCHRUN, output, log, *given).wait(1800) == 0, log.read_text()
+        assert pairs_pipeline.launched(TORCHRUN, output, log, *given).wait(1800) == 0, log.read_text()
     else:
-        together(output, log, *given)
+        pairs_pipeline.together(output, log, *given)
     text = log.read_text()
     assert text.count("dpo: resuming at step") == text.count(f"dpo: resuming at step {step}") == (step is not None)
     assert re.findall(r"stage \d of 3: (\w+):", text) == ["sft", "reference", "dpo"]
@@ -196,14 +183,14 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
         for key in ("loss", "eval_loss"):
             ours, theirs = logged(output, stage, key), logged(alone, stage, key)
             assert len(ours) >= (count if key == "loss" else 1)
-            assert ours == pytest.approx(theirs, abs=LOSS)
-        assert largest_difference(artifact(alone, stage), artifact(output, stage)) < WEIGHT
+            assert ours == pytest.approx(theirs, abs=pairs_pipeline.LOSS)
+        assert largest_difference(artifact(alone, stage), artifact(output, stage)) < pairs_pipeline.WEIGHT
         assert not list(artifact(output, stage).glob("checkpoints*"))
     for split in ("train", "heldout"):
         one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, output))
         assert [row["pair"] for row in one] == [row["pair"] for row in two]
         for column in ("ref_chosen_logps", "ref_rejected_logps"):
-            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
+            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=pairs_pipeline.LOGP)
     # The last step is not the best on held-out pairs: an earlier one's weights are what is left.
     kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, output)]
     assert kept[0] == kept[1] and kept[0]["step"] in (2, 4)

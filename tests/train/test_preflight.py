@@ -1,7 +1,5 @@
 """What is wrong with a model, a tokenizer or the machine ends training with one sentence: the cause and the remedy."""
 
-from __future__ import annotations
-
 import copy
 import math
 import shutil

@@ -1,7 +1,5 @@
 """QLoRA, where bitsandbytes is installed: it also computes on a CPU, slowly, which is enough to see that all fits."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

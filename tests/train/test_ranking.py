@@ -1,7 +1,5 @@
 """Judgments of two responses, one by one, that are ranked beside SFT by their expected scores."""
 
-from __future__ import annotations
-
 import random
 from array import array
 from dataclasses import replace
@@ -70,11 +68,11 @@ def test_the_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
 
 
 def test_the_accuracy_is_a_mean_over_pairs(tmp_path: Path) -> None:
-    """Some micro-batches of the step hold more pairs that are decided than others, and the last ties alone."""
-    rows = judgments(9, 4, ties=4)
-    settings = config(max_steps=1, per_device_train_batch_size=4, gradient_accumulation_steps=5, ranking_weight=1.0)
+    """One of the five micro-batches holds ties alone, and one two pairs that are decided."""
+    rows = judgments(10, 4, ties=5)
+    settings = config(max_steps=1, global_accumulation_steps=5, ranking_weight=1.0)
     (found, *_) = logged(run_initial(tmp_path, settings, rows))
-    right = [d > 0 for d in apart(WORLD_BASE, rows)[4:]]
+    right = [d > 0 for d in apart(WORLD_BASE, rows)[5:]]
     assert found["ranking_accuracy"] == pytest.approx(sum(right) / 5) and 0 < sum(right) < 5
 
 

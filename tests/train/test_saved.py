@@ -1,7 +1,5 @@
 """A judge that is written is the one that was trained, DPO starts at its reference, and figures do not show batches."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -42,26 +40,14 @@ from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.run import Job, policy_of
 from judgetrain.train.stages import SftSettings
+from tests.builders import train as builders
 from tests.builders.pairs_pipeline import composed, killed_once, plant
-from tests.builders.train import (
-    artifact,
-    config,
-    logged,
-    pair_rows,
-    run_dpo,
-    run_initial,
-    run_reference,
-    same,
-    sft_rows,
-    templated,
-    weights,
-)
 
 
 @pytest.fixture(scope="module")
 def initial(tmp_path_factory: pytest.TempPathFactory) -> StageRun:
     place = tmp_path_factory.mktemp("initial")
-    return run_initial(place, config(num_train_epochs=4, learning_rate=3e-3), sft_rows(40))
+    return builders.run_initial(place, builders.config(num_train_epochs=4, learning_rate=3e-3), builders.sft_rows(40))
 
 
 def other_weights(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -86,11 +72,11 @@ def test_a_judge_that_is_written_otherwise_than_trained_is_refused(
     monkeypatch.setattr(run, "whole_model", damaged)
     said = r"not the one that was trained: it gives a training row -\d+\.\d{4} nats a token, and the one in memory -\d"
     with pytest.raises(TrainingError, match=said):
-        run_initial(tmp_path, config(max_steps=2), sft_rows(8))
+        builders.run_initial(tmp_path, builders.config(max_steps=2), builders.sft_rows(8))
     assert not (tmp_path / "initial" / "model").exists()
     assert (tmp_path / "initial" / "checkpoints" / "checkpoint-2" / "complete").exists(), "what was good is kept"
     monkeypatch.setattr(run, "whole_model", real)
-    assert run_initial(tmp_path, config(max_steps=2), sft_rows(8)).path("model").exists()
+    assert builders.run_initial(tmp_path, builders.config(max_steps=2), builders.sft_rows(8)).path("model").exists()
 
 
 def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,21 +96,23 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
 
 def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Path) -> None:
     """Qwen2.5's generation_config has penalties; generate() and vLLM's server would take them over."""
-    base = Path(templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
+    base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
     file = base / "generation_config.json"
     wanted = json.loads(file.read_text()) | {"repetition_penalty": 1.1, "top_k": 20, "temperature": 0.7}
     file.write_text(json.dumps(wanted | {"do_sample": True}))
-    settings = config(max_steps=1)
+    settings = builders.config(max_steps=1)
     settings.train.base.path = str(base)
-    made = json.loads((run_initial(tmp_path, settings, sft_rows(8)).path("model") / file.name).read_text())
+    made = json.loads(
+        (builders.run_initial(tmp_path, settings, builders.sft_rows(8)).path("model") / file.name).read_text()
+    )
     assert made["eos_token_id"] == [load_tokenizer(settings.train.base).eos_token_id]
     assert not {"repetition_penalty", "top_k", "temperature", "do_sample"} & made.keys()
 
 
 def test_adapters_of_a_base_in_half_precision_are_merged_in_full(initial: StageRun, tmp_path: Path) -> None:
-    settings = config(max_steps=6, learning_rate=5e-5, lora=True)
+    settings = builders.config(max_steps=6, learning_rate=5e-5, lora=True)
     settings.train.base.dtype = "bfloat16"
-    tuned = run_dpo(tmp_path, settings, initial.directory, data=pair_rows(24), heldout=[])
+    tuned = builders.run_dpo(tmp_path, settings, initial.directory, data=builders.pair_rows(24), heldout=[])
     before, after = (load_file(r.path("model") / "model.safetensors") for r in (initial, tuned))
     moved = {name: after[name] - before[name].bfloat16().float() for name in after if "proj" in name}
     assert {tensor.dtype for tensor in after.values()} == {torch.float32}
@@ -132,16 +120,18 @@ def test_adapters_of_a_base_in_half_precision_are_merged_in_full(initial: StageR
 
 
 def test_dpo_starts_at_its_reference_or_not_at_all(initial: StageRun, tmp_path: Path) -> None:
-    other = run_initial(tmp_path / "other", config(max_steps=3), sft_rows(12))
-    pairs, settings = pair_rows(12), config(max_steps=2)
+    other = builders.run_initial(tmp_path / "other", builders.config(max_steps=3), builders.sft_rows(12))
+    pairs, settings = builders.pair_rows(12), builders.config(max_steps=2)
     right, wrong = (
-        run_reference(tmp_path / name, settings, start.directory, pairs)
+        builders.run_reference(tmp_path / name, settings, start.directory, pairs)
         for name, start in (("right", initial), ("wrong", other))
     )
-    made = run_dpo(tmp_path / "a", settings, initial.directory, data=pairs, heldout=[], reference=right.directory)
-    assert logged(made)[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
+    made = builders.run_dpo(
+        tmp_path / "a", settings, initial.directory, data=pairs, heldout=[], reference=right.directory
+    )
+    assert builders.logged(made)[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
     with pytest.raises(TrainingError, match=r"nats a token from its reference .* \(DPO's is ln 2 = 0\.6931 there"):
-        run_dpo(tmp_path / "b", settings, initial.directory, data=pairs, heldout=[], reference=wrong.directory)
+        builders.run_dpo(tmp_path / "b", settings, initial.directory, data=pairs, heldout=[], reference=wrong.directory)
 
 
 @pytest.mark.parametrize("settings", [DpoConfig(), RlConfig(), TrainConfig()], ids=["dpo", "rl", "sft"])
@@ -166,17 +156,17 @@ def test_rl_starts_at_its_reference(step: int, kl: float, refused: bool) -> None
 
 
 def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(initial: StageRun, tmp_path: Path) -> None:
-    held = sft_rows(9)
+    held = builders.sft_rows(9)
     for place, row in enumerate(held):
         words = ["clear example"] if place % 4 else ["no example of the book"] * 9
         row["completion"] = [{"role": "assistant", "content": " ".join(words)}]
-    label = artifact(tmp_path, "label", {"sft-train": sft_rows(12), "sft-heldout": held})
+    label = builders.artifact(tmp_path, "label", {"sft-train": builders.sft_rows(12), "sft-heldout": held})
     found = []
     for batch in (1, 2, 4):
-        settings = config(learning_rate=1e-9, max_steps=1, per_device_train_batch_size=batch, eval_steps=1)
+        settings = builders.config(learning_rate=1e-9, max_steps=1, per_device_train_batch_size=batch, eval_steps=1)
         out = StageRun(tmp_path / f"sft{batch}", "sft", 0, Console())
         stage.run_next(SftSettings.of(settings), {"initial": initial.directory, "label": label}, out)
-        found += [row["eval_loss"] for row in logged(out) if "eval_loss" in row][-1:]
+        found += [row["eval_loss"] for row in builders.logged(out) if "eval_loss" in row][-1:]
     judge = ModelConfig(path=str(initial.path("model")))
     model, tokenizer = load_model(judge), load_tokenizer(judge)
     lost: list[float] = []
@@ -189,28 +179,28 @@ def test_the_held_out_loss_is_the_mean_over_tokens_however_they_are_batched(init
 
 
 def test_the_supervised_term_of_dpo_is_the_mean_over_the_tokens_of_a_step(initial: StageRun, tmp_path: Path) -> None:
-    pairs = pair_rows(8)
+    pairs = builders.pair_rows(8)
     for place, row in enumerate(pairs):
         row["chosen"] = [{"role": "assistant", "content": " ".join(["clear example"] * (1 + 5 * (place % 3)))}]
     losses = []
     for batch in (8, 2, 1):
-        settings = config(
+        settings = builders.config(
             max_steps=2, per_device_train_batch_size=batch, global_accumulation_steps=8 // batch, sft_weight=1.0
         )
-        made = run_dpo(tmp_path / str(batch), settings, initial.directory, data=pairs, heldout=[])
-        losses.append([row["loss"] for row in logged(made) if "loss" in row])
+        made = builders.run_dpo(tmp_path / str(batch), settings, initial.directory, data=pairs, heldout=[])
+        losses.append([row["loss"] for row in builders.logged(made) if "loss" in row])
     assert losses[1:] == [pytest.approx(losses[0], abs=2e-4)] * 2
 
 
 def test_examples_longer_than_the_context_of_the_base_are_left_out(tmp_path: Path) -> None:
-    base = Path(templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
+    base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
     own = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(own | {"max_position_embeddings": 64}))
-    rows, settings = sft_rows(8), config(max_steps=1)
+    rows, settings = builders.sft_rows(8), builders.config(max_steps=1)
     settings.train.base.path = str(base)
     for row in rows[:3]:
         row["prompt"][0]["content"] += " the cat reads a book for my sister" * 10
-    made = run_initial(tmp_path, settings, rows)
+    made = builders.run_initial(tmp_path, settings, rows)
     assert made.totals()["counts"]["dropped"] == {"too_long": 3}
 
 
@@ -225,9 +215,9 @@ def test_what_adapters_leave_as_it_is_is_said(
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **size, **own))
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    settings = config(max_steps=1, lora=True)
+    settings = builders.config(max_steps=1, lora=True)
     settings.train.base.path = str(tmp_path / "base")
-    run_initial(tmp_path, settings, sft_rows(8))
+    builders.run_initial(tmp_path, settings, builders.sft_rows(8))
     assert ("weights of experts as they are" in capsys.readouterr().out) == experts
 
 
@@ -273,7 +263,7 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     plant(composed(cut, *CASES[case])).run(stage)
     assert f"{stage}: resuming at step {marked[-1]}\n" in capsys.readouterr().out
     assert 0 < marked[-1] < STEPS
-    assert same(weights(made(whole, stage)), weights(made(cut, stage)))
+    assert builders.same(builders.weights(made(whole, stage)), builders.weights(made(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
     assert max(whole for whole, _ in counts) == KEPT and max(there for _, there in counts) == KEPT + 1
     assert not (made(cut, stage) / "checkpoints").exists()
@@ -307,7 +297,7 @@ def test_what_breaks_in_a_step_stops_and_the_checkpoint_before_is_named(
 
     monkeypatch.setattr(SFTTrainer, "training_step", training_step)
     with pytest.raises(TrainingError, match=message):
-        run_initial(tmp_path, config(max_steps=4, save_steps=save_steps), sft_rows(16))
+        builders.run_initial(tmp_path, builders.config(max_steps=4, save_steps=save_steps), builders.sft_rows(16))
     assert left(tmp_path / "initial") == [kept]
 
 
@@ -323,7 +313,7 @@ def test_weights_that_break_after_the_last_checkpoint_are_not_saved(
 
     monkeypatch.setattr(SFTTrainer, "train", train)
     with pytest.raises(TrainingError, match=r"weights hold nan or inf at step 2: .*; checkpoint-2, the last with"):
-        run_initial(tmp_path, config(max_steps=2), sft_rows(8))
+        builders.run_initial(tmp_path, builders.config(max_steps=2), builders.sft_rows(8))
     assert left(tmp_path / "initial") == [2]
 
 

@@ -1,7 +1,5 @@
 """Chat templates that begin an answer otherwise than they show one, or never end it: trained as asked, with an end."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Training on the shipped base: what is learned, what is left out, and a kill that changes nothing."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -11,8 +11,6 @@ An adapter says of which ``kind`` the rows are, in which columns things stand an
 The shipped ones are in ``judgetrain/data/benchmarks/adapters``; a file of the same shape describes any other benchmark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

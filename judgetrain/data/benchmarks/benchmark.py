@@ -3,8 +3,6 @@
 A case is a comparison, the votes on it and which prompt it belongs to.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Its splits are pretraining, training and held-out queries; the last two share no topic.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import random

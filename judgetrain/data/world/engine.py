@@ -6,8 +6,6 @@ kind's decoy) first, writes a sound or a sloppy scoring guideline, and errs in a
 the time in favour of the response that it sees first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """The world's language, read from ``vocabulary.yaml``: properties, query kinds, the hidden rule; and its writers."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterable, Mapping, Sequence

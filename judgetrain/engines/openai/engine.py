@@ -1,7 +1,5 @@
 """Text generation by an OpenAI-compatible server (a provider's API, vLLM, llama.cpp, …)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

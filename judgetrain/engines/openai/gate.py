@@ -3,8 +3,6 @@
 OpenAI's client decides what is tried again, and when; a try that is refused for the rate (429) it never sees.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

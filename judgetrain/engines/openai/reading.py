@@ -1,26 +1,13 @@
 """What a server's answer says: a chat completion, whatever it makes of its parts, JSON of a schema, or a refusal."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from judgetrain.engines import base
 from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
-from judgetrain.engines.base import (
-    Choice,
-    Completion,
-    FinishReason,
-    Form,
-    FormLine,
-    Request,
-    Sampling,
-    Step,
-    choices_of,
-    cut_at_stop,
-)
 
 FRAME = 100_000
 """Tokens that a server may add to a prompt (its own instructions) or think before an answer; more are not believed."""
@@ -32,7 +19,7 @@ NAME = 200
 """Characters of a model's name that are kept."""
 
 
-def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
+def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Completion:
     """The completion of a parsed answer to a request (ValueError, KeyError, IndexError, TypeError, AttributeError: it
     is no chat completion).
 
@@ -48,15 +35,15 @@ def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
     counts: dict[str, Any] = {"prompt_tokens": prompt, "generated_tokens": generated, "estimated": estimated}
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
     if content is None:
-        return Completion(finish_reason="no_content", error=_why(message, finish), **counts)
+        return base.Completion(finish_reason="no_content", error=_why(message, finish), **counts)
     text = writable(content)
-    reason: FinishReason = "stop" if finish in ENDED else "length"
+    reason: base.FinishReason = "stop" if finish in ENDED else "length"
     longest = CHARACTERS * sampling.max_new_tokens
     if len(text) > longest:  # a server that ignores the limit
         text, reason = text[:longest], "length"
-    if (cut := cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
+    if (cut := base.cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
         text, reason = cut, "stop"
-    return Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
+    return base.Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
 
 
 def is_other_model(said: str, asked: str) -> bool:
@@ -85,7 +72,7 @@ def _why(message: Mapping[str, Any], finish: Any) -> str:
     return writable(f"the answer has no content (finish_reason {str(finish)[:40]}){ran_out}")
 
 
-def _tokens(usage: Any, request: Request, text: str, cut: bool) -> tuple[int, int, bool]:
+def _tokens(usage: Any, request: base.Request, text: str, cut: bool) -> tuple[int, int, bool]:
     """Prompt and generated tokens, and whether one of them is an estimate."""
     reported = usage if isinstance(usage, Mapping) else {}
     written = sum(len(m["content"]) for m in request.messages)
@@ -120,13 +107,13 @@ def _count(value: Any, low: int, high: int) -> int | None:
     return int(value)
 
 
-def _choices(choice: Mapping[str, Any], sampling: Sampling, text: str) -> tuple[Choice, ...]:
+def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> tuple[base.Choice, ...]:
     """The probabilities of candidates; none where what the server reports cannot be read."""
     try:
         reported = (choice.get("logprobs") or {}).get("content") or []
         written = [bytes(t.get("bytes") or t["token"].encode()) for t in reported]
         ranked = [[(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []] for t in reported]
-        return choices_of(zip(written, ranked, strict=True), sampling.candidates, text)
+        return base.choices_of(zip(written, ranked, strict=True), sampling.candidates, text)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return ()
 
@@ -204,20 +191,20 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
     return status in (400, 403, 429) and found is not None and found[0].lower() not in prompt.lower()
 
 
-def response_format(form: Form, step: Step) -> dict[str, Any]:
+def response_format(form: base.Form, step: base.Step) -> dict[str, Any]:
     """The parameter ``response_format`` of a request whose reply has this form."""
     properties = {line.name: _schema(line) for line in form}
     schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": step, "strict": True, "schema": schema}}
 
 
-def _schema(line: FormLine) -> dict[str, Any]:
+def _schema(line: base.FormLine) -> dict[str, Any]:
     values = [int(value) if value.isdigit() else value for value in line.values]
     kind = {"type": "integer" if values and isinstance(values[0], int) else "string"}
     return kind | ({"enum": values} if values else {})
 
 
-def in_form(answer: str, form: Form) -> str:
+def in_form(answer: str, form: base.Form) -> str:
     """The lines of the form with an answer's values, each on one line; the answer itself where it breaks the schema.
 
     Such an answer has to be in the prompt's own form, or nothing is read from it.

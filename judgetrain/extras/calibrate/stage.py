@@ -1,7 +1,5 @@
 """Stage ``calibrate``: how much each of a judge's criteria counts, fitted on comparisons with known labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stage ``calibrate``: what it reads, and what must hold before it runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -19,6 +19,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.lazy_model import loaded_once, make_engine
 from judgetrain.engines.prompting import NO_ANSWER, answer_of
 from judgetrain.errors import DataError
+from judgetrain.evaluate.metrics.groups import mean
 from judgetrain.extras.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
@@ -266,11 +267,6 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
         "rewritten": len(rewritten),
         "refine_rate": round(len(rewritten) / len(scored), 6) if scored else None,
         "failures": dict(sorted(Counter(c.failure for c in everything if c.failure).items())),
-        "rated": _mean(before for before, _ in both),
-        "rated_after": _mean(after for _, after in both),
+        "rated": mean([before for before, _ in both]),
+        "rated_after": mean([after for _, after in both]),
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    mean = average([*values])
-    return None if mean is None else round(mean, 6)

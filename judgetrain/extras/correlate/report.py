@@ -1,7 +1,5 @@
 """The page of stage ``correlate``: tables of correlations by rating and benchmark, variants, and means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any

@@ -1,7 +1,5 @@
 """A gate: a run fails where a judge is not better than what it must be better than, by the paired test."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

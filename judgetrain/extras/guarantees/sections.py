@@ -1,7 +1,5 @@
 """What can be relied on, in a report: whether training paid, and the gate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from judgetrain.evaluate.metrics.rows import MetricRow

@@ -1,7 +1,5 @@
 """Whether training paid: the trained judge beside the best that one could do without it, in a sentence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

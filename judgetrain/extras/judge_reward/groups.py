@@ -1,7 +1,5 @@
 """Groups of responses to one prompt: which pairs of them a judge is asked about, and what that makes each one worth."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """A judge as verl's reward: a response against the reference of its row (volcengine/verl, reward managers)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock

@@ -5,8 +5,6 @@ The ProbDiff paper, sections 3.2 and 5.
 Everything is JSON-ready: rows of ``studies.json``, of which ``report.py`` makes tables.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

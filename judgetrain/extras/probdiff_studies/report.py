@@ -1,7 +1,5 @@
 """The results of stage ``studies`` as tables and plots of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -78,18 +76,13 @@ def _ranked(found: Mapping[str, Any], official: Mapping[str, Mapping[str, float]
 
 def _grouped(rows: Sequence[Row]) -> Table:
     """Confidence by source and category, a row a model and threshold (the paper: tables 2, 3 and 7)."""
-    by: dict[tuple[float, str], Row] = {}
-    for row in rows:
-        by.setdefault((row["delta"], row["model"]), {})[row["group"]] = row["confidence"]
+    lines: dict[tuple[float, str], Row] = {}
     sizes = {row["group"]: row["n"] for row in reversed(rows)}
-    columns: Columns = {"threshold": lambda item: f"{item[0][0]:g}", "model": lambda item: item[0][1]}
-    groups = dict.fromkeys(row["group"] for row in rows)
-    columns |= {f"{group} ({sizes[group]}) %": _confident_in(group) for group in groups}
-    return Table.of("Confidence by group", by.items() if len(groups) > 1 else (), columns, names=2)
-
-
-def _confident_in(group: str) -> Callable[[tuple[Any, Row]], str]:
-    return lambda item: percent(item[1][group])
+    for row in rows if len(sizes) > 1 else ():
+        threshold = {"threshold": f"{row['delta']:g}", "model": row["model"]}
+        cells = lines.setdefault((row["delta"], row["model"]), threshold)
+        cells[f"{row['group']} ({sizes[row['group']]}) %"] = percent(row["confidence"])
+    return Table.of("Confidence by group", lines.values(), _plain(*next(iter(lines.values()), ())), names=2)
 
 
 def _deviations(found: Mapping[str, Any]) -> Table:

@@ -1,7 +1,5 @@
 """Shards on the workers of a Ray cluster: actors that hold a model, take shards, and give their results back."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Branches of stage rl that vLLM samples, in processes of its own, with the weights of the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The attack suite: a benchmark's sample under every attack, as a further benchmark that methods are run on."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What attacks did to a method, from its verdicts with and without them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

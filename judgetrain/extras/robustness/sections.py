@@ -1,7 +1,5 @@
 """Attacks in a report: one line a judge in front, every attack folded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Stage ``scenarios``: the scenarios of training dialogues and benchmarks side by side (branching paper, figure 4)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,27 +150,15 @@ def table(
 
 def shown(rows: Sequence[Row]) -> Table:
     """The rows as a table: a line a category, columns the methods' means and ProbDiff's confidence by threshold."""
-    by: dict[str, dict[str, Row]] = {}
+    lines: dict[str, Row] = {}
     for row in rows:
-        by.setdefault(row["category"], {})[row["method"]] = row
-    columns: Columns = {"category": itemgetter(0), "n": lambda item: _answers(next(iter(item[1].values())))}
-    for name, row in by[ALL].items():
-        columns[f"{name} {'↑' if row['better'] > 0 else '↓'}"] = partial(_mean, name)
-        columns |= {f"confidence {delta} %": partial(_confidence, name, delta) for delta in row.get("sweep", ())}
-    lost = (f"Without {name}: {row['unscored']}." for name, row in by[ALL].items() if row["unscored"])
-    return Table.of("Self-evaluation", by.items(), columns, " ".join([EXPLANATION, *lost]))
-
-
-def _answers(row: Row) -> int:
-    return int(row["n"] + sum(row["unscored"].values()))
-
-
-def _mean(name: str, item: tuple[str, Mapping[str, Row]]) -> str:
-    return number(item[1][name]["mean"], 4)
-
-
-def _confidence(name: str, delta: str, item: tuple[str, Mapping[str, Row]]) -> str:
-    return percent(item[1][name]["sweep"][delta])
+        answers = row["n"] + sum(row["unscored"].values())
+        cells = lines.setdefault(row["category"], {"category": row["category"], "n": answers})
+        cells[f"{row['method']} {'↑' if row['better'] > 0 else '↓'}"] = number(row["mean"], 4)
+        cells |= {f"confidence {delta} %": percent(share) for delta, share in row.get("sweep", {}).items()}
+    lost = (f"Without {r['method']}: {r['unscored']}." for r in rows if r["category"] == ALL and r["unscored"])
+    columns: Columns = {name: itemgetter(name) for name in lines[ALL]}
+    return Table.of("Self-evaluation", lines.values(), columns, " ".join([EXPLANATION, *lost]))
 
 
 SEE = "the answers are in responses-*.jsonl; too_long: lower selfeval.sampling.max_new_tokens"

@@ -1,7 +1,5 @@
 """The endpoints, and what every request passes before them: token, shutdown, length of the body."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -6,8 +6,6 @@ batch; later versions send each response by itself as soon as it is written, so 
 (:class:`Gathering`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence

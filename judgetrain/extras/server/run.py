@@ -1,7 +1,5 @@
 """The process: a socket, uvicorn, and an end that finishes what was accepted."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from functools import partial

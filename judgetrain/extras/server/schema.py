@@ -1,7 +1,5 @@
 """What clients send and get, as OpenAPI publishes it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_type_hints

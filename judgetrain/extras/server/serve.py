@@ -1,7 +1,5 @@
 """``stage=serve``: load a judge and answer over HTTP."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

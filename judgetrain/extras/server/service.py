@@ -1,7 +1,5 @@
 """A judge at work for many clients: one thread owns the model; what is asked at a time becomes few batches."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

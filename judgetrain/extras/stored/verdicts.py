@@ -1,7 +1,5 @@
 """Methods whose verdicts are read from a file: published predictions beside one's own judges (``stored:NAME``)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """trackio and MLflow. Where runs are kept is theirs to say (``TRACKIO_DIR``, ``MLFLOW_TRACKING_URI``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Weights & Biases: offline without a key; artifacts with their lineage; under ``wandb agent`` a run for each stage."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A model asked by one criterion, without training (``prompted:MODEL``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

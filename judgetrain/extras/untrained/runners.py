@@ -1,8 +1,6 @@
 """What labelled pairs give without training: a rubric drawn from them (``rubric:N``), or examples in the prompt
 (``fewshot:N``)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Scorers on benchmarks (``scorer:``): each group of scores computed once, every method read off it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -11,8 +11,6 @@ every length and layout, as answers are that people and models give: a base that
 copies a judgment's content from the other response.
 """
 
-from __future__ import annotations
-
 import random
 
 from judgetrain.data.responses import sentences as split_sentences

@@ -1,7 +1,5 @@
 """Judges that one prompt asks for a verdict: pairwise, or pointwise by rating (branching paper, section 5.1)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ unreadable, by reason. What words mean is never guessed. Scores are read off the
 probabilities.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

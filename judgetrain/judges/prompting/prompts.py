@@ -6,8 +6,6 @@ searched as they look (:func:`~judgetrain.engines.confusables.fold`): a line is 
 has, and a heading one in any width, with invisible characters in it, or in look-alike letters.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Asking a model questions whose answers are read off its replies: verdicts, ratings, preferences."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

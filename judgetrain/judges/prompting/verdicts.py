@@ -6,8 +6,6 @@ must stand alone: after a colon it may be a quotation. What stands above the las
 counts for nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

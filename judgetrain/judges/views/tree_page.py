@@ -1,7 +1,5 @@
 """Evaluation trees as self-contained pages: one a tree, and an index of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

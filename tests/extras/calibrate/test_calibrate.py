@@ -1,7 +1,5 @@
 """Weights of criteria fitted to labels, and stage calibrate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Response correction: who is rewritten and with what, against scores computed here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

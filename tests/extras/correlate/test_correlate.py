@@ -1,7 +1,5 @@
 """Stage correlate: correlations recomputed from the ratings and scores that it was given, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

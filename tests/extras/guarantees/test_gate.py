@@ -1,7 +1,5 @@
 """The gate: what it asks for, what it finds, and that a run fails with its artifact kept."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What can be relied on, in ``metrics.json`` and on the report's page: one line a judge in front, the rest folded."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Whether training paid: what is set beside the judge, what is said, and where it stands."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

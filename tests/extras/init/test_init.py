@@ -1,7 +1,5 @@
 """``judgetrain init DIR``: what it finds in files, and a recipe that a run accepts as it is."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

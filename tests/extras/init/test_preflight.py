@@ -1,7 +1,5 @@
 """``stage=preflight``: everything that is missing at once, and estimates that add up."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TRL's own trainers, run with a judge as their reward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A judge as a reward: every expected value is worked out by hand, or by an independent fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

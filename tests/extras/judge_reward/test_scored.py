@@ -1,7 +1,5 @@
 """Rewards of single completions: what each is worth by itself, and what that costs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

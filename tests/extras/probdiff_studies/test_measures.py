@@ -1,7 +1,5 @@
 """The hypothesis studies with scripted answers and real log-probabilities; models side by side, by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Stage studies on the shipped base: every number recomputed from what stage selfeval and the shards hold."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shards on Ray's workers. What is marked needs Ray itself, which has its own environment (docs/scale.md)."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """One report of several evaluations: what runs are called, and which stand in it."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

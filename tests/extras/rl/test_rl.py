@@ -1,7 +1,5 @@
 """Stage rl: rewards of scripted branches, the rows that TRL learns from, and one process against two."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

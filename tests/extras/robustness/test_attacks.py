@@ -1,7 +1,5 @@
 """Attacks: what each does to a comparison, that it can be undone, and that the label stays."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What attacks did to judges whose every verdict is known; intervals against SciPy's and a simulation."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

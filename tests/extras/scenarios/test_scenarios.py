@@ -1,7 +1,5 @@
 """The scenario classifier: how good it says it is, and what it needs."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

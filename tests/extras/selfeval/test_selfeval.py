@@ -1,7 +1,5 @@
 """Stage selfeval on the shipped base: every number of the table recomputed from the answers it wrote."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

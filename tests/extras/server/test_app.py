@@ -1,7 +1,5 @@
 """What the endpoints answer, in this process: verdicts, refusals, rewards, counters."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

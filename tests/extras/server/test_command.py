@@ -1,7 +1,5 @@
 """``judgetrain serve`` as users start it: with a model, a token, and what the documentation says."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

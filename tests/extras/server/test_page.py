@@ -1,7 +1,5 @@
 """The page of a served judge, in a real browser: by the keyboard, with a token, light, dark and on a phone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real server is killed, ended and overrun while many clients wait: nothing is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Stored verdicts as methods: both orders, one verdict for both, matching by id, and what cannot be known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tracking: which mode a machine gets, runs that are always finished, what an offline run holds, no secrets."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

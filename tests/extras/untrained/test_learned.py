@@ -1,7 +1,5 @@
 """Rubrics drawn from labelled pairs and examples in the prompt: which pairs are seen, by whom, and what it costs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

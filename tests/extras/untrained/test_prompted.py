@@ -1,7 +1,5 @@
 """A model asked by one criterion, without training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The text that the shipped base was pretrained on: its very stream, and what it hints at (docs/world.md)."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

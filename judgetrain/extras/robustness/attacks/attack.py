@@ -12,8 +12,6 @@ Every attack is on response A: :func:`worse_first` puts the response there that 
 - ``rerun``: nothing, asked once more: what a judge changes of itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
