@@ -1,7 +1,5 @@
 """What a stage's result depends on: a hash over its settings and the content of their files; versions of packages."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import importlib.util

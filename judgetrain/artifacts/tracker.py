@@ -1,7 +1,5 @@
 """Experiment tracking: a run for every stage, with its numbers, tables and artifacts, in any tracker (``track``)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The stages of this room, what each reads, and what must hold before any of them runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Evaluation trees: stages teacher, tree and label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig

@@ -1,7 +1,5 @@
 """What a wrong command line or recipe is told: one sentence that names the place and what to say instead."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from difflib import get_close_matches

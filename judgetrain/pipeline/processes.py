@@ -5,8 +5,6 @@ process and starts workers for the stages that train (:func:`launch`). Under tor
 runs ``python -m judgetrain``: the first leads and does what needs no help, the others wait for it (:func:`follow`).
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import signal

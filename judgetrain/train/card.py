@@ -1,7 +1,5 @@
 """The model card of a trained judge, in the Hub's form; what it was measured at is added once it is known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

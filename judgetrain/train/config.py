@@ -1,7 +1,5 @@
 """Training: stages initial, sft, reference and dpo."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stage export: what it reads, and what must hold before it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

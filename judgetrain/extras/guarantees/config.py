@@ -1,7 +1,5 @@
 """What of an evaluation is to be relied on: ``guarantees`` (docs/guarantees.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.keys import key

@@ -1,7 +1,5 @@
 """A judge as a reward function, in the form that TRL's trainers call; and the best of several responses by a judge."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stage studies: what it reads, and what must hold before it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Settings of the command report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.keys import key

@@ -1,7 +1,5 @@
 """Stage rl: what it reads, and what must hold before anything runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which attacks a judge is to stand up to: ``robustness`` (docs/robustness.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.extras.robustness.attacks.attack import KINDS, WORDINGS, wording_file

@@ -1,7 +1,5 @@
 """Settings of stage scenarios."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig

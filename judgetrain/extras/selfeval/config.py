@@ -1,7 +1,5 @@
 """Settings of stage selfeval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.engines.config import SamplingConfig

@@ -1,7 +1,5 @@
 """Stage selfeval: what it reads, what must hold before it runs, and what others read of a finished one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command ``serve``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.judges.method import method_directory

@@ -1,7 +1,5 @@
 """Verdicts read from files (docs/benchmarks.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig
