@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +92,7 @@ def _write(
                 if engine := engines.get(row.method):
                     row = replace(row, money=engine.money(row.prompt_tokens, row.generated_tokens))
                 own.append(row)
-                predicted += prediction_rows(part, part_of(part, found))
+                predicted.append(prediction_table(part, part_of(part, found)))
         told = Predicted(settings=evaluation.settings, test=test, results=predictions, inputs=evaluation.inputs)
         columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in of_parts[test.split]}
         for extra, measure, _ in calls("measure", evaluation.settings):
@@ -162,26 +161,26 @@ PREDICTED = {
 """Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
 
 
-def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """The rows of one method on a benchmark, in its order; ``failures`` is JSON."""
-    rows = []
-    for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
-        own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group}
-        own |= {"label": comparison.label, "failures": json.dumps(dict(sorted(prediction.failures.items())))}
-        found = vars(prediction) | vars(prediction.cost) | own
-        rows.append({name: found[name] for name in PREDICTED})
-    return rows
-
-
-def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The rows as a Parquet file."""
+def prediction_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Any:
+    """Arrow's table of one method on a benchmark, in its order; ``failures`` is JSON."""
     import pyarrow as arrow
+
+    columns: dict[str, list[Any]] = {name: [] for name in PREDICTED}
+    for comparison, found in zip(benchmark.comparisons, predictions, strict=True):
+        own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group, **asdict(found.cost)}
+        own |= {"label": comparison.label, "failures": json.dumps(dict(sorted(found.failures.items())))}
+        for name, column in columns.items():
+            column.append(own[name] if name in own else getattr(found, name))
+    return arrow.table(columns, arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()]))
+
+
+def parquet(tables: Sequence[Any]) -> bytes:
+    """The tables as one Parquet file."""
     import pyarrow.parquet
 
-    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in PREDICTED.items()])
-    buffer = io.BytesIO()
-    arrow.parquet.write_table(arrow.Table.from_pylist(list(rows), schema=schema), buffer)
-    return buffer.getvalue()
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.concat_tables(tables).combine_chunks(), buffer)
+    return bytes(buffer.getvalue())
 
 
 def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:

@@ -123,7 +123,7 @@ class Prediction:
     verdict_ab: Verdict | None = None
     verdict_ba: Verdict | None = None
     margin: float | None = None
-    cost: Cost = field(default_factory=Cost)
+    cost: Cost = Cost()
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     merged: bool = False

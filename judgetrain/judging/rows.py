@@ -105,10 +105,10 @@ def dropped(row: Mapping[str, Any]) -> str | None:
     return "unreadable" if unread else None
 
 
-def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, str], T]) -> Iterator[T]:
-    """What ``take`` makes of each row, and of its place, in files and globs of verdicts and directories of stage judge
-    (ConfigError: no such file; names the ``key``; DataError: a directory without verdicts, or a row that ``take``
-    refuses (RowError); names its place)."""
+def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any], T]) -> Iterator[T]:
+    """What ``take`` makes of each row in files and globs of verdicts and directories of stage judge (ConfigError: no
+    such file; names the ``key``; DataError: a directory without verdicts, or a row that ``take`` refuses (RowError);
+    names its place)."""
     for i, name in enumerate(files):
         path = Path(name).expanduser()
         if path.is_dir():
@@ -116,11 +116,7 @@ def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, st
             if not path.is_file():
                 raise DataError(f"{key}: {path.parent} holds no verdicts.jsonl; name the files in it")
         source = SourceConfig(name=VERDICTS, type="jsonl", path=str(path))
-
-        def placed(row: Any, number: int, path: Path = path) -> T:
-            return take(row, f"{path}:{number}")
-
-        yield from read(source, f"{key}[{i}]", placed)
+        yield from read(source, f"{key}[{i}]", lambda row, number: take(row))
 
 
 def _unanswered(prediction: Prediction) -> str | None:

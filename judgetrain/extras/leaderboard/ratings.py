@@ -6,8 +6,10 @@ resampled whole (the cluster bootstrap), and ``evalica`` fits every resample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgetrain.data.cells import RowError
-from judgetrain.data.rows import asked_in, clusters
+from judgetrain.data.rows import Asked, asked_in, clusters
 from judgetrain.judges.base import SHARES, BothOrders
 from judgetrain.judging.rows import read_verdicts
 
@@ -119,8 +121,7 @@ class Fit:
 
     def prompts_of(self, system: int) -> int:
         """On how many prompts a system was compared with others."""
-        others = [i for i in range(self.games.systems) if i != system]
-        return len(np.unique(self.games.between([system], others)))
+        return len(np.unique(self.games.prompt[(self.games.a == system) | (self.games.b == system)]))
 
     @cached_property
     def parts(self) -> list[Ints]:
@@ -202,41 +203,60 @@ WINNERS: dict[str, Outcome] = {
     **dict.fromkeys(("", "null", "none", "error"), "missing"),
 }
 """How outcomes are written in published rows, in lower case where there are no capitals."""
+COUNTED: dict[str, float] = SHARES | {"inconsistent": 0.5}
+"""The first system's part of a comparison: different verdicts in the two orders are half a win. A verdict that is
+missing, or could not be read in an order, counts for nothing, and is never replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Battle:
     """One comparison of two systems, whose names are empty where the row could not be read.
 
-    ``prompt``: what rows on one prompt have in common; ``named``: the row says so, else it counts as a prompt of its
-    own.
+    ``prompt``: what tells it from others; None where the row does not say, and counts as a prompt of its own.
     """
 
-    prompt: tuple[str, ...]
-    named: bool = True
+    prompt: Asked | None
     system_a: str
     system_b: str
     outcome: Outcome
     judge: str | None = None
 
-    @property
-    def share(self) -> float | None:
-        """The first system's part of the comparison, from 0 to 1; None where the row counts for nothing.
 
-        Different verdicts in the two orders are half a win. A verdict that is missing, or could not be read in an
-        order, is never replaced.
-        """
-        return None if self.outcome in ("missing", "unreadable") else SHARES.get(self.outcome, 0.5)
+class Battles:
+    """Comparisons, read one by one: ``games`` are those that count, as numbers, systems as ``names`` has them.
+
+    ``outcomes`` counts all by their two systems and outcome, ``unnamed`` those that do not say their prompt.
+    """
+
+    def __init__(self, battles: Iterable[Battle]) -> None:
+        self.outcomes, self.unnamed, judges = Counter[tuple[str, str, Outcome]](), 0, set[str | None]()
+        systems, prompts, columns = dict[str, int](), dict[Asked, int](), array("d")
+        for battle in battles:
+            self.outcomes[battle.system_a, battle.system_b, battle.outcome] += 1
+            judges.add(battle.judge)
+            fresh = len(prompts) + self.unnamed
+            prompt = fresh if battle.prompt is None else prompts.setdefault(battle.prompt, fresh)
+            self.unnamed += battle.prompt is None
+            if battle.outcome in COUNTED:
+                sides = (systems.setdefault(name, len(systems)) for name in (battle.system_a, battle.system_b))
+                columns.extend((*sides, prompt, COUNTED[battle.outcome]))
+        self.judges = sorted(filter(None, judges))
+        self.names = sorted({name for *pair, _ in self.outcomes for name in pair if name})
+        whole = np.arange(len(prompts) + self.unnamed)
+        whole[[*prompts.values()]] = [prompts[first] for first in clusters([*prompts])]
+        place = np.array([self.names.index(name) for name in systems], dtype=np.intp)
+        a, b, of = np.reshape(columns, (-1, 4)).T[:3].astype(np.intp)
+        _, first, number = np.unique(whole[of], return_index=True, return_inverse=True)
+        turn, share = first.argsort().argsort(), np.array(columns[3::4])  # prompts are numbered as they first count
+        self.games = Games(place[a], place[b], turn[number], share, len(self.names))
 
 
-def read_battles(files: Sequence[str | Path], column: str | None = None) -> list[Battle]:
+def read_battles(files: Sequence[str | Path], column: str | None = None) -> Iterator[Battle]:
     """The comparisons of files, globs, and directories of stage judge, in order; ``column``: of the prompt."""
-    found = list(read_verdicts(files, "leaderboard.files", partial(battle_of, column=column)))
-    prompts = clusters([battle.prompt for battle in found])
-    return [replace(battle, prompt=prompt) for battle, prompt in zip(found, prompts, strict=True)]
+    return read_verdicts(files, "leaderboard.files", partial(battle_of, column=column))
 
 
-def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
+def battle_of(row: Any, column: str | None = None) -> Battle:
     """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``."""
     if not isinstance(row, Mapping):
         raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
@@ -245,15 +265,8 @@ def battle_of(row: Any, place: str, column: str | None = None) -> Battle:
         raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
     if a == b and a:
         raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
-    prompt = asked_in(row, column)
-    return Battle(
-        prompt=prompt or (place,),
-        named=prompt is not None,
-        system_a=str(a),
-        system_b=str(b),
-        outcome=_outcome(row),
-        judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
-    )
+    judge = row.get("judge") if isinstance(row.get("judge"), str) else None
+    return Battle(prompt=asked_in(row, column), system_a=str(a), system_b=str(b), outcome=_outcome(row), judge=judge)
 
 
 def _outcome(row: Mapping[str, Any]) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.intervals import FEWEST, Interval
-from judgetrain.extras.leaderboard.ratings import Battle, Fit, Floats, Games, ends, fit
+from judgetrain.extras.leaderboard.ratings import Battle, Battles, Fit, Floats, Games, ends, fit
 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
@@ -98,39 +98,26 @@ class Leaderboard:
     parts: list[list[str]]
 
 
-def leaderboard(battles: Sequence[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
+def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
     """The standings of comparisons; the same for a seed."""
-    names = sorted({name for b in battles for name in (b.system_a, b.system_b) if name})
-    kept = [b for b in battles if b.share is not None]
-    outcomes = dict(sorted(Counter[str](b.outcome for b in battles).items()))
-    if not kept:
+    read = Battles(battles)
+    outcomes = dict(sorted(Counter[str](outcome for *_, outcome in read.outcomes.elements()).items()))
+    if not (counted := len(read.games.share)):
         said = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()) or "no row"
-        raise DataError(f"leaderboard: nothing to rank by, of {len(battles)} comparisons ({said}) none counts")
-    found = fit(games_of(kept, names), resamples, seed)
-    pairs = list(_pairs(found, names))
+        raise DataError(f"leaderboard: nothing to rank by, of {read.outcomes.total()} comparisons ({said}) none counts")
+    found = fit(read.games, resamples, seed)
+    pairs = list(_pairs(found, read.names))
     return Leaderboard(
-        systems=_standings(found, names, battles, pairs),
+        systems=_standings(found, read, pairs),
         pairs=pairs,
         separability=sum(p.decided for p in pairs) / len(pairs) if any(p.interval for p in pairs) else None,
         outcomes=outcomes,
-        comparisons=len(battles),
-        counted=len(kept),
+        comparisons=read.outcomes.total(),
+        counted=counted,
         prompts=found.games.prompts,
-        unnamed=sum(not b.named for b in battles),
-        judges=sorted({b.judge for b in battles if b.judge}),
-        parts=[[names[i] for i in members] for members in found.parts],
-    )
-
-
-def games_of(kept: Sequence[Battle], names: Sequence[str]) -> Games:
-    """Comparisons that count as numbers; systems as ``names`` has them, prompts as they first occur."""
-    place, prompts = {name: i for i, name in enumerate(names)}, dict[object, int]()
-    return Games(
-        np.array([place[b.system_a] for b in kept], dtype=np.intp),
-        np.array([place[b.system_b] for b in kept], dtype=np.intp),
-        np.array([prompts.setdefault(b.prompt, len(prompts)) for b in kept], dtype=np.intp),
-        np.array([b.share for b in kept], dtype=float),
-        len(names),
+        unnamed=read.unnamed,
+        judges=read.judges,
+        parts=[[read.names[i] for i in members] for members in found.parts],
     )
 
 
@@ -172,11 +159,11 @@ def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
             )
 
 
-def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pairs: Sequence[Pair]) -> list[Standing]:
+def _standings(found: Fit, read: Battles, pairs: Sequence[Pair]) -> list[Standing]:
     """The systems' rows: the largest part first, best first; then systems of which nothing could be read."""
     worse, better = Counter(p.second for p in pairs if p.decided), Counter(p.first for p in pairs if p.decided)
-    part, everyone = {int(i): k for k, members in enumerate(found.parts) for i in members}, range(len(names))
-    ratings = found.ratings[0]
+    part, names = {int(i): k for k, members in enumerate(found.parts) for i in members}, read.names
+    ratings, everyone = found.ratings[0], range(len(names))
     rows = []
     for i in sorted(everyone, key=lambda i: (part.get(i, len(names)), -ratings[i] if i in part else 0.0, i)):
         name, members = names[i], found.parts[part[i]] if i in part else ratings[:0]
@@ -188,7 +175,7 @@ def _standings(found: Fit, names: Sequence[str], battles: Sequence[Battle], pair
                 ranks=(1 + worse[name], len(members) - better[name]) if i in part else None,
                 bounded=i in found.bounded,
                 win_rate=rate_between(found.games, found.won, i, [j for j in everyone if j != i]),
-                **_counts(name, battles),
+                **_counts(name, read),
             )
         )
     return rows
@@ -203,8 +190,9 @@ def _rating(system: int, found: Fit, members: Any) -> Rating | None:
     return Rating(rank=rank, points=float(points), interval=(low, high) if found.prompts_of(system) >= FEWEST else None)
 
 
-def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:
-    own = [(b, name == b.system_b) for b in battles if name in (b.system_a, b.system_b)]
-    words = ({"A": "wins", "B": "losses", "tie": "ties"}, {"A": "losses", "B": "wins", "tie": "ties"})
-    of = Counter(words[second].get(b.outcome, b.outcome) for b, second in own)
+def _counts(name: str, read: Battles) -> dict[str, int]:
+    words, of = {"A": ("wins", "losses"), "B": ("losses", "wins"), "tie": ("ties", "ties")}, Counter[str]()
+    for (*pair, outcome), n in read.outcomes.items():
+        if name in pair:
+            of[words[outcome][pair.index(name)] if outcome in words else outcome] += n
     return {name: of[name] for name in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing")}

@@ -14,9 +14,9 @@ import pytest
 
 from judgetrain.errors import DataError
 from judgetrain.extras.leaderboard import standings
-from judgetrain.extras.leaderboard.ratings import Battle, fit
+from judgetrain.extras.leaderboard.ratings import Battle, Battles, fit
 from judgetrain.extras.leaderboard.stage import console, page, remarks
-from judgetrain.extras.leaderboard.standings import APART, Leaderboard, Standing, games_of
+from judgetrain.extras.leaderboard.standings import APART, Leaderboard, Standing
 
 leaderboard = partial(standings.leaderboard, resamples=200)
 
@@ -102,7 +102,7 @@ def test_ratings_and_win_rates_are_evalicas_to_a_millionth(many: list[Battle]) -
 
 def test_resamples_are_what_evalica_makes_of_the_weighted_rows(many: list[Battle]) -> None:
     """One resample, made again row by row: each row weighs what its prompt does."""
-    games = games_of(many, list("abcde"))
+    games = Battles(many).games
     found, rng = fit(games, 3, seed=5), np.random.default_rng(5)
     for k in range(3):
         weights = np.maximum(rng.multinomial(120, np.full(120, 1 / 120)), 1e-3)

@@ -15,7 +15,7 @@ from judgetrain.data.cells import RowError
 from judgetrain.data.world import queries
 from judgetrain.data.world.language import load_language, write_response
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.extras.leaderboard.ratings import battle_of, read_battles
+from judgetrain.extras.leaderboard.ratings import Battles, battle_of, read_battles
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.judging import lines
 from tests.builders.pages import parse
@@ -101,7 +101,7 @@ def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
 )
 def test_a_row_that_is_no_comparison_is_named_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(RowError, match=re.escape(message)):
-        battle_of(row, "place")
+        battle_of(row)
     place = lines(tmp_path / "b.jsonl", [{"model_a": "x", "model_b": "y", "winner": "A"}, row])
     with pytest.raises(DataError, match=rf"{re.escape(str(place))}:2: .*{re.escape(message)}"):
         list(read_battles([place]))
@@ -134,9 +134,9 @@ MORE = [SAID, {"role": "assistant", "content": "So."}, {"role": "user", "content
 )
 def test_what_a_row_is_about(first: dict[str, Any], second: dict[str, Any], same: bool, tmp_path: Path) -> None:
     base = {"model_a": "x", "model_b": "y", "verdict": "A"}
-    rows = read_battles([lines(tmp_path / "b.jsonl", [base | first, base | second])])
-    assert (rows[0].prompt == rows[1].prompt) is same
-    assert {row.named for row in rows} == {bool(first)}
+    read = Battles(read_battles([lines(tmp_path / "b.jsonl", [base | first, base | second])]))
+    assert (read.games.prompts == 1) is same
+    assert read.unnamed == (0 if first else 2)
 
 
 def test_a_column_of_prompts_may_be_named_and_none_is_told(tmp_path: Path) -> None:
