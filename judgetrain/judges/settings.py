@@ -140,7 +140,7 @@ def _check_directory(method: Method, key: str) -> None:
     if method.on_hub:  # looked at in check_directories
         return
     if not directory.is_dir():
-        raise ConfigError(f"{key}={method.text!r}: there is no such directory; stage=status shows where judges are")
+        raise ConfigError(f"{key}={method.target!r}: there is no such directory; stage=status shows where judges are")
     if method.kind != BRANCHING:
         return
     if not (directory / PROMPTS).is_file():

@@ -128,7 +128,7 @@ def _unanswered(prediction: Prediction) -> str | None:
 
 
 READABLE = ("A", "B", "tie", "inconsistent")
-UNTRAINED = "no verdict: this model does not keep to the form; train it, or take one that follows instructions"
+UNTRAINED = "no verdict: it keeps to no form; take recipe=untrained criteria=FILE or a tuned model, or train it"
 
 
 def summary_of(

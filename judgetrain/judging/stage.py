@@ -58,7 +58,8 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.log(f"judge: by every criterion of {settings.criteria_file}; @{method.most} counts its own")
     if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
         out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
-    out.log(f"judge: {len(items)} rows, told and kept every {config.shard_size}")
+    untaught = "; its model never learned to judge: a small one is near chance" if method.target == "base" else ""
+    out.log(f"judge: {len(items)} rows, told and kept every {config.shard_size}{untaught}")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         _check_rows(items, settings, models)
@@ -101,10 +102,8 @@ def shard_of(
                 rows += score_rows(group, scores, method.name, failure)
                 costs += [score.cost for score in scores]
             else:
-                prediction = None
-                if failure is None:
-                    asked = comparison.forfeit is None
-                    prediction = next(found) if asked else Prediction.of(comparison, method.name)
+                settled = None if failure or not comparison.forfeit else Prediction.of(comparison, method.name)
+                prediction = settled if failure or settled else next(found)
                 rows.append(row_of(comparison, prediction, method.name, failure))
                 costs += [prediction.whole_cost] if prediction else []
         spent, lost = sum(costs, Cost()), Counter(reason for row in rows if (reason := dropped(row)))

@@ -195,7 +195,7 @@ def guarded(work: Callable[[], None]) -> int:
         print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
-        print("judgetrain: interrupted; everything finished is kept: run again to go on.", file=sys.stderr)
+        print("judgetrain: interrupted; what is finished is kept, and the same command goes on.", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
         fine = summarise(Console())

@@ -374,7 +374,7 @@ def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(manifest: dict[str, Any]) -> str:
     counts, tokens = manifest["counts"], manifest["tokens"]
-    parts = [f"{counts['in']:,} in, {counts['out']:,} out"]
+    parts = [f"{counts['in']:,} read, {counts['out']:,} made"]
     if VERBOSE in os.environ:
         parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
     elif counts["dropped"]:

@@ -45,7 +45,7 @@ def test_the_page_s_short_look_ends_with_the_table_of_all_judges(
     monkeypatch.chdir(tmp_path)
     done = here(*in_a_minute(data, "world"), *SHORT, "train.sft.min_steps=4", "tree.constrained=true")
     assert done.returncode == 0, done.stderr + done.stdout
-    assert re.search(r"teacher: 20 in, 20 out, [\d,]+ tokens", done.stdout + done.stderr), (
+    assert re.search(r"teacher: 20 read, 20 made, [\d,]+ tokens", done.stdout + done.stderr), (
         "nothing that the teacher wrote was dropped"
     )
     evaluated = next((tmp_path / "outputs/artifacts/evaluate").iterdir())

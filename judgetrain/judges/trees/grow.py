@@ -412,10 +412,11 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
 
 
 def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
-    """How to sample a judgment so that it can be read as ``asking`` says."""
+    """How to sample a judgment so that it can be read as ``asking`` says. One whose frame is a line ends there."""
     limits = asking.judgment_sampling
     return replace(
         Sampling.of(limits),
+        stop=() if r"\n" in prompts.frames[step] else ("\n",),
         pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
         candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
     )
