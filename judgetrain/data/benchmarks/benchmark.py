@@ -262,7 +262,8 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     if source.type == "world":
         assert world_config is not None
         made = world.eval_comparisons(world_config, seed)
-        cases = [case_of(replace(c, rubric=world.true_rubric(c.dialogue.query))) for c in made]
+        rubrics = {c.group: world.true_rubric(c.dialogue.query) for c in made}  # one a kind of query, held once
+        cases = [case_of(replace(c, rubric=rubrics[c.group])) for c in made]
     else:
         cases = read_cases(benchmark, key)
     comparisons = [replace(case.comparison, label=majority(case.votes)) for case in cases]

@@ -91,16 +91,16 @@ def fitted(features: csr_matrix, signs: Sequence[int]) -> object:
     """The weights of a logistic regression without intercept: float vector [features]; ``signs``: 1 for A, -1 for B.
 
     Each comparison is learned from both ways round, as nothing of the order in which responses were given is a
-    statistic of their texts.
+    statistic of their texts. Without intercept both have one loss: each stands once, either way by turns, for two.
     """
     import numpy as np
-    from scipy.sparse import csr_matrix, vstack
+    from scipy.sparse import diags
     from sklearn.linear_model import LogisticRegression
 
-    both, targets = csr_matrix(vstack([features, -features])), np.concatenate([signs, -np.asarray(signs)])
-    strength = STRENGTH * 1000 / features.shape[0]
-    model = LogisticRegression(C=strength, fit_intercept=False, solver="liblinear").fit(both, targets)
-    return model.coef_[0]
+    targets = np.where(np.arange(len(signs)) % 2, 1.0, -1.0)
+    strength = 2 * STRENGTH * 1000 / features.shape[0]
+    model = LogisticRegression(C=strength, fit_intercept=False, solver="liblinear")
+    return model.fit(diags(targets * signs) @ features, targets).coef_[0]
 
 
 def _lengths(text: str) -> list[int]:
