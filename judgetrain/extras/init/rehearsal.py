@@ -15,6 +15,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.answers import form_text
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import TransformersEngineConfig
+from judgetrain.engines.local.decoding import Ids, families
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
 from judgetrain.judges.prompting.parsing import SCORES
@@ -22,7 +23,7 @@ from judgetrain.label.labels import judgment
 
 STEADY = 0.8
 """Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
-ENOUGH = 1.5
+ENOUGH = 2.0
 """Seconds after which no more of a kind are asked; of the first kind two batches tell what a step and a token take."""
 SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
@@ -62,19 +63,20 @@ class Ledger:
     spent: Counter[tuple[str, bool]] = field(default_factory=Counter)
     engine: Any = None
 
-    def sizes(self, tokens: Sequence[tuple[int, int]]) -> list[float]:
-        """How many steps a batch takes for requests of so many prompt and new tokens, and both numbers of tokens."""
-        prompt, new = (sum(column) for column in zip(*tokens, strict=True))
-        return [max(max(n for _, n in tokens), new / min(self.batch, len(tokens))), prompt, new]
+    def sizes(self, asked: Sequence[tuple[Ids, int]]) -> list[float]:
+        """Steps of a batch of such prompts and new tokens, the tokens read (what is shared, once) and those written."""
+        prompts, new = zip(*asked, strict=True)
+        read = sum(shared + sum(len(p) - shared for p in family) for family, shared in families({*prompts}))
+        return [max(max(new), sum(new) / min(self.batch, len(new))), read, sum(new)]
 
-    def seconds(self, tokens: Sequence[tuple[int, int]]) -> float:
+    def seconds(self, asked: Sequence[tuple[Ids, int]]) -> float:
         """How long requests take: by steps and tokens, whose shares were found from all that was asked."""
         from scipy.optimize import nnls
 
-        if not tokens:
+        if not asked:
             return 0.0
         sizes, took = (np.array(column) for column in zip(*self.seen, strict=True))
-        return float(nnls(sizes / took[:, None], np.ones(len(took)))[0] @ self.sizes(tokens))
+        return float(nnls(sizes / took[:, None], np.ones(len(took)))[0] @ self.sizes(asked))
 
 
 @dataclass
@@ -120,13 +122,13 @@ class Rehearsed:
             ledger.cut[f"{requests[0].step} prompts {why}"] += 1
         kind = requests[0].step, self._untrained
         before = ledger.spent[kind]
-        asked = self._asked([requests[i] for i in fits], seed, kind)
+        asked = self._asked([(requests[i], prompt) for i, prompt in fits.items()], seed, kind)
         for n, (i, prompt) in enumerate(fits.items()):
             own, length = ledger.answers[kind], self._length(requests[i], i)
             done[i] = own[n % len(own)] if self._untrained else _completion(requests[i], draws[i], len(prompt), length)
         if not self._untrained:  # which was asked for less than it will write: its time counts as all others'
             asked, ledger.pending = 0, ledger.pending - ledger.spent[kind] + before
-        ledger.pending += ledger.seconds([(len(fits[i]), done[i].generated_tokens) for i in [*fits][asked:]])
+        ledger.pending += ledger.seconds([(fits[i], done[i].generated_tokens) for i in [*fits][asked:]])
         return [done[i] for i in range(len(requests))]
 
     def _length(self, request: Request, number: int) -> int:
@@ -139,21 +141,22 @@ class Rehearsed:
             self._ledger.cut[f"{told} (judge.*_tokens, tree.*_sampling)"] += 1
         return min(tokens, most)
 
-    def _asked(self, requests: Sequence[Request], seed: int, kind: tuple[str, bool]) -> int:
-        """How many of the requests, the first ones, the model was asked: in batches that grow."""
+    def _asked(self, asking: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> int:
+        """How many of the requests, the first ones, the model was asked: one, and then whole batches, as a run does."""
         ledger, asked = self._ledger, 0
         found = ledger.answers[kind]
-        while asked < len(requests) and len(found) < 2 * ledger.batch:
+        while asked < len(asking) and len(found) < 2 * ledger.batch:
             if ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1:
                 break
-            began, part = time.monotonic(), requests[asked:][: min(1 + 4 * len(found), ledger.batch)]
+            size = ledger.batch if 0 < ledger.spent[kind] <= ENOUGH else min(1 + 4 * len(found), ledger.batch)
+            began, (part, prompts) = time.monotonic(), zip(*asking[asked:][:size], strict=True)
             if not self._untrained:  # what it writes is not used
                 short = (replace(r.sampling, max_new_tokens=min(SHORT, r.sampling.max_new_tokens)) for r in part)
-                part = [replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True)]
+                part = tuple(replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True))
             found += ledger.engine.generate(part, seed)
             took, asked = time.monotonic() - began, asked + len(part)
-            tokens = [(each.prompt_tokens, each.generated_tokens) for each in found[-len(part) :]]
-            ledger.seen.append((ledger.sizes(tokens), took))
+            written = [each.generated_tokens for each in found[-len(part) :]]
+            ledger.seen.append((ledger.sizes([*zip(prompts, written, strict=True)]), took))
             ledger.spent[kind] += took
         return asked
 

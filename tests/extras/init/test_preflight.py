@@ -63,10 +63,12 @@ class Timed:
 def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short prompts are asked first, for a few tokens; long prompts and answers are reckoned with."""
     engine, ledger = Timed(), Ledger("base", batch=8, lengths={"judgment": [5, 7]})
+    alike = [((*range(80), last), 4) for last in (1, 2, 2)]
+    assert ledger.sizes(alike) == [4, 82, 12], "what prompts begin with alike is read once"
     ledger.engine = engine
     monkeypatch.setattr(rehearsal, "time", SimpleNamespace(monotonic=lambda: engine.now))
     texts = [(i % 7 + i * 9) * "x" for i in range(number)]
-    fits = {i: (0,) * len(text) for i, text in enumerate(texts)}
+    fits = {i: (i,) * len(text) for i, text in enumerate(texts)}
     monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
     asked = [
         Request(
