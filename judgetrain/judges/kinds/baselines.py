@@ -53,10 +53,8 @@ class SurfaceJudge(Judge):
         features = differences(comparisons)
         signs = np.array([{"A": 1, "B": -1}.get(c.label or "", 0) for c in comparisons])
         margins = np.full(len(comparisons), np.nan)
-        asked = [repr(c.dialogue.messages) for c in comparisons]
-        prompts = np.unique(np.array(asked, dtype=object), return_inverse=True)[
-            1
-        ]  # else each is as long as the longest
+        asked = np.array([repr(c.dialogue.messages) for c in comparisons], dtype=object)  # else all are padded
+        prompts = np.unique(asked, return_inverse=True)[1]
         if (folds := min(FOLDS, len(set(prompts)))) > 1:
             for others, fold in GroupKFold(folds).split(features, groups=prompts):
                 learned = others[signs[others] != 0]
