@@ -5,8 +5,8 @@
 MODEL is a directory that Transformers reads; DIR holds files as docs/real_text.md has them. Trained on pairs of
 PandaLM and LLMBar's collection whose queries are none of those measured on: Eval-P's development half, a third of
 PandaLM. A GPU is taken where there is one. Every arm is stage initial, on all weights: once over its pairs under each
-of three criteria, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone; ``two``:
-supervised by the verdict in both orders, of which the letter is read.
+of three criteria, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone (``one:200:0``:
+supervised by the scores 4 and 2; a share between: both); ``two``: by the verdict in both orders, whose letter is read.
 """
 
 from __future__ import annotations
@@ -148,15 +148,17 @@ class Reader:
         return found
 
 
-def trained(base: Reader, model: str, pairs: Sequence[Comparison], rate: float, seed: int, place: Path) -> str:
-    """The judge that stage initial makes of the model and the pairs: by its ranking loss alone, or of the letter."""
+def trained(
+    base: Reader, model: str, pairs: Sequence[Comparison], rate: float, seed: int, place: Path, share: float
+) -> str:
+    """The judge that stage initial makes of the model and the pairs, the ranking loss having a share in its loss."""
     settings = SupervisedConfig(
         learning_rate=rate,
         num_train_epochs=3 if len(pairs) <= HELD else 1,
         per_device_train_batch_size=MICRO * (2 if base.one else 1),
         global_accumulation_steps=BATCH // MICRO,
         bf16=True,
-        ranking_weight=float(base.one),
+        ranking_weight=share,
         trainer={"lr_scheduler_type": "linear", "warmup_steps": 0.1, "adam_beta2": 0.95, "save_strategy": "no"},
     )
     config = Config(prompts="compact", train=TrainStages(base=ModelConfig(path=model), initial=settings))
@@ -185,16 +187,17 @@ def table(model: str, directory: Path, arms: Sequence[str], seeds: Sequence[int]
     everything = [c for each in measured.values() for c in each]
     yield row("longer", everything, [len(c.response_a) - len(c.response_b) for c in everything])
     for arm, seed in ((arm, seed) for arm in arms for seed in seeds):
-        reads, _, number = arm.partition(":")
+        reads, number, *share = arm.split(":")
         pairs, judge = list(train), Reader(model, reads)
         random.Random(100 + seed).shuffle(pairs)
         pairs = pairs if number == "all" else pairs[: int(number)]
         with TemporaryDirectory() as place:
-            judge = Reader(trained(judge, model, pairs, rate, seed, Path(place)), reads) if pairs else judge
+            weight = float(share[0]) if share else float(judge.one)
+            judge = Reader(trained(judge, model, pairs, rate, seed, Path(place), weight), reads) if pairs else judge
         found = {name: judge.margins(each) for name, each in measured.items()}
         for name, each in measured.items():
-            yield row(f"{reads}, {len(pairs)} pairs, seed {seed}, {name}", each, found[name])
-        yield row(f"{reads}, {len(pairs)} pairs, seed {seed}, both", everything, [m for f in found.values() for m in f])
+            yield row(f"{arm}, {len(pairs)} pairs, seed {seed}, {name}", each, found[name])
+        yield row(f"{arm}, {len(pairs)} pairs, seed {seed}, both", everything, [m for f in found.values() for m in f])
 
 
 def main() -> None:
