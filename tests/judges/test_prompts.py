@@ -98,7 +98,7 @@ def test_a_broken_set_names_file_step_and_slot(
 
 
 def test_an_unknown_set_lists_the_packaged_ones() -> None:
-    with pytest.raises(ConfigError, match=r"prompts=nowhere: .*\(compact, fennec, multi_step, paper\)"):
+    with pytest.raises(ConfigError, match=r"prompts=nowhere: .*\(compact, examples, fennec, multi_step, paper\)"):
         load_prompt_set("nowhere")
     with pytest.raises(ConfigError, match=r"label\.external\.prompts=nowhere: .*\(preference\)"):
         load_prompt_set("nowhere", "preference", "label.external.prompts")
@@ -251,4 +251,4 @@ def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
     assert any("lower judge.criteria_tokens" in str(line) for line in lines), "stage judge says it at its end"
     row |= {"failure": None, "failures": {"judgment:no_scores": 6}, "plan": None}
     lines = verdicts_told(summary_of([row], "base", 1, {"prompt": 1, "generated": 0}, {}))
-    assert any("train it, or take one that follows instructions" in str(line) for line in lines)
+    assert any("take recipe=untrained criteria=FILE or a tuned model, or train it" in str(line) for line in lines)
