@@ -266,16 +266,19 @@ def battle_of(row: Any, column: str | None = None) -> Battle:
     if a == b and a:
         raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
     judge = row.get("judge") if isinstance(row.get("judge"), str) else None
-    return Battle(prompt=asked_in(row, column), system_a=str(a), system_b=str(b), outcome=_outcome(row), judge=judge)
+    outcome = _outcome(row, (a, b))
+    if outcome in COUNTED and not (a and b):  # whatever it says, of a row that could not be read
+        outcome = "missing"
+    return Battle(prompt=asked_in(row, column), system_a=str(a), system_b=str(b), outcome=outcome, judge=judge)
 
 
-def _outcome(row: Mapping[str, Any]) -> Outcome:
+def _outcome(row: Mapping[str, Any], systems: Sequence[Any]) -> Outcome:
     name = next((name for name in ("verdict", "winner") if name in row), None)
     if name is None:
         raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
     text = "" if row[name] is None else str(row[name]).strip()
-    if name == "winner" and text in (row["model_a"], row["model_b"]):
-        return "A" if text == row["model_a"] else "B"
+    if name == "winner" and text and text in systems:
+        return "A" if text == systems[0] else "B"
     if found := WINNERS.get(text) or WINNERS.get(text.lower()):
         return found
     allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"

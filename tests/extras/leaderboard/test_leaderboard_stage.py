@@ -162,10 +162,19 @@ def test_an_empty_answer_loses_and_stands_in_its_own_system_s_record(tmp_path: P
     assert [s["system"] for s in found["systems"]] == ["steady", "brief", "quitter"]
 
 
-def test_a_row_that_stage_judge_could_not_read_is_counted(tmp_path: Path) -> None:
-    rows = [
-        {"model_a": "x", "model_b": "y", "verdict": "A"},
-        {"model_a": "", "model_b": "", "verdict": None, "failure": "not_json: line 3"},
+def test_a_row_that_stage_judge_could_not_read_is_counted_and_no_system_without_a_name_is_ranked(
+    tmp_path: Path,
+) -> None:
+    unread: list[dict[str, Any]] = [
+        {"model_a": "", "model_b": "", "verdict": None},
+        {"model_a": "", "model_b": "", "winner": None},
+        {"winner": "A"},
+        {"model_a": "x", "verdict": "B"},
+        {"model_a": "x", "winner": ""},
     ]
+    rows = [{"model_a": "x", "model_b": "y", "verdict": "A"}, {"verdict": "unreadable", "failure": "no_text"}]
+    rows += [row | {"failure": "not_json: line 3"} for row in unread]
     found = board(ranked(tmp_path, f"leaderboard.files=[{lines(tmp_path / 'v.jsonl', rows)}]"))
-    assert found["comparisons"] == 2 and found["outcomes"]["missing"] == 1 and len(found["systems"]) == 2
+    assert found["comparisons"] == 7 and found["outcomes"] == {"A": 1, "missing": 5, "unreadable": 1}
+    systems = [(s["system"], s["wins"], s["losses"], s["missing"]) for s in found["systems"]]
+    assert systems == [("x", 1, 0, 2), ("y", 0, 1, 0)]
