@@ -161,12 +161,12 @@ class ContentHashes:
         """The hashes that all runs of an ``output_dir`` share; None: nothing is remembered."""
         return cls(home / ".content-hashes.json" if home else None)
 
-    def of(self, pattern: str) -> dict[str, str]:
+    def of(self, pattern: str, adapters: frozenset[Path] = frozenset()) -> dict[str, str]:
         """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
 
         A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
-        into it. Adapters stand for their base's files too. Empty when there is no such file. DataError: a directory of
-        more than :data:`MOST` files.
+        into it. Adapters stand for their base's files too (``adapters``: those that named this base, which are not read
+        again). Empty when there is no such file. DataError: a directory of more than :data:`MOST` files.
         """
         if not pattern:
             return {}
@@ -179,8 +179,10 @@ class ContentHashes:
                 raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
             files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
             found = {str(p.relative_to(root)): self.file(p) for p in files}
-            if ADAPTERS in found and isinstance(said := read_json(root / ADAPTERS), dict):
-                found |= {f"{BASE}/{name}": content for name, content in self.of(said.get(BASE) or "").items()}
+            said, adapters = read_json(root / ADAPTERS) if ADAPTERS in found else None, adapters | {root.resolve()}
+            base = said.get(BASE) if isinstance(said, dict) else None
+            if isinstance(base, str) and Path(base).expanduser().resolve() not in adapters:
+                found |= {f"{BASE}/{name}": content for name, content in self.of(base, adapters).items()}
         else:
             files = named(pattern)
             names = [p.name for p in files]

@@ -126,8 +126,9 @@ def adapted(config: ModelConfig) -> ModelConfig | None:
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
     said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
-    if not (base := said.get(BASE)):
-        raise EngineError(f"{path}: {ADAPTERS} names no {BASE}: write the base's path into it")
+    base = said.get(BASE)
+    if not (isinstance(base, str) and base) or Path(base).expanduser().resolve() == Path(path).resolve():
+        raise EngineError(f"{path}: {ADAPTERS} names no {BASE} but itself: write the base's path into it")
     return replace(config, path=base, revision=said.get("revision"))
 
 

@@ -212,6 +212,10 @@ def test_adapters_count_with_the_base_that_they_name(tmp_path: Path, home: str) 
 
     one, two = of("1"), of("2")
     assert {"initial", "evaluate"} <= {name for name in STAGES if one[name] != two[name]}
+    said = tmp_path / "merged" / "adapter_config.json"
+    for base in (str(tmp_path / "merged"), str(tmp_path / "adapters"), 7):
+        said.write_text(json.dumps({"base_model_name_or_path": base}))
+        assert of("1") == of("2") != one, f"{base}: adapters of each other have no base"
 
 
 def test_weights_put_beside_a_judge_count_where_it_is_asked_by_them(tmp_path: Path) -> None:
