@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,15 @@ def test_where_a_line_is_all_a_base_model_is_read_up_to_its_end(name: str, verdi
     found = judge(answer=goes_on, write_guidelines=False)
     found.prompts = load_prompt_set(name)
     assert found("q", "good one", "bad", criteria=["Facts: what it says is true"]).verdict == verdict
+
+
+@pytest.mark.parametrize("frame", [r"Score: [1-5]", r"Score: [1-5], since [^\n]{1,{width}}"])
+@pytest.mark.parametrize("lead", ["\n", "<think>\nHm.\n</think>\n\n"])
+def test_a_model_that_thinks_first_is_read_by_a_frame_of_one_line(frame: str, lead: str) -> None:
+    reply = lead + frame.replace(r"[^\n]{1,{width}}", "it is so")
+    found = judge(answer=lambda r, n: reply.replace("[1-5]", str(len(r.slots["response"]))), write_guidelines=False)
+    found.prompts = replace(COMPACT, frames={"score": frame})
+    assert found("q", "good", "bad", criteria=["Facts: what it says is true"]).verdict == "A"
 
 
 @pytest.mark.parametrize(

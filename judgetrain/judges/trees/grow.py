@@ -14,6 +14,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sam
 from judgetrain.engines.prompting import answer_of
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.prompting.parsing import (
+    LINE_END,
     SCORES,
     SIDES,
     ParsedJudgment,
@@ -412,11 +413,12 @@ def _with_siblings(nodes: Sequence[JudgmentNode]) -> Iterator[JudgmentNode]:
 
 
 def judgment_sampling(asking: StepsConfig, prompts: PromptSet, step: Step = "judgment") -> Sampling:
-    """How to sample a judgment so that it can be read as ``asking`` says. One whose frame is a line ends there."""
+    """How to sample a judgment so that it can be read as ``asking`` says; where its frame says that all is one line and
+    its end, up to that."""
     limits = asking.judgment_sampling
     return replace(
         Sampling.of(limits),
-        stop=() if r"\n" in prompts.frames[step] else ("\n",),
+        stop=("\n",) if LINE_END.split(prompts.frames[step])[1:] == [""] else (),
         pattern=prompts.judgment_frame(step, limits.max_new_tokens) if asking.constrained else "",
         candidates=(*SCORES, *SIDES) if asking.score == "expected" else (),
     )
