@@ -34,6 +34,7 @@ WHY_NOT = {
         *("guarantees.required=", "stage=label", "evaluate.dev_share=0.3", "tree.judgments=2", "stage=evaluate"),
         *("recipe=sweeps/beta_learning_rate", "recipe=sweeps/branches_label_source"),
     ),
+    "has weights of its own: tests/e2e/test_readme.py runs it": ("recipe=untrained",),
     "looks and waits: tests/extras/init, tests/extras/server": ("init", "serve"),
 }
 """What stands in commands that are planned alone, by the reason."""

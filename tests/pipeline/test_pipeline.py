@@ -74,7 +74,7 @@ def test_a_finished_stage_prints_again_what_it_printed_at_its_end(
     printed = (directory / "printed.txt").read_text().rstrip("\n")
     assert "longer" in printed and "agreement" in printed and str(tmp_path) not in printed
     assert printed in first and printed in again
-    summary = next(line[10:] for line in first.splitlines() if " in, " in line)
+    summary = next(line[10:] for line in first.splitlines() if " read, " in line)
     assert summary in again and "nothing to do" in again
 
 
