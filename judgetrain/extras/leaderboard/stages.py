@@ -20,10 +20,11 @@ class LeaderboardSettings(VerdictsSettings):
 
 def _check_here(settings: LeaderboardSettings) -> None:
     """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
-    from judgetrain.extras.leaderboard.ratings import Battles, read_battles
+    from judgetrain.extras.leaderboard.ratings import read_battles
 
     if settings.files:
-        Battles(read_battles(settings.files, settings.leaderboard.prompt))
+        for _ in read_battles(settings.files, settings.leaderboard.prompt):  # what is wrong about a row is raised
+            pass
         return
     items = settings.items()
     if items and all(item.failure for item in items):

@@ -100,8 +100,9 @@ class Leaderboard:
 
 def leaderboard(battles: Iterable[Battle], seed: int, resamples: int = RESAMPLES) -> Leaderboard:
     """The standings of comparisons; the same for a seed."""
-    read = Battles(battles)
-    outcomes = dict(sorted(Counter[str](outcome for *_, outcome in read.outcomes.elements()).items()))
+    read, outcomes = Battles(battles), dict[str, int]()
+    for (*_, outcome), n in sorted(read.outcomes.items(), key=lambda item: item[0][-1]):
+        outcomes[outcome] = outcomes.get(outcome, 0) + n
     if not (counted := len(read.games.share)):
         said = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()) or "no row"
         raise DataError(f"leaderboard: nothing to rank by, of {read.outcomes.total()} comparisons ({said}) none counts")
