@@ -77,7 +77,9 @@ class DpoConfig(TrainConfig):
     )
     learning_rate: float = key(5e-7, "peak", above=0.0)
     beta: float = key(0.1, "strength of the KL constraint", above=0.0)
-    sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
+    sft_weight: float = key(
+        0.0, "weight of a supervised term on the chosen side and on levels without pairs (TRL's loss type sft)", low=0.0
+    )
 
 
 DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")

@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +43,46 @@ WAITING = 100
 """Rows held until they are written to a table."""
 BUCKET = 16
 """Batches whose examples are sorted by length together, so that little of a batch is padding."""
+REMINDED = 8
+"""Pairs for each example of a level that has none."""
 _SIDES = ("completion", "chosen", "rejected")
 _SUPERVISED = {"input_ids": "int32", "completion_mask": "int8"}
 _PREFERENCE = {"prompt_ids": "int32", "chosen_ids": "int32", "rejected_ids": "int32"}
 """Columns of token ids (lists), as TRL's trainers take them, by type."""
+
+
+@dataclass(frozen=True)
+class WithReminders(Collection[Row]):
+    """Preference pairs, and behind them a few supervised examples of the levels that no pair is of.
+
+    What pairs do not teach they move all the same: a judge that learned from lists of criteria alone may not end its
+    judgments any more. An example is a pair of equal sides. It prefers nothing, so that only the supervised term of
+    ``train.dpo.sft_weight`` learns from it.
+    """
+
+    pairs: Collection[Row]
+    examples: Collection[Row]
+
+    @cached_property
+    def reminders(self) -> Collection[int]:
+        """Which of the examples: one for :data:`REMINDED` pairs, drawn at random."""
+        levels = {row.get("level") for row in self.pairs}
+        others = [place for place, row in enumerate(self.examples) if row.get("level") not in levels]
+        count = min(len(others), len(self.pairs) // REMINDED)
+        return frozenset(random.Random(0).sample(others, count))
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from self.pairs
+        for place, row in enumerate(self.examples):
+            if place in self.reminders:
+                answer = row["completion"]
+                yield {"prompt": row["prompt"], "chosen": answer, "rejected": answer, "level": row["level"]}
+
+    def __len__(self) -> int:
+        return len(self.pairs) + len(self.reminders)
+
+    def __contains__(self, row: object) -> bool:
+        return any(row == each for each in self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
+from judgetrain.train.data import Row, WithReminders
 from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
@@ -49,6 +50,7 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     from judgetrain.train.trainers import reference_logps
 
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
+    pairs["train"] = WithReminders(pairs["train"], Rows(inputs["label"], "sft-train"))
     with memory_explained(settings.key()):
         reference_logps(settings, settings.base.at(inputs["sft"] / "model"), pairs, out)
 
@@ -60,6 +62,10 @@ def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], ou
     data, what = ("sft", "supervised examples") if supervised else ("pairs", "preference pairs")
     source = judge_among(inputs) / "model"
     rows, heldout = _labelled(inputs["label"], data, what).values()
+    if isinstance(settings, DpoSettings) and settings.train.sft_weight:
+        rows = WithReminders(rows, Rows(inputs["label"], "sft-train"))
+        if count := len(rows.reminders):
+            out.log(f"{out.stage}: {count} examples of levels without a pair are trained beside the pairs")
     job = RowsJob(
         start=settings.base.at(source),
         config=settings.train,
@@ -96,10 +102,10 @@ def goes_on(
     return finish
 
 
-def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
+def _labelled(label: Path, data: str, what: str) -> dict[str, Collection[Row]]:
     """What stage ``label`` made to train on, and what it holds out (NothingToLearnError: there is nothing to train on;
     says what most was lost for, and what helps)."""
-    found = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
+    found: dict[str, Collection[Row]] = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
     if len(found["train"]):
         return found
     if held := len(found["heldout"]):

@@ -96,7 +96,7 @@ def run_reference(
     tmp_path: Path, settings: Config, start: Path, data: list[dict[str, Any]], heldout: Sequence[dict[str, Any]] = ()
 ) -> StageRun:
     """Stage reference on these pairs, with the judge of ``start``."""
-    label = artifact(tmp_path, "label", {"pairs-train": data, "pairs-heldout": heldout})
+    label = artifact(tmp_path, "label", {"pairs-train": data, "pairs-heldout": heldout, "sft-train": []})
     out = StageRun(tmp_path / "reference", "reference", 0, Console())
     stage.run_reference(ReferenceSettings.of(settings), {"sft": start, "label": label}, out)
     return out
@@ -110,9 +110,10 @@ def run_dpo(
     data: Sequence[dict[str, Any]] | None = None,
     heldout: Sequence[dict[str, Any]] | None = None,
     reference: Path | None = None,
+    examples: Sequence[dict[str, Any]] = (),
 ) -> StageRun:
     """Stage dpo on these pairs, by default 24 and 4 held out, from the judge of ``start``."""
-    pairs = {"pairs-train": pair_rows(24) if data is None else data}
+    pairs = {"pairs-train": pair_rows(24) if data is None else data, "sft-train": examples}
     label = artifact(tmp_path, "label", pairs | {"pairs-heldout": pair_rows(4) if heldout is None else heldout})
     inputs = {"sft": start, "label": label} | ({"reference": reference} if reference else {})
     out = StageRun(tmp_path / name, "dpo", 0, Console())

@@ -24,7 +24,7 @@ from judgetrain.train import trainers
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.data import digest, fitting, order, with_reference
+from judgetrain.train.data import WithReminders, digest, fitting, order, with_reference
 from judgetrain.train.run import lasting
 from judgetrain.train.trainers import agreement_then_loss
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
@@ -98,6 +98,33 @@ def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) ->
     assert margins[-1] > max(0.1, margins[0])
     assert out.notes["training"]["eval_rewards/accuracies"] == 1.0
     assert same(before, weights(start.directory))
+
+
+def test_dpo_holds_levels_without_a_pair_in_place(tmp_path: Path) -> None:
+    start = run_initial(tmp_path, config(max_steps=2), sft_rows(40))
+    pairs = [row | {"level": "criteria"} for row in pair_rows(24)]
+    examples = [
+        {"prompt": [{"role": "user", "content": "Query: judge it"}], "completion": row["rejected"], "level": level}
+        for row, level in zip(pairs, ["criteria", "judgment"] * 12, strict=True)
+    ]
+    likely = []
+    for weight in (0.0, 1.0):
+        settings = config(num_train_epochs=6, sft_weight=weight, per_device_train_batch_size=9)
+        out = run_dpo(tmp_path / f"{weight}", settings, start.directory, data=pairs, examples=examples)
+        assert out.totals()["counts"] == {"in": 24 + 3 * weight, "out": 24 + 3 * weight, "dropped": {}}, "one for eight"
+        last = [row for row in logged(out) if "rewards/accuracies" in row][-1]
+        assert last["rewards/accuracies"] == pytest.approx(1.0), "of the pairs that prefer a side"
+        likely.append(by_hand(config(), out.path("model"), [pairs[1] | {"prompt": examples[1]["prompt"]}])[0][1])
+    assert likely[1] > likely[0] + 1, "nats: what pairs speak against is kept where another level has it"
+
+
+def test_reminders_are_of_the_levels_that_no_pair_is_of() -> None:
+    pairs = [{"prompt": "", "chosen": i, "rejected": -i, "level": "criteria"} for i in range(1, 17)]
+    examples = [{"prompt": i, "completion": i, "level": ("criteria", "judgment")[i % 2]} for i in range(40)]
+    found = [*(all_ := WithReminders(pairs, examples))]
+    assert found[:16] == pairs and len(all_) == len(found) == 18
+    assert all(row["level"] == "judgment" and row["chosen"] == row["rejected"] == row["prompt"] for row in found[16:])
+    assert [*WithReminders(pairs, examples[::2])] == pairs
 
 
 def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
