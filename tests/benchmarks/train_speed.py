@@ -9,6 +9,7 @@ batches and data are the same. Examples a second of a processor, in turns; the h
 
 import random
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -20,6 +21,7 @@ from unittest.mock import patch
 
 import torch
 from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
@@ -28,7 +30,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import WORLD_BASE, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.data import fitting
+from judgetrain.train.data import fitting, order
 from judgetrain.train.run import RowsJob, train
 from tests.benchmarks.common import Figure, in_turns, one_core, program, versions
 from tests.benchmarks.workloads import Row, examples, pairs
@@ -96,6 +98,29 @@ class Arms:
             trained = load_model(ModelConfig(path=str(place / "a" / "model")))
         self.losses["ours"] = loss_of(trained, self.start, self.held)
         return seconds
+
+    def bare(self) -> float:
+        """No trainer: the products that SFT cannot do without, on the batches of :meth:`ours`, and AdamW's steps."""
+        start = ModelConfig(path=str(self.start))
+        found = fitting(self.rows, tokenizer := load_tokenizer(start), 4096, "rows")
+        batches, places = [], order(found.lengths, BATCH, 1, 0)
+        for at in range(0, len(places), BATCH):
+            rows = [found.data[i] for i in places[at : at + BATCH]]
+            ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True, tokenizer.pad_token_id)
+            answers = pad_sequence([torch.tensor(row["completion_mask"]) for row in rows], True).bool()
+            lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+            batches.append((ids, torch.arange(ids.shape[1]) < lengths[:, None], answers))
+        model = load_model(start).train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+        began = time.process_time()
+        for ids, mask, answers in batches:
+            hidden = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+            logits = model.lm_head(hidden[:, :-1][answers[:, 1:]])
+            torch.nn.functional.cross_entropy(logits, ids[:, 1:][answers[:, 1:]]).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        return time.process_time() - began
 
     def trl(self) -> float:
         """TRL's trainer; its reference's seconds are those of precomputing alone."""
@@ -174,9 +199,11 @@ def figures(base: str = "world", comparisons: int = 80, repeats: int = 3) -> lis
         for what, rows in (("SFT", [*examples(comparisons)]), ("DPO", pairs(comparisons))):
             held = rows[: min(HELD, len(rows) // 4)]
             arms = Arms(start, rows[len(held) :], held)
-            seconds = in_turns({"ours": arms.ours, "trl": arms.trl}, repeats)
+            bare = {} if arms.dpo else {"bare": arms.bare}
+            seconds = in_turns({"ours": arms.ours, "trl": arms.trl, **bare}, repeats)
             count = len(arms.rows)
             losses = f"held-out loss {arms.losses['ours']:.3f}, TRL's {arms.losses['trl']:.3f}"
+            losses += "".join(f"; without a trainer {count / statistics.median(seconds[name]):.3g}" for name in bare)
 
             def speeds(name: str, seconds: dict[str, list[float]] = seconds, count: int = count) -> list[float]:
                 return [count / each for each in seconds[name]]
