@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.data.duplicates import BenchmarkQueries, asked
 from judgetrain.errors import ConfigError
 from judgetrain.extras.init.look import MOST, SUFFIXES, Found, look
 from judgetrain.keys import PACKAGE
@@ -212,10 +213,9 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
         yield "measures on nothing, since no file has labels throughout: label a hundred as test.jsonl for a table"
     else:
         part = f"the first {parts.held} rows of {test.path.name}" if parts.held else test.path.name
-        learned = {query for f in parts.train for query in (f.queries[parts.held :] if f is test else f.queries)}
-        there = len(learned.intersection(test.queries[: parts.held]))
-        told = f" ({there} of them stand there)" if there else ""
-        yield f"measures on {part}, whose queries are left out of training, also where they nearly stand there{told}"
+        queries = BenchmarkQueries(("test", text) for d in test.dialogues[: parts.held] for text in asked(d))
+        out = sum(bool(queries.matches(d)) for f in parts.train for d in f.dialogues)
+        yield f"measures on {part}; {out:,} rows to learn from hold a query of it, or nearly, and are left out"
     for name in dict.fromkeys(f.path.name for f in (*parts.train, test) if f and f.rejects):
         yield f"mend the rows of {name} that cannot be read, or a run stops there"
     if any(found.rows >= MOST for found in parts.train):

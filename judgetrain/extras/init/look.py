@@ -15,6 +15,7 @@ from judgetrain.data.rows import DEFAULT_FIELDS, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.errors import DataError
+from judgetrain.schema import Dialogue
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 MOST = 20_000
@@ -44,7 +45,7 @@ class Found:
     verdicts: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     columns: dict[str, None] = field(default_factory=dict)
-    queries: list[str] = field(default_factory=list)
+    dialogues: list[Dialogue] = field(default_factory=list)
     references: int = 0
     tokens: list[int] = field(default_factory=list)
     duplicates: int = 0
@@ -106,7 +107,7 @@ def look(path: Path, fields: Mapping[str, str]) -> Found:
                 values.setdefault(name, Counter()).update([] if value in (None, "") else [str(value)])
         dialogue = of.dialogue if of else reader.dialogue(row, number)
         found.kinds[kind] += 1
-        found.queries.append(normalised(dialogue.query))
+        found.dialogues.append(dialogue)
         found.verdicts.update([label] if label else [])
         found.references += bool(dialogue.reference)
         texts = (*(m.content for m in dialogue.messages), *responses)

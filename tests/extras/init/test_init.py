@@ -71,7 +71,7 @@ def test_the_recipe_for_the_packaged_weights_is_accepted_too(tmp_path: Path) -> 
 def test_of_one_file_with_labels_some_rows_are_measured_on_and_not_trained_on(tmp_path: Path) -> None:
     place = written(tmp_path / "d", mine=labelled(40))
     said = here("init", str(place), "train.base.path=world").stdout
-    assert "the first 10 rows of mine.jsonl, whose queries are left out of training" in said
+    assert "the first 10 rows of mine.jsonl; 10 rows to learn from hold a query of it" in said
     config = composed_of([f"recipe={place / 'judgetrain.yaml'}", f"output_dir={tmp_path / 'o'}", "track.tracker=none"])
     directory = Pipeline(config).run("dialogues")
     kept = [json.loads(line)["id"] for line in (directory / "dialogues.jsonl").read_text().splitlines()]
@@ -120,7 +120,7 @@ def test_duplicates_and_broken_rows_are_told(tmp_path: Path) -> None:
     place = written(tmp_path / "d", train=[*train, train[0], {"query": 3}], test=labelled(2))
     said = here("init", str(place), "train.base.path=world").stdout
     assert "1 duplicates" in said and "1 labels are none of A, B, tie: C" in said and "from column note" in said
-    assert "(2 of them stand there)" in said
+    assert "; 3 rows to learn from hold a query of it, or nearly, and are left out" in said
     assert "1 rows cannot be read" in said and "train.jsonl:14: expected text in field query" in said
 
 
