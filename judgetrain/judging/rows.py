@@ -183,7 +183,7 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
             yield told
     if summary["calls"]:
         tokens = "{prompt} prompt and {generated} generated tokens".format(**summary["tokens"])
-        yield f"cost: {summary['calls']:.0f} calls, {tokens} for both orders of {rows} comparisons"
+        yield f"cost: {summary['calls']:.0f} calls, {tokens} for {rows} comparisons"
     if summary["spent"]:
         yield f"sent to the paid model: {listed(summary['spent'])}"
 

@@ -143,7 +143,9 @@ def test_the_first_comparisons_stand_on_a_page(tmp_path: Path, monkeypatch: pyte
             row["id"],
         )
         assert row["verdict"] and all(text and text in page for text in texts)
-    assert third["id"] not in page
+    assert third["id"] not in page and "A shown first: " in page
+    page = parse((judge_stage(tmp_path / "one", judge="pointwise:external") / "verdicts.html").read_text()).text()
+    assert "each response read by itself, so in no order" in page and "A shown first: " not in page
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,7 @@ def console_tables(report: Report) -> list[Any]:
     for benchmark, rows in report.benchmarks().items():
         verdicts = [row for row in rows if row.agreement is not None]
         columns: Columns = {"method": attrgetter("method"), "k": shown.NAME["branches"]}
-        columns |= {f"{name} %": shown.value(name) for name in ("agreement", "consistency")}
-        columns["tokens"] = shown.SPENT["tokens"]
+        columns |= shown.AGREED | {"tokens": shown.SPENT["tokens"]}
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")

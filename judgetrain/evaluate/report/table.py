@@ -104,6 +104,10 @@ BALANCED = "Length-balanced: mean of the agreement where the longer response is 
 
 NAME: Columns = {"method": attrgetter("method"), "branches": lambda row: str(row.branches or "–")}
 ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
+AGREED: Columns = {
+    "agreement %": value("agreement"),
+    "consistency %": lambda row: value("consistency")(row) if row.plan or not row.asked else "–",
+}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
     "unreadable %": value("unreadable"),
@@ -129,8 +133,7 @@ def one_each(rows: Rows) -> list[MetricRow]:
 def front(rows: Rows) -> Table:
     """The few judges that are read first."""
     columns: Columns = NAME | {"n": attrgetter("n")}
-    columns |= {f"{name} %": value(name) for name in ("agreement", "consistency")}
-    columns |= {"tokens": SPENT["tokens"], "seconds": value("seconds", "seconds")}
+    columns |= AGREED | {"tokens": SPENT["tokens"], "seconds": value("seconds", "seconds")}
     return Table.of("Judges", rows, columns)
 
 
@@ -141,7 +144,7 @@ def results(rows: Rows) -> Table:
     if shared:
         over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
     columns: Columns = NAME | asked(rows)
-    columns |= {"agreement %": value("agreement"), "consistency %": value("consistency")} | SPENT
+    columns |= AGREED | SPENT
     columns["length-balanced %"] = value("length_balanced")
     return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}. {BALANCED}")
 
