@@ -77,6 +77,14 @@ class Console:
         return advance
 
 
+class LogLines(logging.Handler):
+    """Prints what the package logs as lines of the run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        Console().line(record.getMessage())
+
+
 def quiet_libraries() -> None:
     """Keep the libraries' own progress bars and notices out of the run's output; call before importing them.
 

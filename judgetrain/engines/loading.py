@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+say_once = cache(log.info)
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
@@ -86,7 +87,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     remedy).
 
     A missing pad token becomes the end token (or the unknown token): padding is always masked. A missing chat
-    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, with a warning.
+    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged.
     """
     from transformers import AutoTokenizer
 
@@ -102,7 +103,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
     if not tokenizer.chat_template:
-        log.warning("%s has no chat template: using judgetrain/engines/%s", config.path, DEFAULT_CHAT_TEMPLATE.name)
+        say_once("%s has no chat template, as base models have none: it gets a plain one", config.path)
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
     template = tokenizer.chat_template
     if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
@@ -120,16 +121,23 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return made
 
 
-def adapted(config: ModelConfig) -> ModelConfig | None:
-    """The base, at its revision, that a directory of adapters says it is for; None where the path holds none."""
+def adapted(config: ModelConfig, above: frozenset[Path] = frozenset()) -> ModelConfig | None:
+    """The base, at its revision, that a directory of adapters says it is for; None where the path holds none.
+
+    A base may be adapters of another, and so on to a model (EngineError: to none; ``above``: those looked at so far).
+    """
     path, gguf_file = resolve_path(config)
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
     said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
     base = said.get(BASE)
-    if not (isinstance(base, str) and base) or Path(base).expanduser().resolve() == Path(path).resolve():
-        raise EngineError(f"{path}: {ADAPTERS} names no {BASE} but itself: write the base's path into it")
-    return replace(config, path=base, revision=said.get("revision"))
+    above |= {Path(path).resolve()}
+    if not (isinstance(base, str) and base) or Path(base).expanduser().resolve() in above:
+        told = f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are for it"
+        raise EngineError(f"{told}: write the path of the base model into it")
+    found = replace(config, path=base, revision=said.get("revision"))
+    adapted(found, above)
+    return found
 
 
 def load_config(config: ModelConfig, path: str) -> PretrainedConfig:

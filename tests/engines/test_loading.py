@@ -140,7 +140,7 @@ def test_model_is_float32_on_cpu_and_saves_unchanged(model_dir, tmp_path):
 
 def test_default_template_is_given_and_said(tmp_path, caplog):
     word_tokenizer(template=None).save_pretrained(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         tokenizer = loading.load_tokenizer(ModelConfig(path=str(tmp_path)))
         loading.load_tokenizer(ModelConfig(path=str(tmp_path)))
     assert len([r for r in caplog.records if "no chat template" in r.message]) == 1

@@ -152,7 +152,7 @@ def test_adapters_go_on_what_they_were_trained_on(tmp_path, kept):
     file = tmp_path / "first" / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"revision": "v1"}))
     assert adapted(ModelConfig(path=str(tmp_path / "first"))) == ModelConfig(path=str(tmp_path / "base"), revision="v1")
-    for name in (str(tmp_path / "first"), 7, None):
+    for name in (str(tmp_path / "first"), str(tmp_path / "second"), 7, None):
         file.write_text(json.dumps({"base_model_name_or_path": name}))
         with pytest.raises(
             ConfigError, match="k: .*first: adapter_config.json names no base_model_name_or_path but it"
