@@ -19,6 +19,8 @@ from judgetrain.errors import DataError
 
 SECONDS = ".seconds.json"
 """The file of an artifact that holds the seconds spent on it."""
+TOLD = "{in:,} read, {out:,} made"
+"""How people are told counts."""
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 
 

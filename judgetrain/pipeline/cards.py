@@ -16,6 +16,7 @@ import yaml
 from judgetrain import rooms
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, lineage, read_manifest
+from judgetrain.artifacts.shards import TOLD
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.config import catalogue
 from judgetrain.errors import ConfigError, DataError, EngineError
@@ -107,7 +108,7 @@ def _made(judge: Path) -> Iterator[tuple[str, str]]:
     manifests = {directory.parent.name: _manifest(directory) for directory in lineage(judge)}
     for stage in rooms.stages():
         if own := manifests.get(stage):
-            told = f"{own['counts']['in']} in, {own['counts']['out']} out"
+            told = TOLD.format(**own["counts"])
             if stage == judge.parent.name:
                 steps = own.get("notes", {}).get("training", {}).get("steps")
                 told += f"; recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")

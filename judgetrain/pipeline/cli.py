@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -50,6 +51,14 @@ def usage() -> str:
 
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error or no arguments, 130 when interrupted."""
+    try:
+        return _main()
+    except KeyboardInterrupt:
+        print("judgetrain: interrupted; what is finished is kept, and the same command goes on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main() -> int:
     if not (given := sys.argv[1:]):
         print(usage(), file=sys.stderr)
         return EXIT_ERROR
@@ -91,5 +100,6 @@ def command() -> int:
     """:func:`main` for a process of its own, which ends when it is interrupted."""
     gc.set_threshold(700, 10, 100)  # full collections took a sixth of the time that imports take
     if (code := main()) == EXIT_INTERRUPTED:  # libraries join their threads, and an interrupt may cost them one
+        signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         faulthandler.dump_traceback_later(TIME_TO_END, exit=True)
     return code

@@ -11,14 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from judgetrain import rooms
-from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.files import cleaning, in_use
 from judgetrain.artifacts.integrity import MANIFEST, lineage
-from judgetrain.artifacts.shards import seconds_so_far, shard_progress
+from judgetrain.artifacts.shards import TOLD
 from judgetrain.engines.config import engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import STAGES
-from judgetrain.pipeline.run import Pipeline, Plan
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB
 
 TARGETS = ("dpo", "evaluate")
@@ -70,21 +69,10 @@ def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]], lacking: li
         state = "running" if in_use(plan.directory) else "partial"
     action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
     actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
-    found = damage or ("" if state == "missing" else _partial(plan))
+    found = damage or ("" if state == "missing" else plan.progress)
     if state == "done":
-        found = "{in} in, {out} out".format(**(plan.manifest or {})["counts"])
+        found = TOLD.format(**(plan.manifest or {})["counts"])
     return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
-
-
-def _partial(plan: Plan) -> str:
-    directory, parts = plan.directory, []
-    if shards := shard_progress(directory):
-        parts.append(f"{shards[0]} of {shards[1]} shards")
-    if steps := [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]:
-        parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
-    if spent := seconds_so_far(directory)[0]:
-        parts.append(f"{duration(spent)} so far")
-    return ", ".join(parts or ["started"])
 
 
 def show_cost(pipeline: Pipeline) -> None:

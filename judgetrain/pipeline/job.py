@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -22,15 +23,16 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain import rooms
-from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.console import Console, LogLines
 from judgetrain.artifacts.executor import share_cores
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.tracker import unless_set
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.pipeline import CONF, EXIT_ERROR, EXIT_INTERRUPTED
+from judgetrain.pipeline import CONF, EXIT_ERROR
 from judgetrain.pipeline.cli_errors import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import overwritten, recipe_overrides, register, typed
 from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.interrupts import answered
 from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -87,7 +89,8 @@ def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline.cards import check_hub, fill_cards, push_last
 
     check_hub(config)
-    directory = pipeline.run(config.stage)
+    with answered(pipeline.console):
+        directory = pipeline.run(config.stage)
     judges = fill_cards(pipeline)
     objective = None
     if config.objective is not None:
@@ -159,6 +162,9 @@ def _sweep_job(composed: DictConfig) -> Any:
 def hydra_jobs(given: Sequence[str]) -> None:
     """Run Hydra over the command line."""
     share_cores()
+    log = logging.getLogger("judgetrain")
+    log.handlers = [LogLines()]
+    log.setLevel(logging.INFO)
     register(ConfigStore.instance(), given)
     named = named_stage([*given])
     sys.argv[1:] = recipe_overrides(arguments(named))
@@ -169,7 +175,7 @@ def hydra_jobs(given: Sequence[str]) -> None:
 
 
 def guarded(work: Callable[[], None]) -> int:
-    """Do what the command line asks; the exit code is 0, 2 for an expected error, 130 when interrupted."""
+    """Do what the command line asks; the exit code is 0, or 2 for an expected error."""
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
     before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -194,9 +200,6 @@ def guarded(work: Callable[[], None]) -> int:
             raise
         print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR
-    except KeyboardInterrupt:
-        print("judgetrain: interrupted; what is finished is kept, and the same command goes on.", file=sys.stderr)
-        return EXIT_INTERRUPTED
     finally:
         fine = summarise(Console())
         os.environ["HYDRA_FULL_ERROR"] = before

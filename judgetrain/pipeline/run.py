@@ -19,7 +19,7 @@ from judgetrain.artifacts.executor import executor_type
 from judgetrain.artifacts.files import full_disk_explained, locked, read_json, using, write_json_atomic
 from judgetrain.artifacts.fingerprint import Content, ContentHashes, by_key, checks_of, fingerprint, plain, versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
-from judgetrain.artifacts.shards import SECONDS
+from judgetrain.artifacts.shards import SECONDS, TOLD, seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import StageFacts, TrackConfig, tracked
@@ -27,6 +27,7 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingTo
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
+from judgetrain.train.config import COMPLETE
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,19 @@ class Plan:
     def finished(self) -> bool:
         """Whether there is a manifest, whole or not."""
         return (self.directory / MANIFEST).is_file()
+
+    @property
+    def progress(self) -> str:
+        """How far the unfinished work is that the directory holds, from where a run goes on."""
+        parts = []
+        if shards := shard_progress(self.directory):
+            parts.append(f"{shards[0]} of {shards[1]} shards")
+        if (self.directory / "checkpoints").is_dir():
+            steps = (int(p.parent.name.rpartition("-")[2]) for p in self.directory.glob(f"checkpoints/*-*/{COMPLETE}"))
+            parts.append(f"training step {max(steps, default=0)}")
+        if spent := seconds_so_far(self.directory)[0]:
+            parts.append(f"{duration(spent)} so far")
+        return ", ".join(parts or ["started"])
 
 
 class Pipeline:
@@ -121,8 +135,8 @@ class Pipeline:
             decides = plan.stage.parts[part](plan.settings)
             upstream[i] = self._fingerprint(plan.stage, decides, plan.inputs, self._content)
         for i, name in product(inputs, settings.beside_inputs):
-            if found := self._hashes.of(str(inputs[i].directory / name)):
-                upstream[f"{i}/{name}"] = found
+            if (path := inputs[i].directory / name).exists():
+                upstream[f"{i}/{name}"] = self._content(f"{i}/{name}", str(path))
         return fingerprint(
             {"stage": stage.name, "format": stage.format, "upstream": upstream, "settings": plain(settings, content)}
         )
@@ -172,11 +186,18 @@ class Pipeline:
         started, made, plan = time.time(), len(self.made), self.plan(name)
         with nullcontext() if plan.finished else using(Path(self.config.output_dir)):
             self.verify(name)
-            stages = [*self.missing(name)]
-            for place, stage in enumerate(stages):
-                what = f"stage {place + 1} of {len(stages)}: {stage}: {rooms.stages()[stage].does}"
+            chain, missing = [*self.needed(name)], {*self.missing(name)}
+            places = {s: f"stage {i} of {len(chain)}: {s}" for i, s in enumerate(chain, 1) if s in missing}
+            if 0 < len(places) < len(chain):
+                self.console.line(f"{name}: {len(places)} of {len(chain)} stages are to be made; the others are reused")
+            for number, (stage, place) in enumerate(places.items()):
+                expected = self._expected([*places][number:])
                 try:
-                    self._make(self.plan(stage), what + self._expected(stages[place:]))
+                    self._make(self.plan(stage), f"{place}: {rooms.stages()[stage].does}{expected}")
+                except KeyboardInterrupt:
+                    kept = self.plan(stage).progress
+                    self.console.line(f"{name}: interrupted in {place}; the same command goes on there ({kept})")
+                    raise
                 except NothingToLearnError as error:
                     if not self._do_without(stage, name):
                         raise
@@ -196,25 +217,16 @@ class Pipeline:
         return plan.directory
 
     def _expected(self, stages: Sequence[str]) -> str:
-        """How long these stages took when they were last made here, the first and all of them, where that is known."""
+        """How long this recipe took to make these stages here last, the first and all of them, where that is known."""
         seconds = []
         for stage in stages:
-            found = self.plan(stage).directory.parent.glob(f"*/{MANIFEST}")
-            seconds.append(max(filter(None, map(self._took, found)), default=(0.0, 0.0))[1])
+            made = sorted(self.plan(stage).directory.parent.glob(f"*/{MANIFEST}"), key=os.path.getmtime)
+            told = [manifest for manifest in map(read_json, made) if isinstance(manifest, dict)]
+            own = (m.get("seconds") for m in told if m.get("recipe") == self.config.recipe_name)
+            seconds.append([0.0, *(each for each in own if isinstance(each, (int, float)))][-1])
         if not all(seconds):
             return ""
         return f" (last time {duration(seconds[0])}; all that is left {duration(sum(seconds))})"
-
-    def _took(self, manifest: Path) -> tuple[float, float] | None:
-        """When a stage was made by this recipe, and its seconds; None of another's, or where they cannot be read."""
-        try:
-            made, last = manifest.stat().st_mtime, read_json(manifest)
-        except OSError:
-            return None
-        if not isinstance(last, dict) or last.get("recipe") != self.config.recipe_name:
-            return None
-        seconds = last.get("seconds")
-        return (made, float(seconds)) if isinstance(seconds, (int, float)) else None
 
     def _do_without(self, lost: str, name: str) -> bool:
         """Go on without a stage that came to nothing, where the stage asked for can."""
@@ -315,7 +327,7 @@ class Pipeline:
             self.console.line(f"{name}: resuming what an earlier run left")
         quiet_libraries()
         inputs = {i: each.directory for i, each in plan.inputs.items()}
-        task = Task(inputs, name, plan.settings, str(plan.directory))
+        task, before = Task(inputs, name, plan.settings, str(plan.directory)), seconds_so_far(plan.directory)[0]
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
@@ -339,7 +351,7 @@ class Pipeline:
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
             track.makes(plan.directory, manifest)
-        self.console.line(f"{name}: {_summary(manifest)}")
+        self.console.line(f"{name}: {_summary(manifest)}" + (f", {duration(before)} of them before" if before else ""))
 
     def _manifest(self, plan: Plan, out: StageRun) -> dict[str, Any]:
         return {
@@ -374,7 +386,7 @@ def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(manifest: dict[str, Any]) -> str:
     counts, tokens = manifest["counts"], manifest["tokens"]
-    parts = [f"{counts['in']:,} read, {counts['out']:,} made"]
+    parts = [TOLD.format(**counts)]
     if VERBOSE in os.environ:
         parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
     elif counts["dropped"]:

@@ -26,14 +26,13 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
+from judgetrain.train.config import COMPLETE
 from judgetrain.train.distributed import current, own_part
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 
-COMPLETE = "complete"
-"""The file that marks a checkpoint as wholly written, by every process, with finite weights."""
 FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
 """Logged figures that training cannot go on without, and how they are called."""
 

@@ -6,6 +6,9 @@ from typing import Any
 from judgetrain.engines.config import ModelConfig
 from judgetrain.keys import key
 
+COMPLETE = "complete"
+"""The file that marks a checkpoint as wholly written, by every process, with finite weights."""
+
 
 @dataclass
 class TrainerConfig:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +15,13 @@ from pathlib import Path
 import pytest
 from hydra.errors import HydraException
 
+from judgetrain.data.clustering import Encoder
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline import key_names
 from judgetrain.pipeline.cli_errors import arguments, sentence
 from judgetrain.pipeline.compose import recipe_overrides
 from tests.builders.pipeline import configured, here, judgetrain, modules_after
+from tests.builders.watched import interrupted
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
 LIBRARIES = HEAVY | {"numpy", "scipy", "pandas", "pyarrow", "accelerate", "peft", "tokenizers", "openai", "jinja2"}
@@ -263,6 +267,24 @@ def test_bash_completes_the_command_and_the_module_and_asks_nothing_that_takes_l
     assert not heavy & modules_after("-sc", "query=bash")[0]
 
 
+def test_ctrl_c_is_answered_during_a_computation_and_the_second_ends_it_here_and_now() -> None:
+    code = (
+        "import hashlib, signal\n"
+        "from judgetrain.artifacts.console import Console\n"
+        "from judgetrain.pipeline.interrupts import answered\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "with answered(Console()):\n"
+        "    print('begun', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert "Ctrl-C again stops at once" in process.stdout.readline(), "though Python itself has not heard it yet"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
 def test_an_interrupted_process_ends_though_something_waits_at_its_end() -> None:
     code = (
         "import atexit, sys, threading\n"
@@ -350,6 +372,13 @@ def test_the_version_is_the_projects_own() -> None:
     assert (done.returncode, done.stdout) == (0, f"judgetrain {__version__}\n")
 
 
+def test_what_the_package_logs_is_a_line_of_the_run_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert here("stage=dop").returncode == 2
+    for _ in range(2):
+        logging.getLogger("judgetrain.engines.loading").info("%s has no chat template", "base")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  base has no chat template\n", capsys.readouterr().out)
+
+
 EMPTY = "judgetrain: output_dir='': must not be empty; leave it out for outputs\n"
 
 
@@ -367,14 +396,23 @@ def test_without_arguments_or_a_place_for_outputs_nothing_runs(tmp_path: Path, g
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_says_which_stage_of_how_many_and_why_rows_are_left_out_when_asked(tmp_path: Path) -> None:
+def test_a_run_says_which_stage_of_how_many_where_it_goes_on_and_why_rows_are_left_out_when_asked(
+    tmp_path: Path,
+) -> None:
     command = ["cluster", "recipe=debug", f"output_dir={tmp_path}", "track.tracker=none"]
     first = here(*command).stdout
     assert (
         "  stage 2 of 2: cluster: embeddings, k-means" in first and "8 left out or asked again (-v says why)" in first
     )
     shutil.rmtree(next(tmp_path.glob("artifacts/cluster/*")))
+    with pytest.MonkeyPatch.context() as patch:
+        interrupted(patch, Encoder, "__call__", 1)
+        ended = here(*command)
+    assert ended.returncode == 130 and "judgetrain: interrupted; what is finished is kept" in ended.stderr
+    assert "interrupted in stage 2 of 2: cluster; the same command goes on there (" in ended.stdout
     again = here(*command, "-v").stdout
-    assert "  stage 1 of 1: cluster: " in again and "48 read, 40 made, 8 not_sampled" in again
+    assert "cluster: 1 of 2 stages are to be made; the others are reused" in again
+    assert "  stage 2 of 2: cluster: " in again
+    assert re.search(r"48 read, 40 made, 8 not_sampled, \d+\.\d s, \d+\.\d s of them before\n", again)
     told = here(*command, "cluster.n_clusters=3").stdout
     assert re.search(r"even over clusters \(last time \d+\.\d s; all that is left \d+\.\d s\)\n", told)

@@ -17,8 +17,10 @@ import pytest
 from judgetrain.artifacts.stages import Stage
 from judgetrain.data.config import VOCABULARY
 from judgetrain.engines.config import WORLD_BASE
+from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.pipeline.config import STAGES, Config
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers import encode as scorer_prompts
 from tests.builders.pipeline import configured, marks
 
@@ -229,6 +231,10 @@ def test_weights_put_beside_a_judge_count_where_it_is_asked_by_them(tmp_path: Pa
     after = [marks(configured(*words)) for words in (fitted, where)]
     changed = {name for name in STAGES if before[0][name] != after[0][name]}
     assert {"evaluate", "judge", "correct"} <= changed <= {*STAGES} - {"sft", "dpo"} and before[1] == after[1]
+    (place / "fitted.json").unlink()
+    (place / "fitted.json").symlink_to("/proc/self/mem")  # which nobody reads from its beginning
+    with pytest.raises(ConfigError, match=r"dpo/model/fitted.json='.*': cannot be read \(Input/output error\)"):
+        Pipeline(configured(*fitted)).plan("evaluate")
 
 
 def test_an_encoder_counts_by_what_its_files_hold(tmp_path: Path, home: str) -> None:

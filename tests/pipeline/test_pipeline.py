@@ -54,7 +54,6 @@ def test_the_time_told_beforehand_is_that_of_the_same_recipe(
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(manifest)[: -1 if name == "e" else None])
         os.utime(path, (i, i))
-    (tmp_path / "outputs" / "artifacts" / "dialogues" / "f" / "manifest.json").mkdir(parents=True)
     Pipeline(settings).run("dialogues")
     assert f"(last time {duration(61.0)}; all that is left {duration(61.0)})" in " ".join(
         capsys.readouterr().out.split()

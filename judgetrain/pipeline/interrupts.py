@@ -1,0 +1,45 @@
+"""Ctrl-C while stages run: said at once, and what a second one does."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from judgetrain.artifacts.console import Console
+from judgetrain.pipeline import EXIT_INTERRUPTED
+
+
+@contextmanager
+def answered(console: Console) -> Iterator[None]:
+    """Say at once that Ctrl-C was heard; a second one ends the process here and now.
+
+    Python itself raises KeyboardInterrupt between two of its own steps, and a training step's backward pass is one.
+    Only the main thread hears signals: in another this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    listener = threading.Thread(target=_listen, args=(ear, console), daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(mouth)
+        listener.join(1.0)
+
+
+def _listen(ear: int, console: Console) -> None:
+    heard = 0
+    with open(ear, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            heard += number[0] == signal.SIGINT
+            if heard > 1:
+                os.write(1, b"\x1b[?25h" if console.terminal else b"")  # a progress bar has hidden the cursor
+                os._exit(EXIT_INTERRUPTED)
+            if number[0] == signal.SIGINT:
+                console.line("stopping as soon as the computation under way ends; Ctrl-C again stops at once")
