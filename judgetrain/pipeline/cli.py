@@ -1,5 +1,6 @@
 """The command line: ``python -m judgetrain stage=... recipe=... key=value ...``. Imports no room."""
 
+import atexit
 import faulthandler
 import gc
 import os
@@ -99,6 +100,8 @@ def _show(page: Callable[[], None]) -> None:
 def command() -> int:
     """:func:`main` for a process of its own, which ends when it is interrupted."""
     gc.set_threshold(700, 10, 100)  # full collections took a sixth of the time that imports take
+    code = 0
+    atexit.register(lambda: code == EXIT_INTERRUPTED and os._exit(code))  # the last: to tidy a model up takes seconds
     if (code := main()) == EXIT_INTERRUPTED:  # libraries join their threads, and an interrupt may cost them one
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         faulthandler.dump_traceback_later(TIME_TO_END, exit=True)
