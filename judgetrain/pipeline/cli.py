@@ -1,7 +1,6 @@
 """The command line: ``python -m judgetrain stage=... recipe=... key=value ...``. Imports no room."""
 
 import atexit
-import faulthandler
 import gc
 import os
 import signal
@@ -10,9 +9,6 @@ from collections.abc import Callable
 
 from judgetrain import __version__, rooms
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
-
-TIME_TO_END = 30.0
-"""Seconds that an interrupted process has to end by itself; then it says where it is, and is left."""
 
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
 
@@ -100,9 +96,9 @@ def _show(page: Callable[[], None]) -> None:
 def command() -> int:
     """:func:`main` for a process of its own, which ends when it is interrupted."""
     gc.set_threshold(700, 10, 100)  # full collections took a sixth of the time that imports take
-    code = 0
-    atexit.register(lambda: code == EXIT_INTERRUPTED and os._exit(code))  # the last: to tidy a model up takes seconds
-    if (code := main()) == EXIT_INTERRUPTED:  # libraries join their threads, and an interrupt may cost them one
+    if (code := main()) == EXIT_INTERRUPTED:
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
-        faulthandler.dump_traceback_later(TIME_TO_END, exit=True)
+        atexit._run_exitfuncs()
+        # Python would wait for threads, one of which an interrupt may have cost, and take seconds to tidy a model up.
+        os._exit(code)
     return code
