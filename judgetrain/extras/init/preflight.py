@@ -3,7 +3,7 @@
 Every stage before the first training runs as it is, in a directory of which nothing stays; of the first training a few
 steps. Then trees are grown and judges measured by the stages' own code, with an engine that asks the model a few of the
 requests and knows the rest (:mod:`judgetrain.extras.init.rehearsal`). What trains later is worked out from the first
-training's pace.
+training's pace, and from what the trees of two pretended judges leave. Seconds are those of an idle machine.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import io
 import math
 import resource
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -28,48 +27,65 @@ from judgetrain.artifacts.shards import Rows, count_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.sources import Rejects, read
-from judgetrain.engines.config import LocalEngineConfig, ModelConfig, TransformersEngineConfig, engines_in, model_files
-from judgetrain.engines.loading import end_token_ids, load_tokenizer, own_context
-from judgetrain.errors import TrainingError
-from judgetrain.extras.init.rehearsal import STEADY, Ledger, RehearsedConfig
+from judgetrain.engines.config import LocalEngineConfig, ModelConfig, TransformersEngineConfig, engines_in
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer, own_context
+from judgetrain.errors import DataError, NothingToLearnError, TrainingError
+from judgetrain.extras.init.rehearsal import Ledger, RehearsedConfig, lost, now
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.data import fitting
 from judgetrain.train.run import lasting
+from judgetrain.train.stage import save_asking
+from judgetrain.train.stages import InitialSettings
 
 ROWS = 400
 """Rows of a source and of a benchmark that are played through; what goes by rows is multiplied for the others."""
-STEPS, FEW, SMALL = 40, 3, 50e6
-"""Steps of the first training, the first of which warms up, and those of a model whose files have more bytes."""
+STEPS, ENOUGH = 40, 8.0
+"""Steps of the first training, and seconds after its first, which warms up: which of the two comes first."""
+BUSY = 0.1
+"""Share of the time that others may take of the cores before it is told."""
+
+
+class EnoughError(Exception):
+    """Enough training steps were seen."""
 
 
 class Steps(Run):
-    """A tracker that keeps the tokens trained on, and when."""
+    """A tracker that keeps the tokens trained on, and when, and ends the training after :data:`ENOUGH`."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, float]] = []
 
     def log(self, numbers: Mapping[str, Any], step: int | None = None) -> None:
-        """Keep the time of a training step."""
-        self.seen += [(time.monotonic(), float(v)) for k, v in numbers.items() if k.endswith("/num_tokens")]
+        """Keep the time of a training step (EnoughError: it is enough)."""
+        self.seen += (more := [(now(), float(v)) for k, v in numbers.items() if k.endswith("/num_tokens")])
+        if more and more[0][0] - self.seen[0][0] > ENOUGH:
+            raise EnoughError
 
 
 class Play:
     """A run that is played through in ``home``.
 
-    ``seconds``: by stage how long what was played would take; ``more``: how much more than that there is; ``of``: what
-    there is. ``left``: the stages that were not played yet.
+    What follows the first training is played twice, with a judge that judges by chance and with one that is sure: how
+    many examples and pairs their trees leave lies between the two, as a rule. ``seconds``: by stage what it would take,
+    with either; ``counts``: the steps or pairs, likewise. ``more``: how much more there is than was played; ``of``:
+    what there is. ``once``: the stages up to the first training.
+
+    ``until``: when nothing more is asked that need not be, by ``time.monotonic``.
     """
 
-    def __init__(self, config: Config, target: str, home: Path) -> None:
+    def __init__(self, config: Config, target: str, home: Path, until: float = math.inf) -> None:
         self.config, self.home, self._wanted = config, home, Pipeline(config)
-        self.seconds, self.more, self.of = dict[str, float](), dict[str, float](), dict[str, str]()
-        self.cut, self.left, self._track = Counter[str](), [*self._wanted.needed(target)], Steps()
+        self.seconds, self.counts = defaultdict[str, list[float]](list), defaultdict[str, list[int]](list)
+        self.more, self.of, self._busy = dict[str, float](), dict[str, str](), lost()
+        self.cut, self._track, self._stages = Counter[str](), Steps(), [*self._wanted.needed(target)]
+        last = self._stages.index("initial") if "initial" in self._stages else len(self._stages)
+        self._once = self._stages[: last + 1]
         engine, evaluate, label, teacher = config.engine, config.evaluate, config.label, config.teacher
         batch = engine.batch_size if isinstance(engine, TransformersEngineConfig) else 32
         model = engine.model if isinstance(engine, LocalEngineConfig) else config.train.base
-        self.ledger = Ledger(config.train.base.path, batch)
+        self.ledger = Ledger(config.train.base.path, batch, until=until)
         played = config.changed(
             output_dir=str(home),
             engine=RehearsedConfig(model=model, batch_size=batch, ledger=self.ledger),
@@ -83,21 +99,27 @@ class Play:
 
     def run(self) -> None:
         """Play every stage that a run would make, in order."""
-        while self.left:
-            stage, began, pending = self.left[0], time.monotonic(), self.ledger.pending
-            if stage in ("sft", "reference", "dpo"):
-                self.seconds[stage] = self._trained(stage)
-            elif stage == "initial":
-                self.seconds[stage] = self._first()
-            else:
-                self._play(stage)
-                self._sizes(stage)
-                waited = (self.ledger.pending - pending) / (self.config.executor.workers or 1)
-                self.seconds[stage] = time.monotonic() - began + waited
-            self.left = self.left[1:]
+        for stage in self._stages:
+            for steady in (False,) if stage in self._once else (False, True):
+                cut, self.ledger.steady = self.ledger.cut.copy(), steady
+                self.seconds[stage].append(self._seconds(stage))
+                self.ledger.cut = cut if steady else self.ledger.cut
+
+    def _seconds(self, stage: str) -> float:
+        if stage in ("sft", "reference", "dpo"):
+            return self._trained(stage)
+        if stage == "initial":
+            return self._first()
+        began, pending = now(), self.ledger.pending
+        with suppress(NothingToLearnError):  # of a few trees by chance nothing may be left
+            self._play(stage)
+        if not self.ledger.steady:
+            self._sizes(stage)
+        waited = (self.ledger.pending - pending) / (self.config.executor.workers or 1)
+        return max(0.0, now() - began + waited) * self.more.get(stage, 1.0)  # what was lost is known with a delay
 
     def _play(self, stage: str, **changes: Any) -> None:
-        """Run a stage's code on what was played before; the first judge stands for all."""
+        """Run a stage's code on what was played before; the base, as the first judge, stands for all."""
         settings = replace(self._played.settings(stage), **changes)
         names = STAGES[stage].inputs(settings)
         inputs = {name: self._place("initial" if name in JUDGE_STAGES else name) for name in names}
@@ -107,7 +129,8 @@ class Play:
             STAGES[stage].run(settings, inputs, out)
 
     def _place(self, stage: str) -> Path:
-        return self.home / "artifacts" / stage / "played"
+        own = self.ledger.steady and stage not in self._once  # apart, as stages take shards from artifacts beside
+        return self.home / ("steady" if own else "chance") / "artifacts" / stage / "played"
 
     def _sizes(self, stage: str) -> None:
         """Note how much more there is of what goes by rows, as soon as it is known."""
@@ -138,21 +161,26 @@ class Play:
 
     def _first(self) -> float:
         """A few steps of the first training; the seconds of all of them."""
-        began, train = time.monotonic(), self.config.train.initial
-        from judgetrain.train import trainers  # noqa: F401
-
-        imported, steps = time.monotonic(), STEPS if _small(self.config.train.base.path) else FEW
-        self._play("initial", train=replace(train, max_steps=steps, save_steps=10**6, regional_compilation=False))
-        self._judge = ModelConfig(str(self._place("initial") / "model"))  # read in no time, unlike a GGUF file
+        began, place = now(), self._place("initial") / "model"
+        settings = self._played.settings("initial")
+        assert isinstance(settings, InitialSettings)
+        short = replace(settings.train, max_steps=STEPS, save_steps=10**6, regional_compilation=False)
+        with suppress(EnoughError):
+            self._play("initial", train=short)
+        if not place.is_dir():
+            load_model(settings.base).save_pretrained(place)  # from here it is read in no time, unlike a GGUF file
+            load_tokenizer(settings.base).save_pretrained(place)
+            save_asking(settings, place)
+        self._judge = ModelConfig(str(place))
         self._tokenizer = load_tokenizer(self._judge)
         (first, before), *_, (last, after) = self._track.seen
         self._pace = (after - before) / (last - first)
-        self._rest, seconds = max(0.0, time.monotonic() - imported - after / self._pace), imported - began
+        self._rest = max(0.0, first - began - before / self._pace)
         if self.config.teacher.engine.computes:  # what it wrote is what the judge learns to write
             for row in Rows(self._place("teacher"), "examples"):
                 ids = self._tokenizer(row["completion"][-1]["content"], add_special_tokens=False)["input_ids"]
                 self.ledger.lengths[row["level"]].append(len(ids) + 1)
-        return seconds + self._trained("initial")
+        return self._trained("initial")
 
     def _trained(self, stage: str) -> float:
         """The seconds of a training, at the first one's pace. A pair is read twice, with either side."""
@@ -163,44 +191,51 @@ class Play:
         most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
         try:
             found = fitting(Rows(self._place(source), name), tokenizer, most, name, ends)
-        except TrainingError:  # there is none, or none fits
+        except (DataError, TrainingError):  # there is none, or none fits
+            self.counts[stage].append(0)
             return 0.0
-        if long := found.dropped.get("too_long"):
-            self.cut[f"of {len(found) + long:,} {name} are longer than {most} tokens (train.*.max_length)"] = long
-        rows, tokens = round(len(found) * self.more.pop(stage, 1.0)), (1 + pairs) * fmean(found.lengths)
-        if stage == "reference":  # nothing is learned: a third of the work
-            self.of[stage] = f"{rows:,} pairs"
-            return self.ledger.load + rows * tokens / self._pace / 3
+        told = f"{name} longer than {most} tokens (train.*.max_length)"
+        self.cut |= Counter({told: found.dropped.get("too_long", 0)})
+        rows, tokens = round(len(found) * self.more[stage]), (1 + pairs) * fmean(found.lengths)
         batch = train.per_device_train_batch_size * train.global_accumulation_steps
         passes = lasting(train, rows).num_train_epochs
         steps = train.max_steps if train.max_steps > 0 else math.ceil(rows * passes / batch)
-        self.of[stage] = f"{steps:,} steps of {batch}, {tokens:,.0f} tokens each"
+        self.of[stage] = f"steps of {batch}, {tokens:,.0f} tokens each"
+        self.counts[stage].append(rows if stage == "reference" else steps)
+        if stage == "reference":  # nothing is learned: a third of the work
+            self.of[stage] = "pairs"
+            return self.ledger.load + rows * tokens / self._pace / 3
         return self._rest + steps * min(batch, rows) * tokens / self._pace
 
     def told(self, passed: float) -> Iterator[Any]:
         """A table with a row a stage, and what there is to say besides."""
         table = Table("stage", "about", "of", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         made = {stage: not self._wanted.plan(stage).finished for stage in self.seconds}
-        seconds = {stage: made[stage] * each * self.more.get(stage, 1.0) for stage, each in self.seconds.items()}
-        for stage, each in (*seconds.items(), ("these" if self.left else "all", sum(seconds.values()))):
-            table.add_row(stage, duration(each), self.of.get(stage, "") if made.get(stage, True) else "is there")
+        seconds = {stage: [made[stage] * s for s in each] for stage, each in self.seconds.items()}
+        whole = [sum(each[-1 if sure else 0] for each in seconds.values()) for sure in (False, True)]
+        for stage, each in (*seconds.items(), ("all", whole)):
+            number = _between(self.counts.get(stage, []), "{:,}".format)
+            of = f"{number} {self.of.get(stage, '')}".strip() if made.get(stage, True) else "is there"
+            table.add_row(stage, _between(each, duration), of)
         yield table
-        if self.left:
-            told = f"{', '.join(self.left)} were not reached: this is no estimate of the run; try again on idle cores"
-            yield f"out of time after {duration(passed)}: {told}"
+        if self.ledger.late:
+            yield "the time was over before all was asked: the last stages are reckoned from what was measured by then"
+        if (busy := (lost() - self._busy) / passed) > BUSY:
+            told = f"others used this machine for {busy:.0%} of the time, which is not counted"
+            yield f"{told}: if they go on, a run takes {1 / (1 - busy):.1f} times as long"
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
         torch = sys.modules.get("torch")
         gpu = f", {torch.cuda.max_memory_allocated() / 1e9:.1f} of a GPU" if torch and torch.cuda.is_available() else ""
         yield f"peak memory {memory:.1f} GB{gpu}; found in {duration(passed)}, nothing of it is kept"
         yield from (f"left out: {number:,} {told}" for told, number in (self.cut + self.ledger.cut).items())
-        if "label" in seconds:
-            yield f"assumed for sft and dpo: the judge keeps to its form, and {STEADY:.0%} of its judgments are steady"
+        if "dpo" in seconds:
+            chance = "one that judges by chance, as small models do on hard rows, leaves few examples and many pairs"
+            yield f"assumed: the judge keeps to its form; from - to: {chance}; one that is sure, the reverse"
 
 
-def _small(path: str) -> bool:
-    """Whether a model's directory has few bytes; a Hub id, a package or a file counts as large."""
-    here = Path(model_files(path) or "-").expanduser()
-    return here.is_dir() and sum(p.stat().st_size for p in here.rglob("*")) < SMALL
+def _between(each: Collection[float], written: Callable[[float], str]) -> str:
+    """The least and the greatest, or one of them where they read alike."""
+    return " - ".join(dict.fromkeys(map(written, (min(each), max(each)) if each else ())))
 
 
 def _unpaid(owner: Any, name: str = "engine") -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,25 +23,41 @@ from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
 from judgetrain.judges.prompting.parsing import SCORES
 from judgetrain.label.labels import judgment
+from judgetrain.schema import Verdict
 
-STEADY = 0.8
-"""Share of judgments in which the pretended judge says what it says of the same responses in the other order too."""
 ENOUGH = 2.0
 """Seconds after which no more of a kind are asked; of the first kind two batches tell what a step and a token take."""
+FEW = 16
+"""Requests asked together, or a run's whole batch where one takes no time."""
 SHORT = 8
 """Tokens that a trained model is asked for: longer answers take as long a token."""
 
 
-def reply(request: Request, draw: int) -> str:
-    """What a judge that has learned the form might say; ``draw`` decides whether it is steady."""
+def lost() -> float:
+    """Seconds that this thread waited for a core which others used, as Linux counts them; elsewhere 0."""
+    with suppress(OSError):
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
+
+
+def now() -> float:
+    """Seconds by a clock that stands still while others use the cores."""
+    return time.monotonic() - lost()
+
+
+def reply(request: Request, draw: int, steady: bool) -> str:
+    """What a judge that has learned the form might say: by chance (``draw``), or always the same of two responses."""
     slots = request.slots
+
+    def worth(response: str) -> int:
+        text = slots[response]
+        return derive_seed(text) + derive_seed(slots.get("criterion", ""), text) if steady else derive_seed(draw, text)
+
     if request.step == "score":
-        return f"Score: {1 + derive_seed(slots['response']) % 5}"
+        return f"Score: {1 + worth('response') % 5}"
     if request.step in ("judgment", "pairwise"):
-        first, second = (derive_seed(slots.get("criterion", ""), slots[f"response_{side}"]) for side in "ab")
-        if request.step == "pairwise":
-            return "[[A]]" if first > second else "[[B]]"
-        return judgment("A" if (first > second) == (derive_seed(draw) / 2**31 < STEADY) else "B")
+        better: Verdict = "A" if worth("response_a") > worth("response_b") else "B"
+        return judgment(better) if request.step == "judgment" else f"[[{better}]]"
     return form_text(request) + (str(draw) if request.step == "response" else "")  # no two of which are equal
 
 
@@ -49,7 +68,8 @@ class Ledger:
     ``pending`` are the seconds that answering everything would have taken beyond those that passed. ``lengths``: the
     tokens of what the teacher wrote, by level: judges write as much; where there are none, half of what they may.
     ``seen``: what was asked at a time, as :meth:`sizes`, and the seconds that it took. ``answers`` and ``spent``
-    seconds: by step, and whether the model is untrained.
+    seconds: by step, and whether the model is untrained. ``steady``: how the pretended judge judges (:func:`reply`).
+    ``until``: when nothing more is asked but the first request, by ``time.monotonic``; ``late``: whether that came.
     """
 
     base: str
@@ -62,6 +82,9 @@ class Ledger:
     answers: dict[tuple[str, bool], list[Completion]] = field(default_factory=lambda: defaultdict(list))
     spent: Counter[tuple[str, bool]] = field(default_factory=Counter)
     engine: Any = None
+    steady: bool = False
+    until: float = math.inf
+    late: bool = False
 
     def sizes(self, asked: Sequence[tuple[Ids, int]]) -> list[float]:
         """Steps of a batch of such prompts and new tokens, the tokens read (what is shared, once) and those written."""
@@ -100,10 +123,10 @@ class Rehearsed:
             return
         self._untrained = config.model.path == ledger.base
         if ledger.engine is None:  # one model stands for all of a run, whose loading counts each time
-            began = time.monotonic()
+            began = now()
             settings = TransformersEngineConfig(model=config.model, batch_size=config.batch_size)
             ledger.engine = TransformersEngine(settings)
-            ledger.load = time.monotonic() - began
+            ledger.load = now() - began
         else:
             ledger.pending += ledger.load
 
@@ -114,56 +137,61 @@ class Rehearsed:
         """One completion per request, in order."""
         ledger, draws = self._ledger, [derive_seed(seed, i) for i in range(len(requests))]
         if ledger is None:
-            return [_completion(each, draw, 1, 1) for each, draw in zip(requests, draws, strict=True)]
+            return [_completion(reply(r, draw, True), r, 1, 1) for r, draw in zip(requests, draws, strict=True)]
         fits, done = encode(requests, ledger.engine.tokenizer, ledger.engine.max_context)
         for completion in done.values():
             long = "do not fit into the model's context: try prompts=compact, or a base that reads longer texts"
             why = long if completion.finish_reason == "too_long" else completion.error
             ledger.cut[f"{requests[0].step} prompts {why}"] += 1
-        kind = requests[0].step, self._untrained
+        own_words = self._untrained and requests[0].step != "guideline"  # on which what is asked next does not depend
+        kind = requests[0].step, own_words
         before = ledger.spent[kind]
         asked = self._asked([(requests[i], prompt) for i, prompt in fits.items()], seed, kind)
         for n, (i, prompt) in enumerate(fits.items()):
-            own, length = ledger.answers[kind], self._length(requests[i], i)
-            done[i] = own[n % len(own)] if self._untrained else _completion(requests[i], draws[i], len(prompt), length)
-        if not self._untrained:  # which was asked for less than it will write: its time counts as all others'
+            own, length = ledger.answers[kind], self._length(requests[i], i, own_words)
+            said = reply(requests[i], draws[i], ledger.steady)
+            pretended = _completion(said, requests[i], len(prompt), length)
+            done[i] = own[n % len(own)] if own_words and own else pretended
+        if not own_words:  # which was asked for less than it will write: its time counts as all others'
             asked, ledger.pending = 0, ledger.pending - ledger.spent[kind] + before
         ledger.pending += ledger.seconds([(fits[i], done[i].generated_tokens) for i in [*fits][asked:]])
         return [done[i] for i in range(len(requests))]
 
-    def _length(self, request: Request, number: int) -> int:
+    def _length(self, request: Request, number: int, untrained: bool) -> int:
         """As long a text as a trained judge writes; what would be cut is counted."""
         most = request.sampling.max_new_tokens
         known = self._ledger.lengths.get("judgment" if request.step == "score" else request.step)
         tokens = known[number % len(known)] if known else -(-most // 2)
-        if tokens > most and not self._untrained:
+        if tokens > most and not untrained:
             told = f"{request.step} texts are longer than the {most} tokens that they may have"
             self._ledger.cut[f"{told} (judge.*_tokens, tree.*_sampling)"] += 1
         return min(tokens, most)
 
     def _asked(self, asking: Sequence[tuple[Request, Ids]], seed: int, kind: tuple[str, bool]) -> int:
-        """How many of the requests, the first ones, the model was asked: one, and then whole batches, as a run does."""
+        """How many of the requests, the first ones, the model was asked: first one alone."""
         ledger, asked = self._ledger, 0
         found = ledger.answers[kind]
         while asked < len(asking) and len(found) < 2 * ledger.batch:
-            if ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1:
+            ledger.late = time.monotonic() > ledger.until
+            if ledger.seen and (ledger.late or (ledger.spent[kind] > ENOUGH and len(ledger.seen) > 1)):
                 break
-            size = ledger.batch if 0 < ledger.spent[kind] <= ENOUGH else min(1 + 4 * len(found), ledger.batch)
-            began, (part, prompts) = time.monotonic(), zip(*asking[asked:][:size], strict=True)
-            if not self._untrained:  # what it writes is not used
+            few = 1 if kind[1] or not ledger.seen else min(FEW, ledger.batch)
+            size = ledger.batch if 0 < ledger.spent[kind] < ENOUGH / 10 else few
+            began, (part, prompts) = now(), zip(*asking[asked:][:size], strict=True)
+            if not kind[1]:  # what it writes is not used
                 short = (replace(r.sampling, max_new_tokens=min(SHORT, r.sampling.max_new_tokens)) for r in part)
                 part = tuple(replace(each, sampling=sampling) for each, sampling in zip(part, short, strict=True))
             found += ledger.engine.generate(part, seed)
-            took, asked = time.monotonic() - began, asked + len(part)
+            took, asked = now() - began, asked + len(part)
             written = [each.generated_tokens for each in found[-len(part) :]]
             ledger.seen.append((ledger.sizes([*zip(prompts, written, strict=True)]), took))
             ledger.spent[kind] += took
         return asked
 
 
-def _completion(request: Request, draw: int, prompt: int, tokens: int) -> Completion:
+def _completion(text: str, request: Request, prompt: int, tokens: int) -> Completion:
     """A pretended answer, with sure probabilities where a score stands."""
-    text, wanted = reply(request, draw), request.sampling.candidates
+    wanted = request.sampling.candidates
     sure = {score: tuple(float(each == score) for each in wanted) for score in SCORES}
     places = re.finditer(r"(?<=Score: )[1-5]", text) if wanted else ()
     choices = tuple(Choice(found.start(), sure[found[0]]) for found in places)

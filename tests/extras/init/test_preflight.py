@@ -1,17 +1,18 @@
 """``stage=preflight``: everything that is missing at once, and estimates that add up."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from statistics import fmean
 
 import pytest
 
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig, engines_in
-from judgetrain.extras.init import rehearsal
-from judgetrain.extras.init.preflight import Play, _small
-from judgetrain.extras.init.rehearsal import Ledger, Rehearsed, RehearsedConfig
+from judgetrain.extras.init import preflight, rehearsal
+from judgetrain.extras.init.preflight import Play
+from judgetrain.extras.init.rehearsal import Ledger, Rehearsed, RehearsedConfig, reply
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured, here
 
@@ -26,9 +27,26 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "o" / "artifacts").exists()
 
 
-def test_a_model_that_is_not_here_counts_as_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert _small("world") and not any(map(_small, ("me/large", "package:large", "")))
+def asked(i: int, criterion: str, *responses: str) -> Request:
+    a, b = responses or ("left", "right")
+    return Request(
+        messages=(),
+        sampling=Sampling(max_new_tokens=6 + i % 5 * 4, candidates=("1", "2", "3", "4", "5")),
+        step="judgment",
+        slots={"response_a": a, "response_b": b, "criterion": criterion},
+    )
+
+
+def test_one_pretended_judge_judges_by_chance_and_one_is_sure() -> None:
+    """The sure one says the same of either order; of two responses most of its criteria agree, as a rule."""
+    share = []
+    for n in range(40):
+        said = [reply(asked(0, str(i), f"x{n}", f"y{n}"), i, True).count("A is") for i in range(20)]
+        back = [reply(asked(0, str(i), f"y{n}", f"x{n}"), -i, True).count("A is") for i in range(20)]
+        assert [1 - each for each in back] == said
+        share.append(max(sum(said), sum(back)) / 20)
+    assert 0.65 < fmean(share) < 0.95
+    assert 120 < sum(reply(asked(0, "one"), draw, False).count("A is") for draw in range(300)) < 180
 
 
 def cost(tokens: Sequence[tuple[int, int]]) -> float:
@@ -66,20 +84,12 @@ def test_what_is_not_asked_counts_by_its_length(number: int, monkeypatch: pytest
     alike = [((*range(80), last), 4) for last in (1, 2, 2)]
     assert ledger.sizes(alike) == [4, 82, 12], "what prompts begin with alike is read once"
     ledger.engine = engine
-    monkeypatch.setattr(rehearsal, "time", SimpleNamespace(monotonic=lambda: engine.now))
+    monkeypatch.setattr(rehearsal, "now", lambda: engine.now)
     texts = [(i % 7 + i * 9) * "x" for i in range(number)]
     fits = {i: (i,) * len(text) for i, text in enumerate(texts)}
     monkeypatch.setattr(rehearsal, "encode", lambda requests, *_: (fits, {}))
-    asked = [
-        Request(
-            messages=(),
-            sampling=Sampling(max_new_tokens=6 + i % 5 * 4, candidates=("1", "2", "3", "4", "5")),
-            step="judgment",
-            slots={"response_a": "left", "response_b": "right", "criterion": text},
-        )
-        for i, text in enumerate(texts)
-    ]
-    found = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(asked, 0)
+    requests = [asked(i, text) for i, text in enumerate(texts)]
+    found = Rehearsed(RehearsedConfig(model=ModelConfig("judge"), ledger=ledger)).generate(requests, 0)
     measured = len(ledger.answers["judgment", False])
     assert measured <= min(number, 24)
     sizes = [(len(text), min(5 + i % 2 * 2, 6 + i % 5 * 4)) for i, text in enumerate(texts)]
@@ -110,17 +120,27 @@ def test_nothing_that_may_be_paid_for_is_asked(tmp_path: Path) -> None:
     assert paid(play._played) == []
 
 
-def test_a_run_is_played_through_and_nothing_of_it_stays(tmp_path: Path) -> None:
-    given = "recipe=debug", "track.tracker=none", "evaluate.methods=[dpo]", f"output_dir={tmp_path / 'out'}"
+@pytest.mark.parametrize("until", [0.0, math.inf])
+def test_a_run_is_played_through_and_nothing_of_it_stays(
+    until: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the time is over before a model was asked it is asked once, and all else is reckoned."""
+    given = "recipe=debug", "track.tracker=none", "evaluate.methods=[base,dpo]", f"output_dir={tmp_path / 'out'}"
     config = configured(*given, "label.source=external", f"label.external.engine={PAID}")
-    play = Play(config, "evaluate", tmp_path / "played")
+    play = Play(config, "evaluate", tmp_path / "played", until)
     play.run()
-    assert [*play.seconds] == [
-        *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
-        "evaluate",
-    ]
+    stages = ["dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"]
+    assert [*play.seconds] == [*stages, "evaluate"]
+    assert all(len(each) == 1 + (stage in stages[5:]) for stage, each in play.seconds.items() if stage != "evaluate")
+    assert all(seconds >= 0 for each in play.seconds.values() for seconds in each)
+    assert min(play.seconds["tree"]) > 0 and (len(play.ledger.seen) == 1) == play.ledger.late == (not until)
     assert play.of["label"] == "and what referee takes" and play.of["initial"].endswith("tokens each")
     assert (play.of["teacher"], play.of["tree"]) == ("24 comparisons", "16 trees")
     assert set(play.more.values()) == {1.0}, "all is played"
-    assert not play.left and all(seconds >= 0 for seconds in play.seconds.values())
+    by_chance, sure = play.counts["sft"]
+    assert by_chance < sure
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(preflight, "lost", lambda: play._busy + 30)
+    told = "\n".join(map(str, play.told(60)))
+    assert "50% of the time, which is not counted: if they go on, a run takes 2.0 times as long" in told
+    assert ("the time was over" in told) == (not until)
