@@ -56,12 +56,15 @@ class PromptedJudge(Judge):
         """The replies that each comparison's prediction is made of: one in each order, or one for each response.
 
         ``numbers`` decide the comparisons' random numbers; None: those of their places in the call. ``examples``:
-        labelled pairs that each comparison's questions are asked after.
+        labelled pairs that each comparison's questions are asked after; a reply then ends at its mark, as theirs do.
         """
         groups = list(map(self.questions, comparisons))
         if examples:
             turns = [tuple(turn for i, c in enumerate(each) for turn in self._example(c, i)) for each in examples]
-            groups = [[replace(q, examples=t) for q in group] for group, t in zip(groups, turns, strict=True)]
+            groups = [
+                [replace(q, examples=t, end="]]" if t else "") for q in group]
+                for group, t in zip(groups, turns, strict=True)
+            ]
         return self._ask(groups, seed, numbers)
 
     def _example(self, comparison: Comparison, number: int) -> list[Mapping[str, str]]:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -83,6 +83,8 @@ class Question:
     translate: Callable[[Any], str | float] = lambda answer: answer
     examples: tuple[Mapping[str, str], ...] = ()
     """Turns before the question: other questions, each with its right answer."""
+    end: str = ""
+    """What the reply ends with, where its form says so: the model is stopped there."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,14 @@ class Asker:
         places: list[int | None] = [None] * len(questions)
         if numbers is not None:
             places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
-        limits = Sampling.of(self.sampling)
+        limits = [replace(Sampling.of(self.sampling), stop=(q.end,) if q.end else ()) for q in questions]
         form, replies = form_of(self.prompts, step), list[list[Reply]]([] for _ in questions)
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
             requests = [
                 Request(
                     messages=self._messages(step, q),
-                    sampling=limits,
+                    sampling=limits[i],
                     step=step,
                     slots=q.slots,
                     attempt=attempt,
@@ -144,17 +146,20 @@ class Asker:
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
+    text = completion.text
+    if completion.finish_reason == "stop" and question.end not in text:
+        text += question.end
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
     elif completion.finish_reason != "stop":
         reading = Reading(None, "cut_off")
     else:
-        reading = read(completion.text, material="\n".join(question.slots.values()))
+        reading = read(text, material="\n".join(question.slots.values()))
     return Reply(
         shown=question.shown,
         answer=None if reading.value is None else question.translate(reading.value),
         failure=reading.failure,
-        text=completion.text,
+        text=text,
         prompt_tokens=completion.prompt_tokens,
         generated_tokens=completion.generated_tokens,
         finish_reason=completion.finish_reason,

@@ -92,9 +92,10 @@ def test_pairs_of_one_query_are_held_out_one_by_one() -> None:
 
 
 def test_examples_are_turns_before_the_question_with_a_and_b_right_in_turn() -> None:
-    engine = ScriptedEngine(lambda request, _: "[[A]]")
+    engine = ScriptedEngine(lambda *_: "[[A]]\n### User:\n[[B]]")  # a base goes on with questions of its own
     judge = PairwiseJudge(engine, load_prompt_set("pairwise", "pairwise"))
-    judge.ask([PAIRS[0]], 1, examples=[[LABELLED[4], LABELLED[5], LABELLED[7].swapped()]])
+    (replies,) = judge.ask([PAIRS[0]], 1, examples=[[LABELLED[4], LABELLED[5], LABELLED[7].swapped()]])
+    assert [(r.text, r.answer) for r in replies] == [("[[A]]", "A"), ("[[A]]", "B")], "they end at the mark"
     for request, first in zip(engine.requests, ("answer 0 pq", "other 0"), strict=True):
         roles, texts = zip(*((m["role"], m["content"]) for m in request.messages), strict=True)
         assert roles == ("system", *("user", "assistant") * 3, "user")
