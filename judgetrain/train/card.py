@@ -163,7 +163,9 @@ def add_results(
 
 def _agreement(own: Sequence[Row], floors: Sequence[Row], evaluation: str) -> Iterator[str]:
     """What every evaluation measures, in paragraphs."""
-    asked = f"; asked {own[0]['asked']}, {own[0]['plan']} plan" if own[0].get("asked") else ""
+    plan = f"{own[0]['plan']} plan" if own[0].get("plan") else "each response by itself, so in no order"
+    asked = f"; asked {own[0]['asked']}, {plan}" if own[0].get("asked") else ""
+    own = [row if row.get("plan") or not row.get("asked") else {**row, "consistency": None} for row in own]
     yield f"By {evaluation}{asked}; {_DEFINED}"
     figures = ([share(r.get(name), r.get(f"{name}_ci")) for name in ("agreement", "consistency")] for r in own)
     rows = ([f"{r['benchmark']} ({r['split']})", r["branches"], r["n"], *f] for r, f in zip(own, figures, strict=True))

@@ -84,6 +84,9 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
     assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
     assert hashes.of(str(directory)) == before
+    add_results(directory, "dpo", [ROWS[0] | {"asked": "greedy", "plan": None}], "e1")
+    text = (directory / "README.md").read_text()
+    assert "asked greedy, each response by itself" in text and "| 0.712 (0.600–0.800) | – |" in text
     (directory / "README.md").unlink()  # as is advised where it is damaged
     again = pipeline(tmp_path, Config(stage="evaluate"))
     again.made.clear()
@@ -120,8 +123,8 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     fill(judge)
     text = (directory / "README.md").read_text()
     assert "Not yet: `python -m judgetrain stage=evaluate`" in text
-    assert "- `dialogues`: 9 in, 8 out\n- `label`: 9 in, 8 out\n" in text
-    assert "- `dpo`: 9 in, 8 out; recipe r, seed 5, 7 steps" in text
+    assert "- `dialogues`: 9 read, 8 made\n- `label`: 9 read, 8 made\n" in text
+    assert "- `dpo`: 9 read, 8 made; recipe r, seed 5, 7 steps" in text
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
     rows = [row("dpo", 5, 0.75) | {"length_bias": 0.021}, row("sft", 5, 0.6), row("longer", 0, 0.38)]
     write_json_atomic(evaluation / "metrics.json", rows)
