@@ -3,7 +3,8 @@
     python -m tests.benchmarks.busy_machine
 
 Milliseconds on the clock for a step of the shipped base (batches of 8 x 128 tokens), each way in a process of its own,
-in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets.
+in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets. The busy processes
+are of sessions of their own, as another user's are: Linux may share cores out by session, however many threads each has.
 """
 
 import os
@@ -31,8 +32,7 @@ while step < 1 or (step < 30 and time.monotonic() < began + float(sys.argv[2])):
     step += 1
 print(1000 * (time.monotonic() - began) / step)
 """
-
-
+BUSY = [sys.executable, "-c", "while True: pass"]
 PEER = "the same process as PyTorch starts it, with neither OMP_WAIT_POLICY nor OMP_NUM_THREADS"
 
 
@@ -41,7 +41,7 @@ def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 
     env = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     found = []
     for count in busy:
-        beside = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        beside = [subprocess.Popen(BUSY, start_new_session=True) for _ in range(count)]
 
         def step(way: str, env: dict[str, str] = env) -> float:
             command = [sys.executable, "-W", "ignore", "-c", LOOP, way, str(seconds)]
