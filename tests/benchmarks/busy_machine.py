@@ -4,7 +4,7 @@
 
 Milliseconds on the clock for a step of the shipped base (batches of 8 x 128 tokens), each way in a process of its own,
 in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets. The busy processes
-are of sessions of their own, as another user's are: Linux may share cores out by session, however many threads each has.
+have sessions of their own, as another user's have: Linux may share cores out by session, whatever threads each has.
 """
 
 import os
