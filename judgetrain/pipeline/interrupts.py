@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from judgetrain.artifacts.console import Console
 from judgetrain.pipeline import EXIT_INTERRUPTED
 
+os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child would tell this process what it hears
+
 
 @contextmanager
 def answered(console: Console) -> Iterator[None]:
