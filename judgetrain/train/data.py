@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint
-from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.shards import Rows, read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted, continuation, neutralise_messages, opened_by, token_ids
 from judgetrain.errors import TrainingError
@@ -45,44 +45,39 @@ BUCKET = 16
 """Batches whose examples are sorted by length together, so that little of a batch is padding."""
 REMINDED = 8
 """Pairs for each example of a level that has none."""
+UNEVEN = frozenset({"aot", "aot_unpaired", "apo_down", "bco_pair", "nca_pair", "sppo_hard"})
+"""Losses of TRL that move a pair of equal sides, or others by it: apo_down, as an example, makes it less likely."""
 _SIDES = ("completion", "chosen", "rejected")
 _SUPERVISED = {"input_ids": "int32", "completion_mask": "int8"}
 _PREFERENCE = {"prompt_ids": "int32", "chosen_ids": "int32", "rejected_ids": "int32"}
 """Columns of token ids (lists), as TRL's trainers take them, by type."""
 
 
-@dataclass(frozen=True)
-class WithReminders(Collection[Row]):
+class WithReminders(Rows):
     """Preference pairs, and behind them a few supervised examples of the levels that no pair is of.
 
     What pairs do not teach they move all the same: a judge that learned from lists of criteria alone may not end its
     judgments any more. An example is a pair of equal sides. It prefers nothing, so that only the supervised term of
-    ``train.dpo.sft_weight`` learns from it.
+    ``train.dpo.sft_weight`` learns from it, but for the losses :data:`UNEVEN`.
     """
-
-    pairs: Collection[Row]
-    examples: Collection[Row]
 
     @cached_property
     def reminders(self) -> Collection[int]:
         """Which of the examples: one for :data:`REMINDED` pairs, drawn at random."""
-        levels = {row.get("level") for row in self.pairs}
-        others = [place for place, row in enumerate(self.examples) if row.get("level") not in levels]
-        count = min(len(others), len(self.pairs) // REMINDED)
-        return frozenset(random.Random(0).sample(others, count))
+        levels = {row.get("level") for row in super().__iter__()}
+        examples = enumerate(read_rows(self.directory, "sft-train"))
+        others = [place for place, row in examples if row.get("level") not in levels]
+        return frozenset(random.Random(0).sample(others, min(len(others), super().__len__() // REMINDED)))
 
     def __iter__(self) -> Iterator[Row]:
-        yield from self.pairs
-        for place, row in enumerate(self.examples):
+        yield from super().__iter__()
+        for place, row in enumerate(read_rows(self.directory, "sft-train")):
             if place in self.reminders:
                 answer = row["completion"]
                 yield {"prompt": row["prompt"], "chosen": answer, "rejected": answer, "level": row["level"]}
 
     def __len__(self) -> int:
-        return len(self.pairs) + len(self.reminders)
-
-    def __contains__(self, row: object) -> bool:
-        return any(row == each for each in self)
+        return super().__len__() + len(self.reminders)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
-from judgetrain.train.data import Row, WithReminders
+from judgetrain.train.config import DpoConfig
+from judgetrain.train.data import UNEVEN, WithReminders
 from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
@@ -55,7 +56,7 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     from judgetrain.train.trainers import reference_logps
 
     pairs = _labelled(inputs["label"], "pairs", "preference pairs")
-    pairs["train"] = WithReminders(pairs["train"], Rows(inputs["label"], "sft-train"))
+    pairs["train"] = WithReminders(inputs["label"], "pairs-train")
     with memory_explained(settings.key()):
         reference_logps(settings, settings.base.at(inputs["sft"] / "model"), pairs, out)
 
@@ -63,12 +64,12 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
 def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the SFT judge: the Initial judge (or the last round's) on the branches that survived. Or the DPO judge: the
     SFT judge, which is the reference (equation 2), on the preference pairs."""
-    supervised = isinstance(settings, SftSettings)
+    own, supervised = settings.train, isinstance(settings, SftSettings)
     data, what = ("sft", "supervised examples") if supervised else ("pairs", "preference pairs")
     source = judge_among(inputs) / "model"
     rows, heldout = _labelled(inputs["label"], data, what).values()
-    if isinstance(settings, DpoSettings) and settings.train.sft_weight:
-        rows = WithReminders(rows, Rows(inputs["label"], "sft-train"))
+    if isinstance(own, DpoConfig) and own.sft_weight and own.trainer.get("loss_type") not in UNEVEN:
+        rows = WithReminders(inputs["label"], "pairs-train")
         if count := len(rows.reminders):
             out.log(f"{out.stage}: {count} examples of levels without a pair are trained beside the pairs")
     job = RowsJob(
@@ -107,10 +108,10 @@ def goes_on(
     return finish
 
 
-def _labelled(label: Path, data: str, what: str) -> dict[str, Collection[Row]]:
+def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     """What stage ``label`` made to train on, and what it holds out (NothingToLearnError: there is nothing to train on;
     says what most was lost for, and what helps)."""
-    found: dict[str, Collection[Row]] = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
+    found = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
     if len(found["train"]):
         return found
     if held := len(found["heldout"]):

@@ -227,6 +227,7 @@ REFERENCE = Stage(
     trains=True,
     settings=ReferenceSettings,
     inputs=needs("sft", "label"),
+    format=2,
     check=_check_dpo,
 )
 DPO = training_stage(

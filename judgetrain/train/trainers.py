@@ -150,10 +150,11 @@ class PreferenceTrainer(RowMeans, DPOTrainer):  # type: ignore[misc]
         weighted = zip(self.loss_types, self._weights, strict=True)
         self.loss_weights = [weight * share if name == "sft" else weight for name, weight in weighted]
         loss = super()._compute_loss(model, inputs, return_outputs)
-        chosen, rejected = inputs["input_ids"].chunk(2)
-        if preferred := self.accelerator.gather((chosen != rejected).any(dim=1).float()).mean().item():
-            for name in ("rewards/accuracies", "rewards/margins"):  # means over pairs of unequal sides
-                metrics[name][-1] /= preferred
+        unequal = self.accelerator.gather(torch.ne(*inputs["input_ids"].chunk(2)).any(dim=1)).tolist()
+        for name in ("rewards/accuracies", "rewards/margins") if self.model.training else ():
+            *before, mean = metrics.pop(name)
+            if each := before + sum(unequal) * [mean * len(unequal) / max(1, sum(unequal))]:
+                metrics[name] = each  # of which TRL logs the mean: every pair of unequal sides counts once
         lengths = inputs["completion_mask"].sum(dim=1).float().chunk(2)
         for side, tokens in zip(("chosen", "rejected"), lengths, strict=True):
             metrics[f"lengths/{side}"].append(self.accelerator.gather(tokens).mean().item())

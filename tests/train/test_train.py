@@ -108,23 +108,19 @@ def test_dpo_holds_levels_without_a_pair_in_place(tmp_path: Path) -> None:
         for row, level in zip(pairs, ["criteria", "judgment"] * 12, strict=True)
     ]
     likely = []
-    for weight in (0.0, 1.0):
-        settings = config(num_train_epochs=6, sft_weight=weight, per_device_train_batch_size=9)
-        out = run_dpo(tmp_path / f"{weight}", settings, start.directory, data=pairs, examples=examples)
-        assert out.totals()["counts"] == {"in": 24 + 3 * weight, "out": 24 + 3 * weight, "dropped": {}}, "one for eight"
-        last = [row for row in logged(out) if "rewards/accuracies" in row][-1]
-        assert last["rewards/accuracies"] == pytest.approx(1.0), "of the pairs that prefer a side"
+    for weight, loss, count in ((0.0, "sigmoid", 24), (1.0, "apo_down", 24), (1.0, "sigmoid", 27)):
+        settings = config(
+            sft_weight=weight, per_device_train_batch_size=3, trainer={"loss_type": loss}, num_train_epochs=4
+        )
+        out = run_dpo(tmp_path / f"{loss}{weight}", settings, start.directory, data=pairs, examples=examples)
+        assert out.totals()["counts"] == {"in": count, "out": count, "dropped": {}}, "one for eight, where they rest"
+        right = [row["rewards/accuracies"] for row in logged(out) if "rewards/accuracies" in row]
+        assert min(right[len(right) // 2 :]) == pytest.approx(1.0), "of the pairs that prefer a side"
         likely.append(by_hand(config(), out.path("model"), [pairs[1] | {"prompt": examples[1]["prompt"]}])[0][1])
-    assert likely[1] > likely[0] + 1, "nats: what pairs speak against is kept where another level has it"
-
-
-def test_reminders_are_of_the_levels_that_no_pair_is_of() -> None:
-    pairs = [{"prompt": "", "chosen": i, "rejected": -i, "level": "criteria"} for i in range(1, 17)]
-    examples = [{"prompt": i, "completion": i, "level": ("criteria", "judgment")[i % 2]} for i in range(40)]
-    found = [*(all_ := WithReminders(pairs, examples))]
-    assert found[:16] == pairs and len(all_) == len(found) == 18
-    assert all(row["level"] == "judgment" and row["chosen"] == row["rejected"] == row["prompt"] for row in found[16:])
-    assert [*WithReminders(pairs, examples[::2])] == pairs
+    assert likely[2] > likely[0] + 1, "nats: what pairs speak against is kept where another level has it"
+    found = [*WithReminders(tmp_path / "sigmoid1.0" / "label", "pairs-train")]
+    assert found[:24] == pairs and {row["level"] for row in found[24:]} == {"judgment"}
+    assert all(row["chosen"] == row["rejected"] for row in found[24:])
 
 
 def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
