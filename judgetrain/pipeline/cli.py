@@ -51,7 +51,7 @@ def main() -> int:
     try:
         return _main()
     except KeyboardInterrupt:
-        print("judgetrain: interrupted; what is finished is kept, and the same command goes on.", file=sys.stderr)
+        _show(lambda: print("judgetrain: interrupted; what is finished is kept: run again to go on", file=sys.stderr))
         return EXIT_INTERRUPTED
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from judgetrain.artifacts.console import Console
 from judgetrain.pipeline import EXIT_INTERRUPTED
@@ -36,12 +36,11 @@ def answered(console: Console) -> Iterator[None]:
 
 
 def _listen(ear: int, console: Console) -> None:
-    heard = 0
     with open(ear, "rb", buffering=0) as signals:
-        while number := signals.read(1):
-            heard += number[0] == signal.SIGINT
-            if heard > 1:
+        heard = (byte for byte in iter(lambda: signals.read(1), b"") if byte[0] == signal.SIGINT)
+        for number, _ in enumerate(heard):
+            if number:
                 os.write(1, b"\x1b[?25h" if console.terminal else b"")  # a progress bar has hidden the cursor
                 os._exit(EXIT_INTERRUPTED)
-            if number[0] == signal.SIGINT:
+            with suppress(BrokenPipeError):  # of tee, which hears Ctrl-C too
                 console.line("stopping as soon as the computation under way ends; Ctrl-C again stops at once")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -196,7 +196,8 @@ class Pipeline:
                     self._make(self.plan(stage), f"{place}: {rooms.stages()[stage].does}{expected}")
                 except KeyboardInterrupt:
                     kept = self.plan(stage).progress
-                    self.console.line(f"{name}: interrupted in {place}; the same command goes on there ({kept})")
+                    with suppress(BrokenPipeError):
+                        self.console.line(f"{name}: interrupted in {place}; the same command goes on there ({kept})")
                     raise
                 except NothingToLearnError as error:
                     if not self._do_without(stage, name):
