@@ -167,6 +167,8 @@ def verdicts_told(summary: Mapping[str, Any]) -> Iterator[Any]:
     rows, labelled, agreed = summary["rows"], summary["labelled"], summary["agreed"]
     names = {"A": "A is better", "B": "B is better", "inconsistent": "inconsistent: the orders differ"}
     counts = [(names.get(name, name), n) for name, n in summary["verdicts"].items()]
+    if summary["consistency"] is None:  # responses that are read by themselves have no order
+        counts = [(name, n) for name, n in counts if n or name != names["inconsistent"]]
     counts += [(f"not judged: {reason}", n) for reason, n in summary["failures"].items()]
     cells = ((name, str(n), f"{100 * n / rows:.1f}") for name, n in counts)
     yield table(f"Verdicts of {summary['judge']}", ("verdict", "comparisons", "%"), cells)

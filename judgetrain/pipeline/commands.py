@@ -48,7 +48,8 @@ def show(pipeline: Pipeline) -> None:
     for column in found[0]:
         table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
     for row in found:
-        table.add_row(*row.values())
+        if {row["state"], *(row[f"stage={target}"] for target in TARGETS)} != {"missing", "-"}:  # nobody asks for it
+            table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
     console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked)")])
     if lacking:

@@ -11,8 +11,10 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +153,41 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
         if group.leads:
             write_json_atomic(written / COMPLETE, {"layout": group.layout, "bytes": _sizes(written)})
             self._out.keep_seconds()
+
+
+class StopAfterStep(TrainerCallback):  # type: ignore[misc]
+    """Has Ctrl-C wait for the step under way and its checkpoint, so that no step is taken twice.
+
+    It comes after :class:`CheckpointMarks`. Of several processes each would stop at a step of its own: there, and
+    outside the main thread, Ctrl-C ends training at once.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Have a checkpoint written."""
+        control.should_save |= self._asked
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Stop (KeyboardInterrupt)."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Hear Ctrl-C for the trainer."""
+        mine = current().size == 1 and threading.current_thread() is threading.main_thread()
+        if not mine or (before := signal.getsignal(signal.SIGINT)) is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, lambda *_: setattr(self, "_asked", True))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self._asked:  # after the last step
+            raise KeyboardInterrupt
 
 
 class KeptBest(TrainerCallback):  # type: ignore[misc]

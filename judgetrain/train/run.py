@@ -22,6 +22,7 @@ from judgetrain.train.checkpoints import (
     CheckpointMarks,
     FiniteFigures,
     Progress,
+    StopAfterStep,
     check_saved,
     finite,
     forget_logs_after,
@@ -139,7 +140,9 @@ def complete(
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
             trainer.args.eval_on_start = False
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.add_callback(stop := StopAfterStep())
+        with stop.hearing():
+            trainer.train(resume_from_checkpoint=resume)
         if not finite(trainer.model):
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
         # Whether the best weights are to be kept, and no step was better than the start (which counts only in rl).

@@ -4,6 +4,7 @@ import math
 import random
 import re
 from pathlib import Path
+from signal import SIGINT, raise_signal
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import run as training
 from judgetrain.train import trainers
 from judgetrain.train.card import add_results
-from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
+from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, Progress, last_complete
 from judgetrain.train.config import TrainConfig
 from judgetrain.train.data import WithReminders, digest, fitting, order, with_reference
 from judgetrain.train.run import lasting
@@ -82,7 +83,14 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
     weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
     weight.write_bytes(weight.read_bytes()[:1000])
     assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
-    for name in ("unmarked", "cut"):
+    monkeypatch.setattr(
+        Progress, "on_step_begin", lambda *a, **_: raise_signal(SIGINT) if a[2].global_step == 2 else None
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=100), sft_rows(30), "stopped")
+    monkeypatch.undo()
+    assert str(last_complete(tmp_path / "stopped" / "checkpoints")).endswith("-3"), "the third step is not taken again"
+    for name in ("unmarked", "cut", "stopped"):
         resumed = run_initial(tmp_path, settings, sft_rows(30), name)
         assert [row["step"] for row in logged(whole)] == [row["step"] for row in logged(resumed)]
         assert same(weights(whole.directory), weights(resumed.directory))

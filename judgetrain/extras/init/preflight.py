@@ -229,8 +229,8 @@ class Play:
         yield f"peak memory {memory:.1f} GB{gpu}; found in {duration(passed)}, nothing of it is kept"
         yield from (f"left out: {number:,} {told}" for told, number in (self.cut + self.ledger.cut).items())
         if "dpo" in seconds:
-            chance = "one that judges by chance, as small models do on hard rows, leaves few examples and many pairs"
-            yield f"assumed: the judge keeps to its form; from - to: {chance}; one that is sure, the reverse"
+            yield "from - to: a judge by chance, as small models on hard rows, leaves few examples and many pairs,"
+            yield "one that is sure the reverse; so all is a run with the one or the other, not the sum of the columns"
 
 
 def _between(each: Collection[float], written: Callable[[float], str]) -> str:
