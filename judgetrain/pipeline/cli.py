@@ -5,11 +5,14 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
+TIDYING = 30.0
+"""Seconds that an interrupted process has for what is registered to run at its end."""
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
 
 python -m judgetrain stage=STAGE recipe=RECIPE key=value ...     or, for short, judgetrain STAGE key=value ...
@@ -98,6 +101,9 @@ def command() -> int:
     gc.set_threshold(700, 10, 100)  # full collections took a sixth of the time that imports take
     if (code := main()) == EXIT_INTERRUPTED:
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+        late = threading.Timer(TIDYING, os._exit, [code])
+        late.daemon = True
+        late.start()
         atexit._run_exitfuncs()
         # Python would wait for threads, one of which an interrupt may have cost, and take seconds to tidy a model up.
         os._exit(code)

@@ -26,6 +26,7 @@ from judgetrain.engines.prompting import accepted, continuation, neutralise_mess
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.parsing import read_by_frames
 from judgetrain.judges.trees.schema import both_sides
+from judgetrain.train.config import DpoConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -78,6 +79,12 @@ class WithReminders(Rows):
 
     def __len__(self) -> int:
         return super().__len__() + len(self.reminders)
+
+
+def pairs_of(label: Path, config: DpoConfig) -> Rows:
+    """The pairs that stage dpo trains on: with reminders where its loss can learn from them as examples."""
+    reminded = config.sft_weight and config.trainer.get("loss_type") not in UNEVEN
+    return (WithReminders if reminded else Rows)(label, "pairs-train")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.arguments import memory_explained
 from judgetrain.train.card import CARD, REFERENCES, shows_references, write_card
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import UNEVEN, WithReminders
+from judgetrain.train.data import WithReminders, pairs_of
 from judgetrain.train.run import RowsJob, train
 from judgetrain.train.stages import DpoSettings, InitialSettings, JudgeSettings, ReferenceSettings, SftSettings
 
@@ -68,9 +68,9 @@ def run_next(settings: SftSettings | DpoSettings, inputs: Mapping[str, Path], ou
     data, what = ("sft", "supervised examples") if supervised else ("pairs", "preference pairs")
     source = judge_among(inputs) / "model"
     rows, heldout = _labelled(inputs["label"], data, what).values()
-    if isinstance(own, DpoConfig) and own.sft_weight and own.trainer.get("loss_type") not in UNEVEN:
-        rows = WithReminders(inputs["label"], "pairs-train")
-        if count := len(rows.reminders):
+    if isinstance(own, DpoConfig):
+        rows = pairs_of(inputs["label"], own)
+        if count := len(getattr(rows, "reminders", ())):
             out.log(f"{out.stage}: {count} examples of levels without a pair are trained beside the pairs")
     job = RowsJob(
         start=settings.base.at(source),

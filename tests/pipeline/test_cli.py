@@ -292,11 +292,12 @@ def test_ctrl_c_is_answered_during_a_computation_and_the_second_ends_it_here_and
         assert process.wait(20) == 130
 
 
-def test_an_interrupted_process_ends_though_a_thread_waits_for_ever() -> None:
+def test_an_interrupted_process_ends_though_a_thread_and_an_exit_function_wait_for_ever() -> None:
     code = (
         "import atexit, sys, threading\n"
         "from judgetrain.pipeline import cli\n"
-        "cli.main = lambda: cli.EXIT_INTERRUPTED\n"
+        "cli.main, cli.TIDYING = lambda: cli.EXIT_INTERRUPTED, 0.5\n"
+        "atexit.register(threading.Event().wait)\n"
         "atexit.register(print, 'the cursor is back', flush=True)\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
         "sys.exit(cli.command())"

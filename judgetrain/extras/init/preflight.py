@@ -34,7 +34,7 @@ from judgetrain.extras.init.rehearsal import Ledger, RehearsedConfig, lost, now
 from judgetrain.judges.method import JUDGE_STAGES
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train.data import fitting
+from judgetrain.train.data import WithReminders, fitting, pairs_of
 from judgetrain.train.run import lasting
 from judgetrain.train.stage import save_asking
 from judgetrain.train.stages import InitialSettings
@@ -187,10 +187,12 @@ class Play:
         config, pairs = self.config.train, stage in ("dpo", "reference")
         source, name = "label", "pairs-train" if pairs else "sft-train"
         source, name = ("teacher", "examples") if stage == "initial" else (source, name)
-        train, tokenizer = config.dpo if pairs else getattr(config, stage), self._tokenizer
+        train, tokenizer, place = config.dpo if pairs else getattr(config, stage), self._tokenizer, self._place(source)
         most, ends = min(train.max_length, own_context(self._judge)), end_token_ids(self._judge, tokenizer)
         try:
-            found = fitting(Rows(self._place(source), name), tokenizer, most, name, ends)
+            kind = WithReminders if stage == "reference" else Rows
+            given = pairs_of(place, train) if stage == "dpo" else kind(place, name)
+            found = fitting(given, tokenizer, most, name, ends)
         except (DataError, TrainingError):  # there is none, or none fits
             self.counts[stage].append(0)
             return 0.0

@@ -62,8 +62,7 @@ class PromptedJudge(Judge):
         if examples:
             turns = [tuple(turn for i, c in enumerate(each) for turn in self._example(c, i)) for each in examples]
             groups = [
-                [replace(q, examples=t, end="]]" if t else "") for q in group]
-                for group, t in zip(groups, turns, strict=True)
+                [replace(q, examples=t, marked=bool(t)) for q in group] for group, t in zip(groups, turns, strict=True)
             ]
         return self._ask(groups, seed, numbers)
 

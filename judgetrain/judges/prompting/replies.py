@@ -83,8 +83,8 @@ class Question:
     translate: Callable[[Any], str | float] = lambda answer: answer
     examples: tuple[Mapping[str, str], ...] = ()
     """Turns before the question: other questions, each with its right answer."""
-    end: str = ""
-    """What the reply ends with, where its form says so: the model is stopped there."""
+    marked: bool = False
+    """Whether the reply is over where a line ends with a mark (``[[A]]``), as those of the examples are."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Asker:
         places: list[int | None] = [None] * len(questions)
         if numbers is not None:
             places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
-        limits = [replace(Sampling.of(self.sampling), stop=(q.end,) if q.end else ()) for q in questions]
+        limits = [replace(Sampling.of(self.sampling), stop=("]]\n",) if q.marked else ()) for q in questions]
         form, replies = form_of(self.prompts, step), list[list[Reply]]([] for _ in questions)
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
@@ -147,8 +147,8 @@ class Asker:
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     text = completion.text
-    if completion.finish_reason == "stop" and question.end not in text:
-        text += question.end
+    if question.marked and text.count("[[") > text.count("]]"):  # stop strings are no part of it
+        text += "]]"
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
     elif completion.finish_reason != "stop":

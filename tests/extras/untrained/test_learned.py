@@ -96,6 +96,9 @@ def test_examples_are_turns_before_the_question_with_a_and_b_right_in_turn() -> 
     judge = PairwiseJudge(engine, load_prompt_set("pairwise", "pairwise"))
     (replies,) = judge.ask([PAIRS[0]], 1, examples=[[LABELLED[4], LABELLED[5], LABELLED[7].swapped()]])
     assert [(r.text, r.answer) for r in replies] == [("[[A]]", "A"), ("[[A]]", "B")], "they end at the mark"
+    for text in ("m[[0, 1]] is wrong, so\n[[B]]", "It is [[A]] or [[B]].\n\n[[B]]", "<think>[[A]]? No.</think>\n[[B]]"):
+        explained = PairwiseJudge(ScriptedEngine(lambda *_, text=text: text), judge.prompts)  # type: ignore[misc]
+        assert explained.ask([PAIRS[0]], 1, examples=[LABELLED[4:5]])[0][0].answer == "B", text
     for request, first in zip(engine.requests, ("answer 0 pq", "other 0"), strict=True):
         roles, texts = zip(*((m["role"], m["content"]) for m in request.messages), strict=True)
         assert roles == ("system", *("user", "assistant") * 3, "user")
