@@ -1,7 +1,5 @@
 """What a judge scores by: criteria with their weights, scales and guidelines, given by people or written by a model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -116,7 +114,7 @@ class Rubric:
         return [asdict(each) for each in self.criteria]
 
     @classmethod
-    def from_row(cls, rows: Sequence[Mapping[str, Any]]) -> Rubric:
+    def from_row(cls, rows: Sequence[Mapping[str, Any]]) -> "Rubric":
         """Read back what :meth:`to_row` wrote."""
         return cls(tuple(map(criterion_of, rows)))
 

@@ -1,7 +1,5 @@
 """What processes shards: in this process, in several on this machine, each with a model of its own, or elsewhere."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Rows of JSON lines, in one file or in shards ``NAME-I-of-N.jsonl`` whose hidden markers say that they are whole."""
 
-from __future__ import annotations
-
 import glob
 import json
 import re
@@ -202,7 +200,7 @@ class DiskList(Sequence[T], Generic[T]):
             self._places.append(self._file.seek(0, 2))  # the elements may be read from this very file
             self._file.write(line)
 
-    def only(self, indices: Iterable[int]) -> DiskList[T]:
+    def only(self, indices: Iterable[int]) -> "DiskList[T]":
         """Some of the elements, in the order given, from the same file, to whose end each adds its own."""
         found = object.__new__(DiskList)
         found._encode, found._decode, found._file = self._encode, self._decode, self._file

@@ -3,8 +3,6 @@
 What they are expected to cost is found by asking an engine that answers nothing real in the model's place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -46,7 +44,7 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def answers_of(engine: EngineConfig, home: Path, seed: int) -> AnswerStore | None:
+def answers_of(engine: EngineConfig, home: Path, seed: int) -> "AnswerStore | None":
     """Where the answers of an engine are kept, if it is one that may be paid."""
     return AnswerStore(home / ANSWERS, seed) if engine.paid else None
 
@@ -54,7 +52,7 @@ def answers_of(engine: EngineConfig, home: Path, seed: int) -> AnswerStore | Non
 @contextmanager
 def spending(
     engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, out: StageRun
-) -> Iterator[Budget | None]:
+) -> "Iterator[Budget | None]":
     """The budget of a stage that asks these engines; None if none of them may be paid.
 
     ``limits`` stand under ``key`` of the configuration. At the end, however it comes, the manifest says what was spent.

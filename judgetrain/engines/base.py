@@ -1,7 +1,5 @@
 """The one interface behind which text is generated, whatever runs the model."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +47,7 @@ class Sampling:
     top_k: int = 0
 
     @classmethod
-    def of(cls, settings: SamplingConfig) -> Sampling:
+    def of(cls, settings: SamplingConfig) -> "Sampling":
         """What a configuration says of one step."""
         return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 

@@ -3,8 +3,6 @@
 What is chosen by a number is flattered by it, so the number that hyperparameters are chosen by is not the one reported.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

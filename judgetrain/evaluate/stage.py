@@ -1,7 +1,5 @@
 """Stage ``evaluate``: every judge, scorer and baseline on every benchmark, one table (branching paper, section 5)."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

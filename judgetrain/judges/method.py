@@ -1,7 +1,5 @@
 """Methods: what stands in a table of results, parsed once from the string that names it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +84,7 @@ class Method:
     labels: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Method:
+    def parse(cls, text: str) -> "Method":
         """The method that a string names: ``dpo``, ``dpo+sampled``, ``pairwise:base``, ``scorer:sentprob``, ``./DIR``.
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.

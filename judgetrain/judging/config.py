@@ -1,7 +1,5 @@
 """Stage judge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig

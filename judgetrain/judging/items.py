@@ -5,8 +5,6 @@ Several systems' answers to the same prompts become pairs, in the shapes that th
 ``model``, ``messages``, the last one the answer, 2.0).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

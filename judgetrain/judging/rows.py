@@ -1,7 +1,5 @@
 """Rows of ``verdicts.jsonl``, one a comparison, and of ``scores.jsonl``, one a response; and what they come to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Stage ``judge``: a file of comparisons in, verdicts with their reasons out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

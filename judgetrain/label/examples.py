@@ -6,8 +6,6 @@ judgments that decide rightly less those that decide wrongly; a judgment that se
 Left out are repeats, near-identical texts and, on request, what unbalances the rest.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random
@@ -108,7 +106,7 @@ class Pair:
     """How the comparison was constructed, where it was (``responses.contrast``)."""
 
     @classmethod
-    def from_parts(cls, parts: dict[str, Any]) -> Pair:
+    def from_parts(cls, parts: dict[str, Any]) -> "Pair":
         """The pair of its own fields, as JSON has them."""
         return cls(**parts | {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")})
 

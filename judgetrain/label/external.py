@@ -5,8 +5,6 @@ two critiques with different verdicts, written under one criterion and guideline
 the paper's table 9): each preference that holds in both orders is a preference pair, and the branches label.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +52,7 @@ class Case(NamedTuple):
     ensemble: Verdict | None
 
 
-def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, External]:
+def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> "dict[str, External]":
     """What the external judge says by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
     What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.

@@ -1,7 +1,5 @@
 """From conf/, recipes/ and the command line to the typed configuration."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -65,7 +63,7 @@ class Stored(ConfigNode):
         """Launchers of sweeps send the store to the processes of their jobs, with every configuration made."""
         return ConfigNode, (self.name, self.node, self.group, self.package, self.provider)
 
-    def __deepcopy__(self, memo: object) -> Stored:
+    def __deepcopy__(self, memo: object) -> "Stored":
         """Hydra copies its whole store for every configuration that it composes, and copies a node when it uses it."""
         return self
 

@@ -1,7 +1,5 @@
 """Hydra's jobs: from the command line to finished stages, and what is said where one fails."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Fingerprints of stages, and running whatever is missing."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +37,7 @@ class Plan:
     fingerprint: str
     directory: Path
     content: dict[str, dict[str, str]]
-    inputs: dict[str, Plan]
+    inputs: "dict[str, Plan]"
 
     @cached_property
     def upstream(self) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """The stages of this room, what each reads, and what must hold before any of them runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,7 +15,7 @@ from judgetrain.train.config import DpoConfig, SupervisedConfig, TrainConfig, Tr
 from judgetrain.train.distributed import check_distributed
 
 
-def _decides(settings: TrainingSettings) -> bool:
+def _decides(settings: "TrainingSettings") -> bool:
     """Whether the number of processes and how they share a model decide a result; in float32, with whole micro-batches
     shared out, they do not.
 

@@ -5,8 +5,6 @@ that model alone. So they are an artifact, computed once, shard by shard, which 
 learning rate reads; no reference model is then in memory while training.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -302,7 +300,7 @@ def _that_fit(
     return splits
 
 
-def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: StageRun) -> None:
+def _fill(split: str, examples: Examples, forward: "Callable[[], _Forward]", out: StageRun) -> None:
     """The shards of a split, by the executor or together with the other processes."""
     group = current()
 

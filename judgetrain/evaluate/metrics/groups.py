@@ -1,7 +1,5 @@
 """Agreement by group, and how it goes with length: the longer response is the better one more often than not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

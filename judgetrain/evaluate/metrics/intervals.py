@@ -1,7 +1,5 @@
 """Intervals and paired tests over items, which may come in clusters (several pairs of a prompt, votes on a pair)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Methods and numbers of branches beside each other: paired differences, and the development split."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

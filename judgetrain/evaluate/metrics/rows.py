@@ -1,8 +1,6 @@
 """Rows of ``metrics.json``: what metrics are computed from, and every one of a method on a benchmark. A metric is
 registered by its field in :class:`MetricRow`."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,6 @@ Every function raises ``ValueError`` for arrays of unequal length, an unknown ve
 ``A``, ``B``, ``tie``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

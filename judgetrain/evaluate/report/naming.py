@@ -1,7 +1,5 @@
 """What runs are called in a report: by the settings that differ between them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report holds, and how it is shown: on the console, as Markdown, as one page, and to the tracker."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a table of a report is, how numbers become text, and the tables of a benchmark from rows of the result files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -46,7 +44,7 @@ class Table:
     @classmethod
     def of(
         cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1, folded: bool = False
-    ) -> Table:
+    ) -> "Table":
         """A table of records, a row each; ``note`` follows what :func:`notes` says of tables with its title."""
         cells = [tuple(str(cell(row)) for cell in columns.values()) for row in rows]
         told = " ".join(n for n in (notes().get(title, ""), note) if n)

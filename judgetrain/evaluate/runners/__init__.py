@@ -1,7 +1,5 @@
 """How each kind of method is run on benchmarks. A new kind is an extra's (:mod:`judgetrain.evaluate.hooks`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark

@@ -1,7 +1,5 @@
 """One interface for every kind of method: how it is checked, run on benchmarks, and read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace

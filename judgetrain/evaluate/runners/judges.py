@@ -1,7 +1,5 @@
 """Judges on benchmarks: those that branch, and those that are asked once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Stage ``correct``: a judge finds the weak responses, and a model rewrites them (branching paper, section 5.5)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +34,7 @@ SHARD = 32
 """Comparisons finished together: what a kill costs."""
 
 
-def _load(settings: CorrectSettings, models: Models) -> Corrector:
+def _load(settings: CorrectSettings, models: Models) -> "Corrector":
     """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
     config = settings.correct
     judge = models.judge(Method.parse(config.judge), min(BRANCHES, settings.criteria or BRANCHES))
@@ -89,7 +87,7 @@ def _comparisons(settings: CorrectSettings) -> list[Comparison]:
     return list(read_comparisons(source, "correct.source", labelled=False))
 
 
-def _shard(done: Corrected) -> ShardResult:
+def _shard(done: "Corrected") -> ShardResult:
     dropped: Counter[str] = sum((Counter(t.failures) for t in done.trees), Counter())
     dropped.update(f"correction:{c.failure}" for c in done.corrections if c.failure)
     dropped["unscored"] += sum(c.score is None for c in done.corrections)

@@ -1,7 +1,5 @@
 """``judgetrain init DIR``: what files hold, and a recipe for them; ``stage=preflight``: what a run takes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """What stands in a data file, as the project's own readers read it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ requests and knows the rest (:mod:`judgetrain.extras.init.rehearsal`). What trai
 training's pace, and from what the trees of two pretended judges leave. Seconds are those of an idle machine.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import resource

@@ -1,7 +1,5 @@
 """An engine that answers at once as a judge which has learned the form, and works out how long the model would take."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

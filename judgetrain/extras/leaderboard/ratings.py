@@ -4,8 +4,6 @@
 resampled whole (the cluster bootstrap), and ``evalica`` fits every resample.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stage ``leaderboard``: ranks and intervals from verdicts, on the console and as a self-contained page."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Stage ``leaderboard``: what it reads, and what must hold before it runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from judgetrain.artifacts.stages import Stage, at

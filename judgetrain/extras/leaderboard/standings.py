@@ -1,7 +1,5 @@
 """From comparisons to the leaderboard."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The models that stage ``studies`` sets side by side, and the prompts by which it does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +31,7 @@ class SelfEvaluated:
     categories: Mapping[str, str | None] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def only(self, ids: Set[str]) -> SelfEvaluated:
+    def only(self, ids: Set[str]) -> "SelfEvaluated":
         """The same of some prompts."""
         by_prompt = {name: part for name, part in vars(self).items() if name not in ("model", "settings")}
         chosen: dict[str, Any] = {n: {i: v for i, v in part.items() if i in ids} for n, part in by_prompt.items()}

@@ -1,7 +1,5 @@
 """A Ray cluster: joining it, the workers for which its nodes have room, and what runs in a worker's process."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter
@@ -23,7 +21,7 @@ class Share:
     gpus: int
     cpus: int = 1
 
-    def holds(self, worker: Share) -> int:
+    def holds(self, worker: "Share") -> int:
         """How many such workers this node has room for."""
         return min(self.cpus // worker.cpus, self.gpus // worker.gpus if worker.gpus else self.cpus)
 

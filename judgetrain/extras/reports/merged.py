@@ -1,7 +1,5 @@
 """Several evaluations in one report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +33,7 @@ class Run:
     settings: Mapping[str, str]
 
     @classmethod
-    def read(cls, directory: Path) -> Run:
+    def read(cls, directory: Path) -> "Run":
         """A finished evaluation (ConfigError: it is none; DataError: it is damaged)."""
         if not (directory / MANIFEST).is_file() or not (directory / "metrics.json").is_file():
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")

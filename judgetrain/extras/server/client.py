@@ -1,7 +1,5 @@
 """A judge behind ``judgetrain serve``, as a judge in Python: nothing is lost while the server is away."""
 
-from __future__ import annotations
-
 import os
 import random
 import time
@@ -47,7 +45,7 @@ class RemoteJudge(Judge):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx2.Client(headers=headers, timeout=patience, trust_env=False)
 
-    def __enter__(self) -> RemoteJudge:
+    def __enter__(self) -> "RemoteJudge":
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,7 +1,5 @@
 """The branching judge: k criteria, one branch each, in both orders (branching paper, section 4.5)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -51,7 +49,7 @@ class BranchingJudge(Judge):
         check_reads(prompts, self.options.orders, "judge.reads=one")
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
+    def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> "BranchingJudge":
         """A judge from a directory that training wrote; it carries its prompt set and how it is asked (ConfigError: the
         directory holds no judge, no such setting, a value out of range, or more branches than the judge has criteria).
 

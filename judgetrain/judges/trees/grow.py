@@ -1,7 +1,5 @@
 """Breadth-first growth of evaluation trees (branching paper, section 4.3)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Evaluation trees: criterion -> scoring guideline -> judgment, and their pruning (branching paper, 3.1 and 4.3)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +157,7 @@ class EvaluationTree:
     seed: int
     failures: dict[str, int]
     lists: tuple[CriteriaList, ...] = ()
-    earlier: tuple[EvaluationTree, ...] = ()
+    earlier: "tuple[EvaluationTree, ...]" = ()
 
     @property
     def given(self) -> bool:
@@ -189,7 +187,7 @@ class EvaluationTree:
         return row | ({"earlier": [tree.to_row() for tree in self.earlier]} if self.earlier else {})
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> EvaluationTree:
+    def from_row(cls, row: dict[str, Any]) -> "EvaluationTree":
         """Read back what :meth:`to_row` wrote."""
         return cls(
             **row
