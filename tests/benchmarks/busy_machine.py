@@ -3,8 +3,8 @@
     python -m tests.benchmarks.busy_machine
 
 Milliseconds on the clock for a step of the shipped base (batches of 8 x 128 tokens), each way in a process of its own,
-in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets. The busy processes
-have sessions of their own, as another user's have: Linux may share cores out by session, whatever threads each has.
+in turns. "before" has neither OMP_WAIT_POLICY nor OMP_NUM_THREADS; "now" has what share_cores sets. It and the busy
+processes have sessions of their own, as other users' have: Linux may share cores out by session, not by thread.
 """
 
 import os
@@ -32,7 +32,7 @@ while step < 1 or (step < 30 and time.monotonic() < began + float(sys.argv[2])):
     step += 1
 print(1000 * (time.monotonic() - began) / step)
 """
-BUSY = [sys.executable, "-c", "while True: pass"]
+BUSY = [sys.executable, "-c", "import os\nwhile os.getppid() == " + str(os.getpid()) + ": pass"]
 PEER = "the same process as PyTorch starts it, with neither OMP_WAIT_POLICY nor OMP_NUM_THREADS"
 
 
@@ -45,9 +45,8 @@ def figures(repeats: int = 2, seconds: float = 4.0, busy: tuple[int, ...] = (0, 
 
         def step(way: str, env: dict[str, str] = env) -> float:
             command = [sys.executable, "-W", "ignore", "-c", LOOP, way, str(seconds)]
-            return float(
-                subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.split()[-1]
-            )
+            done = subprocess.run(command, env=env, check=True, capture_output=True, text=True, start_new_session=True)
+            return float(done.stdout.split()[-1])
 
         try:
             times = in_turns({way: partial(step, way) for way in ("now", "before")}, repeats)
