@@ -1,5 +1,7 @@
 """Stages dialogues, cluster and responses."""
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -111,7 +113,7 @@ class DialoguesConfig:
     world: WorldConfig = key(WorldConfig, "read by sources of type world")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
     near_dedup: bool = key(False, "also drop near-duplicates of kept queries (MinHash LSH over character 5-grams)")
-    decontaminate: "list[BenchmarkConfig]" = key(
+    decontaminate: list[BenchmarkConfig] = key(
         [],
         "benchmarks, as in evaluate.benchmarks, whose queries and near-duplicates are left out of training",
         content=lambda benchmarks, owner: resolve_name("judgetrain.data.duplicates:identity_of")(benchmarks),

@@ -1,5 +1,7 @@
 """Stage evaluate."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +13,7 @@ from judgetrain.judges.method import Method, method_directory
 from judgetrain.keys import beside, key
 
 
-def _asked_as(kind: str) -> "Callable[[EvaluateConfig], bool]":
+def _asked_as(kind: str) -> Callable[[EvaluateConfig], bool]:
     """Whether a method is asked as one of this kind: how that is done counts only then."""
     return lambda config: any(asked_as(m).kind == kind for m in map(Method.parse, config.methods))
 

@@ -1,5 +1,7 @@
 """Stage judge."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig

@@ -4,7 +4,7 @@ import math
 import random
 import re
 from pathlib import Path
-from signal import SIGINT, raise_signal
+from signal import SIGINT, default_int_handler, raise_signal, signal
 from typing import Any
 
 import pytest
@@ -86,8 +86,10 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, monkeypatc
     monkeypatch.setattr(
         Progress, "on_step_begin", lambda *a, **_: raise_signal(SIGINT) if a[2].global_step == 2 else None
     )
+    ignored = signal(SIGINT, default_int_handler)  # pytest-xdist's workers ignore it
     with pytest.raises(KeyboardInterrupt):
         run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=100), sft_rows(30), "stopped")
+    signal(SIGINT, ignored)
     monkeypatch.undo()
     assert str(last_complete(tmp_path / "stopped" / "checkpoints")).endswith("-3"), "the third step is not taken again"
     for name in ("unmarked", "cut", "stopped"):

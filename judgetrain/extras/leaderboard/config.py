@@ -1,5 +1,7 @@
 """Stage leaderboard."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from judgetrain.keys import beside, key
