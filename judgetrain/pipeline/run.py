@@ -25,7 +25,7 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingTo
 from judgetrain.pipeline.config import STAGES, Config
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
-from judgetrain.train.config import COMPLETE
+from judgetrain.train.config import complete
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Plan:
         if shards := shard_progress(self.directory):
             parts.append(f"{shards[0]} of {shards[1]} shards")
         if (self.directory / "checkpoints").is_dir():
-            steps = (int(p.parent.name.rpartition("-")[2]) for p in self.directory.glob(f"checkpoints/*-*/{COMPLETE}"))
-            parts.append(f"training step {max(steps, default=0)}")
+            *_, (step, _) = [(0, None), *complete(self.directory / "checkpoints")]
+            parts.append(f"training step {step}")
         if spent := seconds_so_far(self.directory)[0]:
             parts.append(f"{duration(spent)} so far")
         return ", ".join(parts or ["started"])

@@ -28,7 +28,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.engines.prompting import token_ids
 from judgetrain.errors import TrainingError
-from judgetrain.train.config import COMPLETE
+from judgetrain.train.config import COMPLETE, complete
 from judgetrain.train.distributed import current, own_part
 
 if TYPE_CHECKING:
@@ -214,11 +214,6 @@ class KeptBest(TrainerCallback):  # type: ignore[misc]
         first = f"the judge it started from, since none of {steps} steps is better"
         what = f"{f'step {kept} of {steps}' if kept else first}: held-out agreement {found[kept]:.3f}{start}"
         self._out.log(f"{self._out.stage}: kept {what} on {self._held_out}")
-
-
-def complete(directory: Path) -> list[tuple[int, Path]]:
-    """Steps and directories of the complete checkpoints, oldest first."""
-    return sorted((int(path.parent.name.rsplit("-", 1)[1]), path.parent) for path in directory.glob(f"*-*/{COMPLETE}"))
 
 
 def _sizes(checkpoint: Path) -> dict[str, int]:

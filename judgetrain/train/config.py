@@ -1,6 +1,7 @@
 """Training: stages initial, sft, reference and dpo."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from judgetrain.engines.config import ModelConfig
@@ -8,6 +9,11 @@ from judgetrain.keys import key
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
+
+
+def complete(directory: Path) -> list[tuple[int, Path]]:
+    """Steps and directories of the complete checkpoints, oldest first."""
+    return sorted((int(path.parent.name.rsplit("-", 1)[1]), path.parent) for path in directory.glob(f"*-*/{COMPLETE}"))
 
 
 @dataclass

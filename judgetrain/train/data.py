@@ -72,7 +72,7 @@ class WithReminders(Rows):
 
     def __iter__(self) -> Iterator[Row]:
         yield from super().__iter__()
-        for place, row in enumerate(read_rows(self.directory, "sft-train")):
+        for place, row in enumerate(read_rows(self.directory, "sft-train") if self.reminders else ()):
             if place in self.reminders:
                 answer = row["completion"]
                 yield {"prompt": row["prompt"], "chosen": answer, "rejected": answer, "level": row["level"]}
