@@ -117,7 +117,7 @@ def job(composed: DictConfig) -> Any:
     try:
         overrides = HydraConfig.get().overrides.task
         for told in overwritten(overrides):
-            Console().line(told)
+            logging.getLogger("judgetrain").info(told)
         outcome = run(typed(composed, overrides))
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
@@ -160,14 +160,15 @@ def _sweep_job(composed: DictConfig) -> Any:
 def hydra_jobs(given: Sequence[str]) -> None:
     """Run Hydra over the command line."""
     share_cores()
+    helps = os.environ.get("RANK", "0") != "0"  # torchrun started it, and the first process speaks for all
     log = logging.getLogger("judgetrain")
-    log.handlers = [LogLines()]
+    log.handlers = [logging.NullHandler() if helps else LogLines()]
     log.setLevel(logging.INFO)
     register(ConfigStore.instance(), given)
     named = named_stage([*given])
     sys.argv[1:] = recipe_overrides(arguments(named))
-    # Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it.
-    if os.environ.get("RANK", "0") != "0" or not WITHOUT_FILES.isdisjoint(named):
+    # Hydra's own files are none of a status.
+    if helps or not WITHOUT_FILES.isdisjoint(named):
         sys.argv += [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
     job()
 

@@ -1,16 +1,19 @@
 """What people's pairs teach a model with real weights: by the expected score of one response, or by the letter of two.
 
-    python -m tests.benchmarks.people_pairs MODEL DIR --arms one:70 one:200 one:600 one:all two:all --seeds 1
+    python -m tests.benchmarks.people_pairs MODEL DIR KEEP --arms one:70 one:200 one:600 one:all two:all --seeds 1
 
 MODEL is a directory that Transformers reads; DIR holds files as docs/real_text.md has them. Trained on pairs of
 PandaLM and LLMBar's collection whose queries are none of those measured on: Eval-P's development half, a third of
-PandaLM. A GPU is taken where there is one. Every arm is stage initial, on all weights: once over its pairs under each
-of three criteria, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone (``one:200:0``:
+PandaLM. A GPU is taken where there is one. Every arm is stage initial: once over its pairs under each
+criterion, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone (``one:200:0``:
 supervised by the scores 4 and 2; a share between: both); ``two``: by the verdict in both orders, whose letter is read.
+``one:0`` is the model as it is. KEEP holds what arms found, which are not made again, and the rows measured on, for
+stage evaluate to measure other methods on the same. Every further arm is compared with the first one.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -44,8 +47,8 @@ CRITERIA = {
 }
 HELD = 300
 """Rows of PandaLM that are measured on, with all that have their queries."""
-BATCH, MICRO = 32, 16
-"""Pairs, or verdicts, of an optimizer step, and of what is computed together."""
+BATCH = 32
+"""Pairs, or verdicts, of an optimizer step."""
 CUT = 500
 """Tokens of a query or response; the rest is cut off."""
 
@@ -60,8 +63,11 @@ def rows(directory: Path, adapter: str, files: str) -> list[Comparison]:
     ]
 
 
-def split(directory: Path) -> tuple[list[Comparison], dict[str, list[Comparison]]]:
-    """Pairs to train on, and those to measure on; a query with six words in ten of a measured one's trains nothing."""
+def split(directory: Path, limit: int) -> tuple[list[Comparison], dict[str, list[Comparison]]]:
+    """Pairs to train on, and those to measure on, of Eval-P the first ``limit``.
+
+    A query with six words in ten of one that might be measured on trains nothing.
+    """
     panda = rows(directory, "pandalm", "pandalm/testset-v1.jsonl")
     queries = sorted({c.dialogue.query for c in panda})
     random.Random(7).shuffle(queries)
@@ -74,17 +80,18 @@ def split(directory: Path) -> tuple[list[Comparison], dict[str, list[Comparison]
     words = [set(normalised(c.dialogue.query).split()) for c in pool]
     train = [c for c, w in zip(pool, words, strict=True) if not any(len(w & v) > 0.6 * len(w | v) for v in known)]
     random.Random(5).shuffle(train)
-    return train, measured
+    return train, measured | {"eval_p": measured["eval_p"][:limit]}
 
 
 class Reader:
     """A model that says how much better the first response is, by the tokens of one position."""
 
-    def __init__(self, model: str, reads: str) -> None:
+    def __init__(self, model: str, reads: str, criteria: int, micro: int) -> None:
         import torch
 
         config = ModelConfig(path=model, dtype="float32")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.criteria, self.micro = list(CRITERIA)[:criteria], micro
         self.tokenizer, self.model = load_tokenizer(config), load_model(config, self.device).eval()
         self.one, self.prompts, self.prompt = reads == "one", load_prompt_set("compact"), cache(self._prompt)
         self.said = [f"Score: {n}" for n in range(1, 6)] if self.one else ["Comparison: A", "Comparison: B"]
@@ -108,7 +115,7 @@ class Reader:
 
     def examples(self, pairs: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
         """What the pairs teach under each criterion: the scores of both responses, or the letter in both orders."""
-        for (n, c), (k, name), order in product(enumerate(pairs), enumerate(CRITERIA), self.orders):
+        for (n, c), (k, name), order in product(enumerate(pairs), enumerate(self.criteria), self.orders):
             ahead = {"A": 1.0, "B": -1.0}.get(str(c.label), 0.0) * (1 if order == self.orders[0] else -1)
             letter = "both are equal" if not ahead else f"{'A' if ahead > 0 else 'B'} is better"
             said = f"Score: {3 + ahead:.0f}" if self.one else f"Comparison: {letter}."
@@ -125,7 +132,7 @@ class Reader:
             ids[row, width - len(prompt) :], mask[row, width - len(prompt) :] = torch.tensor(prompt), 1
         ids, mask = ids.to(self.device), mask.to(self.device)
         places = (mask.cumsum(1) - 1).clamp(min=0)
-        with torch.no_grad(), torch.autocast(self.device, dtype=torch.bfloat16):
+        with torch.no_grad(), torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             found = self.model.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
         weights = self.model.get_output_embeddings().weight[self.tokens]
         logits = found.last_hidden_state[:, -1].float() @ weights.float().T
@@ -136,32 +143,30 @@ class Reader:
 
     def margins(self, comparisons: Sequence[Comparison]) -> list[float]:
         """The mean lead of the first response over the criteria, of two orders over both."""
-        asked = [
-            (i, [self.prompt(c, o, name) for o in self.orders]) for i, c in enumerate(comparisons) for name in CRITERIA
-        ]
+        every = product(enumerate(comparisons), self.criteria)
+        asked = [(i, [self.prompt(c, o, name) for o in self.orders]) for (i, c), name in every]
         asked.sort(key=lambda each: sum(map(len, each[1])))
         found = [0.0] * len(comparisons)
-        for part in (asked[i : i + BATCH] for i in range(0, len(asked), BATCH)):
+        for part in (asked[i : i + self.micro] for i in range(0, len(asked), self.micro)):
             leads = self.leads([prompt for _, prompts in part for prompt in prompts]).tolist()
             for (i, _), lead in zip(part, leads, strict=True):
-                found[i] += lead / len(CRITERIA)
+                found[i] += lead / len(self.criteria)
         return found
 
 
-def trained(
-    base: Reader, model: str, pairs: Sequence[Comparison], rate: float, seed: int, place: Path, share: float
-) -> str:
+def trained(base: Reader, options: Any, pairs: Sequence[Comparison], seed: int, place: Path, share: float) -> str:
     """The judge that stage initial makes of the model and the pairs, the ranking loss having a share in its loss."""
     settings = SupervisedConfig(
-        learning_rate=rate,
+        learning_rate=options.rate,
+        lora=options.lora,
         num_train_epochs=3 if len(pairs) <= HELD else 1,
-        per_device_train_batch_size=MICRO * (2 if base.one else 1),
-        global_accumulation_steps=BATCH // MICRO,
-        bf16=True,
+        per_device_train_batch_size=base.micro * (2 if base.one else 1),
+        global_accumulation_steps=BATCH // base.micro,
+        bf16=base.device == "cuda",
         ranking_weight=share,
         trainer={"lr_scheduler_type": "linear", "warmup_steps": 0.1, "adam_beta2": 0.95, "save_strategy": "no"},
     )
-    config = Config(prompts="compact", train=TrainStages(base=ModelConfig(path=model), initial=settings))
+    config = Config(prompts="compact", train=TrainStages(base=ModelConfig(path=options.model), initial=settings))
     return str(run_initial(place, config, list(base.examples(pairs)), seed=seed).path("model"))
 
 
@@ -170,10 +175,19 @@ def longer(comparison: Comparison) -> str:
     return "A" if ahead > 0 else "B" if ahead < 0 else "tie"
 
 
-def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) -> str:
-    """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
+Halves = tuple[np.ndarray[Any, Any], list[str], list[str]]
+"""Which verdicts are right, the labels, and which responses are longer."""
+
+
+def halves(comparisons: Sequence[Comparison], margins: Sequence[float]) -> Halves:
     labels, lengths = [str(c.label) for c in comparisons], [longer(c) for c in comparisons]
     right = np.array([("A" if m > 0 else "B") == label for m, label in zip(margins, labels, strict=True)])
+    return right, labels, lengths
+
+
+def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) -> str:
+    """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
+    right, labels, lengths = halves(comparisons, margins)
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
     low, high = (100 * end for end in length_balanced_interval(right, labels, lengths, 2000, 0) or (0.0, 0.0))
@@ -181,34 +195,75 @@ def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) 
     return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {said} |"
 
 
-def table(model: str, directory: Path, arms: Sequence[str], seeds: Sequence[int], rate: float) -> Iterator[str]:
-    train, measured = split(directory)
-    yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
+def gain(first: Halves, other: Halves) -> str:
+    """How far the second one's length-balanced agreement is above the first one's, in points, with a 95% interval."""
+    rng = np.random.default_rng(0)
+    parts = [np.flatnonzero([y == z for y, z in zip(*first[1:], strict=True)])]
+    parts += [np.flatnonzero([{y, z} == {"A", "B"} for y, z in zip(*first[1:], strict=True)])]
+    more = other[0].astype(float) - first[0]
+    drawn = [100 * np.mean([more[rng.choice(p, len(p))].mean() for p in parts]) for _ in range(2000)]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{100 * np.mean([more[p].mean() for p in parts]):+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, list[float]]:
+    """The margins of an arm's judge on each benchmark."""
+    reads, number, *share = arm.split(":")
+    pairs, judge = list(train), Reader(options.model, reads, options.criteria, options.micro)
+    random.Random(100 + seed).shuffle(pairs)
+    pairs = pairs if number == "all" else pairs[: int(number)]
+    with TemporaryDirectory() as place:
+        weight = float(share[0]) if share else float(judge.one)
+        if pairs:
+            made = trained(judge, options, pairs, seed, Path(place), weight)
+            judge = Reader(made, reads, options.criteria, options.micro)
+        return {name: judge.margins(each) for name, each in measured.items()}
+
+
+def table(options: Any) -> Iterator[str]:
+    train, measured = split(options.directory, options.limit)
+    if options.longest:
+        base = Reader(options.model, "one", 1, 1)
+        train = [
+            c for c in train if max(len(base.prompt(c, o, base.criteria[0])) for o in base.orders) <= options.longest
+        ]
     everything = [c for each in measured.values() for c in each]
+    options.keep.mkdir(parents=True, exist_ok=True)
+    texts = [json.dumps(c.to_row(), ensure_ascii=False) + "\n" for c in everything]
+    (options.keep / "measured.jsonl").write_text("".join(texts), encoding="utf-8")
+    yield f"{len(train)} pairs to train on\n"
+    yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
     yield row("longer", everything, [len(c.response_a) - len(c.response_b) for c in everything])
-    for arm, seed in ((arm, seed) for arm in arms for seed in seeds):
-        reads, number, *share = arm.split(":")
-        pairs, judge = list(train), Reader(model, reads)
-        random.Random(100 + seed).shuffle(pairs)
-        pairs = pairs if number == "all" else pairs[: int(number)]
-        with TemporaryDirectory() as place:
-            weight = float(share[0]) if share else float(judge.one)
-            judge = Reader(trained(judge, model, pairs, rate, seed, Path(place), weight), reads) if pairs else judge
-        found = {name: judge.margins(each) for name, each in measured.items()}
-        for name, each in measured.items():
-            yield row(f"{arm}, {len(pairs)} pairs, seed {seed}, {name}", each, found[name])
-        yield row(f"{arm}, {len(pairs)} pairs, seed {seed}, both", everything, [m for f in found.values() for m in f])
+    first: Halves | None = None
+    for arm, seed in product(options.arms, options.seeds):
+        name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
+        kept = options.keep / f"{name}.json".replace(":", "-").replace(", ", "_").replace(" ", "-")
+        if not kept.exists():
+            kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
+        margins = json.loads(kept.read_text())
+        for where, each in measured.items():
+            yield row(f"{name}, {where}", each, margins[where])
+        both = [m for where in measured for m in margins[where]]
+        yield row(f"{name}, both", everything, both)
+        if first is not None:
+            yield f"| less the first arm | | | | {gain(first, halves(everything, both))} |"
+        first = first or halves(everything, both)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("directory", type=Path)
+    parser.add_argument("keep", type=Path)
     parser.add_argument("--arms", nargs="+", default=["one:all", "two:all"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--rate", type=float, default=3e-5)
-    options = parser.parse_args()
-    for line in table(options.model, options.directory, options.arms, options.seeds, options.rate):
+    parser.add_argument("--criteria", type=int, default=3, help="of the three, so many")
+    parser.add_argument("--lora", action="store_true", help="adapters in place of all weights")
+    parser.add_argument("--micro", type=int, default=16, help="pairs, or verdicts, that are computed together")
+    parser.add_argument("--longest", type=int, default=0, help="tokens of a response's prompt, in training; 0: any")
+    parser.add_argument("--limit", type=int, default=700, help="of Eval-P's comparisons at most so many")
+    for line in table(parser.parse_args()):
         print(line, flush=True)
 
 
