@@ -229,8 +229,10 @@ def table(options: Any) -> Iterator[str]:
         ]
     everything = [c for each in measured.values() for c in each]
     options.keep.mkdir(parents=True, exist_ok=True)
-    texts = [json.dumps(c.to_row(), ensure_ascii=False) + "\n" for c in everything]
-    (options.keep / "measured.jsonl").write_text("".join(texts), encoding="utf-8")
+    with (options.keep / "measured.jsonl").open("w", encoding="utf-8") as file:
+        for c in everything:
+            shown = {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b}
+            file.write(json.dumps({"id": c.id, **shown, "label": c.label}) + "\n")
     yield f"{len(train)} pairs to train on\n"
     yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
     yield row("longer", everything, [len(c.response_a) - len(c.response_b) for c in everything])
