@@ -31,6 +31,7 @@ from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
+from judgetrain.evaluate.metrics.intervals import resampled_interval
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.label.examples import sft_row
 from judgetrain.pipeline.config import Config
@@ -190,20 +191,27 @@ def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) 
     right, labels, lengths = halves(comparisons, margins)
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
-    low, high = (100 * end for end in length_balanced_interval(right, labels, lengths, 2000, 0) or (0.0, 0.0))
+    queries = [c.dialogue.query for c in comparisons]
+    found = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
+    low, high = (100 * end for end in found)
     said = "–" if balanced is None else f"{100 * balanced:.1f} ({low:.1f}–{high:.1f})"
     return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {said} |"
 
 
-def gain(first: Halves, other: Halves) -> str:
-    """How far the second one's length-balanced agreement is above the first one's, in points, with a 95% interval."""
-    rng = np.random.default_rng(0)
-    parts = [np.flatnonzero([y == z for y, z in zip(*first[1:], strict=True)])]
-    parts += [np.flatnonzero([{y, z} == {"A", "B"} for y, z in zip(*first[1:], strict=True)])]
-    more = other[0].astype(float) - first[0]
-    drawn = [100 * np.mean([more[rng.choice(p, len(p))].mean() for p in parts]) for _ in range(2000)]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return f"{100 * np.mean([more[p].mean() for p in parts]):+.1f} ({low:+.1f} to {high:+.1f})"
+def gain(comparisons: Sequence[Comparison], first: Halves, other: Halves) -> str:
+    """How far the second one's length-balanced agreement is above the first one's, in points; 95% over queries."""
+    more, sides = other[0].astype(float) - first[0], list(zip(*first[1:], strict=True))
+    long, short = np.array([[y == z != "tie", {y, z} == {"A", "B"}] for y, z in sides], float).T
+
+    def balanced(totals: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return 50 * (totals[0] / totals[1] + totals[2] / totals[3])
+
+    columns, queries = (
+        np.column_stack([more * long, long, more * short, short]),
+        [c.dialogue.query for c in comparisons],
+    )
+    low, high = resampled_interval(columns, balanced, queries, 2000, 0, lowest=-100.0) or (0.0, 0.0)
+    return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, list[float]]:
@@ -239,7 +247,7 @@ def table(options: Any) -> Iterator[str]:
     first: Halves | None = None
     for arm, seed in product(options.arms, options.seeds):
         name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
-        kept = options.keep / f"{name}.json".replace(":", "-").replace(", ", "_").replace(" ", "-")
+        kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
         if not kept.exists():
             kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
         margins = json.loads(kept.read_text())
@@ -248,7 +256,7 @@ def table(options: Any) -> Iterator[str]:
         both = [m for where in measured for m in margins[where]]
         yield row(f"{name}, both", everything, both)
         if first is not None:
-            yield f"| less the first arm | | | | {gain(first, halves(everything, both))} |"
+            yield f"| less the first arm | | | | {gain(everything, first, halves(everything, both))} |"
         first = first or halves(everything, both)
 
 
