@@ -171,45 +171,33 @@ def trained(base: Reader, options: Any, pairs: Sequence[Comparison], seed: int, 
     return str(run_initial(place, config, list(base.examples(pairs)), seed=seed).path("model"))
 
 
-def longer(comparison: Comparison) -> str:
-    ahead = len(comparison.response_a) - len(comparison.response_b)
-    return "A" if ahead > 0 else "B" if ahead < 0 else "tie"
-
-
-Halves = tuple[np.ndarray[Any, Any], list[str], list[str]]
-"""Which verdicts are right, the labels, and which responses are longer."""
-
-
-def halves(comparisons: Sequence[Comparison], margins: Sequence[float]) -> Halves:
-    labels, lengths = [str(c.label) for c in comparisons], [longer(c) for c in comparisons]
-    right = np.array([("A" if m > 0 else "B") == label for m, label in zip(margins, labels, strict=True)])
-    return right, labels, lengths
+def right_of(comparisons: Sequence[Comparison], margins: Sequence[float]) -> np.ndarray[Any, Any]:
+    """Which verdicts are the labels, bool ``[n]``; of a label that is a tie none is."""
+    return np.array([("A" if m > 0 else "B") == c.label for m, c in zip(margins, comparisons, strict=True)])
 
 
 def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) -> str:
     """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
-    right, labels, lengths = halves(comparisons, margins)
+    right, labels = right_of(comparisons, margins), [str(c.label) for c in comparisons]
+    lengths, queries = [c.longer for c in comparisons], [c.dialogue.query for c in comparisons]
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
-    queries = [c.dialogue.query for c in comparisons]
-    found = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
-    low, high = (100 * end for end in found)
+    interval = length_balanced_interval(right, labels, lengths, 2000, 0, queries) or (0.0, 0.0)
+    low, high = (100 * end for end in interval)
     said = "–" if balanced is None else f"{100 * balanced:.1f} ({low:.1f}–{high:.1f})"
     return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {said} |"
 
 
-def gain(comparisons: Sequence[Comparison], first: Halves, other: Halves) -> str:
+def gain(comparisons: Sequence[Comparison], first: Sequence[float], other: Sequence[float]) -> str:
     """How far the second one's length-balanced agreement is above the first one's, in points; 95% over queries."""
-    more, sides = other[0].astype(float) - first[0], list(zip(*first[1:], strict=True))
+    more = right_of(comparisons, other).astype(float) - right_of(comparisons, first)
+    sides, queries = [(c.label, c.longer) for c in comparisons], [c.dialogue.query for c in comparisons]
     long, short = np.array([[y == z != "tie", {y, z} == {"A", "B"}] for y, z in sides], float).T
 
     def balanced(totals: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return 50 * (totals[0] / totals[1] + totals[2] / totals[3])
 
-    columns, queries = (
-        np.column_stack([more * long, long, more * short, short]),
-        [c.dialogue.query for c in comparisons],
-    )
+    columns = np.column_stack([more * long, long, more * short, short])
     low, high = resampled_interval(columns, balanced, queries, 2000, 0, lowest=-100.0) or (0.0, 0.0)
     return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
@@ -243,8 +231,8 @@ def table(options: Any) -> Iterator[str]:
             file.write(json.dumps({"id": c.id, **shown, "label": c.label}) + "\n")
     yield f"{len(train)} pairs to train on\n"
     yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
-    yield row("longer", everything, [len(c.response_a) - len(c.response_b) for c in everything])
-    first: Halves | None = None
+    yield row("longer", everything, [{"A": 1.0, "B": -1.0}.get(c.longer, 0.0) for c in everything])
+    first: list[float] = []
     for arm, seed in product(options.arms, options.seeds):
         name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
         kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
@@ -255,9 +243,9 @@ def table(options: Any) -> Iterator[str]:
             yield row(f"{name}, {where}", each, margins[where])
         both = [m for where in measured for m in margins[where]]
         yield row(f"{name}, both", everything, both)
-        if first is not None:
-            yield f"| less the first arm | | | | {gain(everything, first, halves(everything, both))} |"
-        first = first or halves(everything, both)
+        if first:
+            yield f"| less the first arm | | | | {gain(everything, first, both)} |"
+        first = first or both
 
 
 def main() -> None:
