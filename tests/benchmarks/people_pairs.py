@@ -14,6 +14,7 @@ stage evaluate to measure other methods on the same. Every further arm is compar
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.duplicates import normalised
@@ -31,7 +33,7 @@ from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
-from judgetrain.evaluate.metrics.intervals import resampled_interval
+from judgetrain.evaluate.metrics.intervals import bootstrap_interval, resampled_interval
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.label.examples import sft_row
 from judgetrain.pipeline.config import Config
@@ -39,6 +41,7 @@ from judgetrain.schema import Comparison, Order
 from judgetrain.train.config import SupervisedConfig, TrainStages
 from judgetrain.train.data import Renderer
 from tests.benchmarks.common import parser_of
+from tests.builders.pipeline import configured
 from tests.builders.train import run_initial
 
 CRITERIA = {
@@ -50,6 +53,7 @@ HELD = 300
 """Rows of PandaLM that are measured on, with all that have their queries."""
 BATCH = 32
 """Pairs, or verdicts, of an optimizer step."""
+FOLDS = 10
 CUT = 500
 """Tokens of a query or response; the rest is cut off."""
 
@@ -62,6 +66,12 @@ def rows(directory: Path, adapter: str, files: str) -> list[Comparison]:
         for c in row
         if c.label and c.response_a and c.response_b
     ]
+
+
+def short(directory: Path) -> set[str]:
+    """The ids of the 300 comparisons of Eval-P that ``recipe=gemma`` measures on."""
+    config = configured("recipe=gemma", f"data_dir={directory}")
+    return {c.id for c in load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, None).comparisons}
 
 
 def split(directory: Path, limit: int) -> tuple[list[Comparison], dict[str, list[Comparison]]]:
@@ -142,16 +152,16 @@ class Reader:
         scores = logits.softmax(-1) @ torch.arange(1.0, 6.0, device=self.device)
         return 2 * (scores[::2] - scores[1::2])
 
-    def margins(self, comparisons: Sequence[Comparison]) -> list[float]:
-        """The mean lead of the first response over the criteria, of two orders over both."""
-        every = product(enumerate(comparisons), self.criteria)
-        asked = [(i, [self.prompt(c, o, name) for o in self.orders]) for (i, c), name in every]
+    def margins(self, comparisons: Sequence[Comparison]) -> list[list[float]]:
+        """The lead of the first response under each criterion, of two orders over both."""
+        every = product(enumerate(comparisons), enumerate(self.criteria))
+        asked = [((i, k), [self.prompt(c, o, name) for o in self.orders]) for (i, c), (k, name) in every]
         asked.sort(key=lambda each: sum(map(len, each[1])))
-        found = [0.0] * len(comparisons)
+        found = [[0.0] * len(self.criteria) for _ in comparisons]
         for part in (asked[i : i + self.micro] for i in range(0, len(asked), self.micro)):
             leads = self.leads([prompt for _, prompts in part for prompt in prompts]).tolist()
-            for (i, _), lead in zip(part, leads, strict=True):
-                found[i] += lead / len(self.criteria)
+            for ((i, k), _), lead in zip(part, leads, strict=True):
+                found[i][k] = lead
         return found
 
 
@@ -202,8 +212,26 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[float], other: Seque
     return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, list[float]]:
-    """The margins of an arm's judge on each benchmark."""
+def fitted(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
+    """Which verdicts are the labels, ties too, bool ``[n]``, of a logistic regression that saw no label of the query.
+
+    It knows the leads, the logarithm of the ratio of the lengths, and how large each is, by which a tie is told.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    ratios = [math.log(len(c.response_a.split()) + 1) - math.log(len(c.response_b.split()) + 1) for c in comparisons]
+    sides = np.column_stack([leads, ratios])
+    labels, queries = np.array([str(c.label) for c in comparisons]), [c.dialogue.query for c in comparisons]
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    said = cross_val_predict(model, np.hstack([sides, abs(sides)]), labels, groups=queries, cv=GroupKFold(FOLDS))
+    return np.asarray(said == labels)
+
+
+def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, Any]:
+    """The margins of an arm's judge on each benchmark, by criterion."""
     reads, number, *share = arm.split(":")
     pairs, judge = list(train), Reader(options.model, reads, options.criteria, options.micro)
     random.Random(100 + seed).shuffle(pairs)
@@ -233,16 +261,25 @@ def table(options: Any) -> Iterator[str]:
     yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
     yield row("longer", everything, [{"A": 1.0, "B": -1.0}.get(c.longer, 0.0) for c in everything])
     first: list[float] = []
+    recipes = short(options.directory)
     for arm, seed in product(options.arms, options.seeds):
         name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
         kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
         if not kept.exists():
             kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
-        margins = json.loads(kept.read_text())
+        leads = json.loads(kept.read_text())
+        margins = {where: np.mean(each, axis=1).tolist() for where, each in leads.items()}
         for where, each in measured.items():
             yield row(f"{name}, {where}", each, margins[where])
         both = [m for where in measured for m in margins[where]]
         yield row(f"{name}, both", everything, both)
+        some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
+        if len({c.dialogue.query for c, _ in some}) >= FOLDS:
+            right = fitted([c for c, _ in some], [each for _, each in some])
+            interval = bootstrap_interval(right, 2000, 0, [c.dialogue.query for c, _ in some]) or (0.0, 0.0)
+            low, high = (100 * end for end in interval)
+            told = f"strict {100 * right.mean():.1f} ({low:.1f}–{high:.1f})"
+            yield f"| {name}, fitted with length, recipe=gemma's | {len(right)} | | {told} | |"
         if first:
             yield f"| less the first arm | | | | {gain(everything, first, both)} |"
         first = first or both
