@@ -7,8 +7,8 @@ PandaLM and LLMBar's collection whose queries are none of those measured on: Eva
 PandaLM. A GPU is taken where there is one. Every arm is stage initial: once over its pairs under each
 criterion, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone (``one:200:0``:
 supervised by the scores 4 and 2; a share between: both); ``two``: by the verdict in both orders, whose letter is read.
-``one:0`` is the model as it is. KEEP holds what arms found, which are not made again, and the rows measured on, for
-stage evaluate to measure other methods on the same. Every further arm is compared with the first one.
+``one:0`` is the model as it is. Baselines are methods of stage evaluate. KEEP holds what arms found, which are not made
+again, and the rows measured on. Every further arm is compared with the first one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
@@ -33,10 +34,12 @@ from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.evaluate.metrics.groups import length_balanced, length_balanced_interval
-from judgetrain.evaluate.metrics.intervals import bootstrap_interval, resampled_interval
+from judgetrain.evaluate.metrics.intervals import resampled_interval, wilson_interval
+from judgetrain.extras.calibrate.fit import FEWEST, fit
 from judgetrain.judges.prompting.prompts import judgment_slots, judgment_step, load_prompt_set
 from judgetrain.label.examples import sft_row
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Order
 from judgetrain.train.config import SupervisedConfig, TrainStages
 from judgetrain.train.data import Renderer
@@ -53,7 +56,6 @@ HELD = 300
 """Rows of PandaLM that are measured on, with all that have their queries."""
 BATCH = 32
 """Pairs, or verdicts, of an optimizer step."""
-FOLDS = 10
 CUT = 500
 """Tokens of a query or response; the rest is cut off."""
 
@@ -186,9 +188,9 @@ def right_of(comparisons: Sequence[Comparison], margins: Sequence[float]) -> np.
     return np.array([("A" if m > 0 else "B") == c.label for m, c in zip(margins, comparisons, strict=True)])
 
 
-def row(name: str, comparisons: Sequence[Comparison], margins: Sequence[float]) -> str:
+def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any]) -> str:
     """Of decided labels: how many are right, and the mean of both halves, where longer and where shorter is better."""
-    right, labels = right_of(comparisons, margins), [str(c.label) for c in comparisons]
+    labels = [str(c.label) for c in comparisons]
     lengths, queries = [c.longer for c in comparisons], [c.dialogue.query for c in comparisons]
     decided = np.array([label != "tie" for label in labels])
     balanced = length_balanced(right, labels, lengths)
@@ -212,22 +214,16 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[float], other: Seque
     return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def fitted(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
-    """Which verdicts are the labels, ties too, bool ``[n]``, of a logistic regression that saw no label of the query.
-
-    It knows the leads, the logarithm of the ratio of the lengths, and how large each is, by which a tie is told.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GroupKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    ratios = [math.log(len(c.response_a.split()) + 1) - math.log(len(c.response_b.split()) + 1) for c in comparisons]
-    sides = np.column_stack([leads, ratios])
-    labels, queries = np.array([str(c.label) for c in comparisons]), [c.dialogue.query for c in comparisons]
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    said = cross_val_predict(model, np.hstack([sides, abs(sides)]), labels, groups=queries, cv=GroupKFold(FOLDS))
-    return np.asarray(said == labels)
+def fitted(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]], length: bool) -> str:
+    """Strict agreement, ties too, of weights that stage calibrate's fit gives the criteria, and to the logarithm of the
+    lengths' ratio where ``length``; by folds of queries that had no part in fitting."""
+    sides = [{f"{k}": lead for k, lead in enumerate(each)} for each in leads]
+    for side, c in zip(sides, comparisons, strict=True):
+        side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
+    n, labels = len(sides), [c.label or "tie" for c in comparisons]
+    agreement = fit(sides, labels, [c.dialogue.asked for c in comparisons]).after["agreement"]
+    low, high = (100 * end for end in wilson_interval(np.arange(n) < round(agreement * n)) or (0.0, 0.0))
+    return f"{100 * agreement:.1f} ({low:.1f}–{high:.1f})"
 
 
 def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measured: Any) -> dict[str, Any]:
@@ -242,6 +238,33 @@ def found(options: Any, arm: str, seed: int, train: Sequence[Comparison], measur
             made = trained(judge, options, pairs, seed, Path(place), weight)
             judge = Reader(made, reads, options.criteria, options.micro)
         return {name: judge.margins(each) for name, each in measured.items()}
+
+
+def baselines(options: Any) -> Iterator[tuple[str, dict[str, bool]]]:
+    """Whether the verdict of each method, in both orders, is the label, by comparison; of stage evaluate."""
+    place = options.keep / "measured.jsonl"
+    words = {
+        "data_dir": options.directory,
+        "output_dir": options.keep / "evaluate",
+        "train.base.path": options.model,
+        "scorer.model.path": options.model,
+        "prompts": "examples",
+        "judge": "{reads: one, judgment_tokens: 16, write_guidelines: false}",
+        "evaluate.pairwise.sampling.max_new_tokens": 8,
+        "evaluate.methods": json.dumps(options.baselines),
+        "evaluate.benchmarks": f"[{{name: both, source: {{name: both, path: {place}, format: comparison}}}}]",
+        "dialogues.sources": "[{name: pandalm, path: '${data_dir}/pandalm/testset-v1.jsonl', adapter: pandalm}, "
+        "{name: pairs, path: '${data_dir}/processed_pairs/*.jsonl', adapter: llmbar}]",
+        "responses.contrast": "[]",
+    }
+    made = Pipeline(configured("recipe=gemma", *(f"{k}={v}" for k, v in words.items()), *options.override)).run(
+        "evaluate"
+    )
+    found = pd.read_parquet(made / "predictions.parquet")
+    found["right"] = (found.verdict_ab == found.label) & (found.verdict_ba == found.label)
+    for method, each in found.groupby("method", sort=False):
+        ids = each.comparison_id.str.removeprefix("both:")
+        yield str(method), dict(zip(ids, each.right, strict=True))
 
 
 def table(options: Any) -> Iterator[str]:
@@ -259,8 +282,12 @@ def table(options: Any) -> Iterator[str]:
             file.write(json.dumps({"id": c.id, **shown, "label": c.label}) + "\n")
     yield f"{len(train)} pairs to train on\n"
     yield "| judge | n | decided | right % | length-balanced % |\n| --- | --- | --- | --- | --- |"
-    yield row("longer", everything, [{"A": 1.0, "B": -1.0}.get(c.longer, 0.0) for c in everything])
+    yield row("longer", everything, np.array([c.longer == c.label for c in everything]))
+    for method, by_id in baselines(options) if options.baselines else ():
+        for where, each in [*measured.items(), ("both", everything)]:
+            yield row(f"{method}, {where}", each, np.array([by_id[c.id] for c in each]))
     first: list[float] = []
+    of: dict[str, list[list[float]]] = {}
     recipes = short(options.directory)
     for arm, seed in product(options.arms, options.seeds):
         name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
@@ -270,19 +297,21 @@ def table(options: Any) -> Iterator[str]:
         leads = json.loads(kept.read_text())
         margins = {where: np.mean(each, axis=1).tolist() for where, each in leads.items()}
         for where, each in measured.items():
-            yield row(f"{name}, {where}", each, margins[where])
+            yield row(f"{name}, {where}", each, right_of(each, margins[where]))
         both = [m for where in measured for m in margins[where]]
-        yield row(f"{name}, both", everything, both)
+        yield row(f"{name}, both", everything, right_of(everything, both))
         some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
-        if len({c.dialogue.query for c, _ in some}) >= FOLDS:
-            right = fitted([c for c, _ in some], [each for _, each in some])
-            interval = bootstrap_interval(right, 2000, 0, [c.dialogue.query for c, _ in some]) or (0.0, 0.0)
-            low, high = (100 * end for end in interval)
-            told = f"strict {100 * right.mean():.1f} ({low:.1f}–{high:.1f})"
-            yield f"| {name}, fitted with length, recipe=gemma's | {len(right)} | | {told} | |"
+        if len(some) >= FEWEST:
+            plain, length = (fitted([c for c, _ in some], [each for _, each in some], known) for known in (False, True))
+            yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
         if first:
             yield f"| less the first arm | | | | {gain(everything, first, both)} |"
         first = first or both
+        of.setdefault(arm, []).append(both)
+    for arm, several in of.items() if len(options.seeds) > 1 else ():
+        yield row(
+            f"{arm}, the mean of {len(several)} seeds", everything, right_of(everything, np.mean(several, axis=0))
+        )
 
 
 def main() -> None:
@@ -292,6 +321,8 @@ def main() -> None:
     parser.add_argument("keep", type=Path)
     parser.add_argument("--arms", nargs="+", default=["one:all", "two:all"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--baselines", nargs="*", default=[], help="of evaluate.methods")
+    parser.add_argument("--override", nargs="*", default=[], help="of the recipe, for the baselines")
     parser.add_argument("--rate", type=float, default=3e-5)
     parser.add_argument("--criteria", type=int, default=3, help="of the three, so many")
     parser.add_argument("--lora", action="store_true", help="adapters in place of all weights")

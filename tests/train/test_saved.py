@@ -94,6 +94,17 @@ def test_a_tokenizer_that_is_written_otherwise_is_refused(initial: StageRun, mon
         checkpoints.check_saved(judge, start, tokenizer, rows, here, 1e-3)
 
 
+def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None:
+    """All weights trained, a prompt had -6.06 nats a token in float32, -6.04 in bfloat16, and the judge was refused."""
+    start, tokenizer = ModelConfig(path="world"), load_tokenizer(ModelConfig(path="world"))
+    rows = [tokenizer("reads cat the the cat the reads")["input_ids"]]
+    (said,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
+    assert said < -4
+    assert not checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [0.99 * said], 0.02)
+    with pytest.raises(TrainingError, match=r"\(at most 0\.\d+ apart\)"):
+        checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [0.97 * said], 0.02)
+
+
 def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Path) -> None:
     """Qwen2.5's generation_config has penalties; generate() and vLLM's server would take them over."""
     base = Path(builders.templated(tmp_path / "base", (WORLD_BASE / "chat_template.jinja").read_text()))
