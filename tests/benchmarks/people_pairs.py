@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -257,9 +257,8 @@ def baselines(options: Any) -> Iterator[tuple[str, dict[str, bool]]]:
         "{name: pairs, path: '${data_dir}/processed_pairs/*.jsonl', adapter: llmbar}]",
         "responses.contrast": "[]",
     }
-    made = Pipeline(configured("recipe=gemma", *(f"{k}={v}" for k, v in words.items()), *options.override)).run(
-        "evaluate"
-    )
+    config = configured("recipe=gemma", *(f"{key}={word}" for key, word in words.items()), *options.override)
+    made = Pipeline(config).run("evaluate")
     found = pd.read_parquet(made / "predictions.parquet")
     found["right"] = (found.verdict_ab == found.label) & (found.verdict_ba == found.label)
     for method, each in found.groupby("method", sort=False):
@@ -286,32 +285,34 @@ def table(options: Any) -> Iterator[str]:
     for method, by_id in baselines(options) if options.baselines else ():
         for where, each in [*measured.items(), ("both", everything)]:
             yield row(f"{method}, {where}", each, np.array([by_id[c.id] for c in each]))
+    of: dict[str, list[dict[str, list[list[float]]]]] = {}
     first: list[float] = []
-    of: dict[str, list[list[float]]] = {}
     recipes = short(options.directory)
-    for arm, seed in product(options.arms, options.seeds):
-        name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
-        kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
-        if not kept.exists():
-            kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
-        leads = json.loads(kept.read_text())
-        margins = {where: np.mean(each, axis=1).tolist() for where, each in leads.items()}
+
+    def told(name: str, leads: Mapping[str, Sequence[Sequence[float]]], both: Sequence[float]) -> Iterator[str]:
         for where, each in measured.items():
-            yield row(f"{name}, {where}", each, right_of(each, margins[where]))
-        both = [m for where in measured for m in margins[where]]
+            yield row(f"{name}, {where}", each, right_of(each, np.mean(leads[where], axis=1).tolist()))
         yield row(f"{name}, both", everything, right_of(everything, both))
         some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
         if len(some) >= FEWEST:
             plain, length = (fitted([c for c, _ in some], [each for _, each in some], known) for known in (False, True))
             yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
+
+    for arm, seed in product(options.arms, options.seeds):
+        name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
+        kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
+        if not kept.exists():
+            kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
+        of.setdefault(arm, []).append(leads := json.loads(kept.read_text()))
+        both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
+        yield from told(name, leads, both)
         if first:
             yield f"| less the first arm | | | | {gain(everything, first, both)} |"
         first = first or both
-        of.setdefault(arm, []).append(both)
     for arm, several in of.items() if len(options.seeds) > 1 else ():
-        yield row(
-            f"{arm}, the mean of {len(several)} seeds", everything, right_of(everything, np.mean(several, axis=0))
-        )
+        leads = {where: np.mean([each[where] for each in several], axis=0).tolist() for where in measured}
+        both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
+        yield from told(f"{arm}, the mean of {len(several)} seeds", leads, both)
 
 
 def main() -> None:
