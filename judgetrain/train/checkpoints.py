@@ -289,9 +289,8 @@ def check_saved(
         Why its weights were not compared, where the memory has no room for them a second time; else nothing.
 
     Raises:
-        TrainingError: they are more than ``allowed`` nats a token apart, or that share of what either says where that
-            is more (a ranking loss may make prompts unlikely, and rounding grows with them), or it is prompted or
-            ended otherwise.
+        TrainingError: they are more than ``allowed`` nats a token apart, or more than that share of what both say (of
+            unlikely rows rounding takes more), or it is prompted or ended otherwise.
     """
     attention = None if "flash" in str(start.attn_implementation) else start.attn_implementation
     config = replace(start.at(directory), dtype="float32", attn_implementation=attention)
@@ -306,7 +305,7 @@ def check_saved(
     if 4 * size > memory:  # float32 may take twice what is written, and training still holds its own
         return f"weights of {size / 1e9:.3g} GB are not loaded again to be compared, in {memory / 1e9:.3g} GB of memory"
     for there, here in zip(logprobs(load_model(config, "cpu"), rows), said, strict=True):
-        most = allowed * max(1.0, abs(here))
+        most = allowed * max(1.0, min(abs(here), abs(there)))
         if not abs(there - here) <= most:
             told = f"{directory}: the judge that was written is not the one that was trained: it gives a training row"
             apart = f"{there:.4f} nats a token, and the one in memory {here:.4f} (at most {most:.3g} apart)"

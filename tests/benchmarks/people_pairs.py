@@ -52,6 +52,8 @@ CRITERIA = {
     "Correctness": "True and without errors",
     "Instruction following": "Does what the query says, all of it",
 }
+Leads = Mapping[str, Sequence[Sequence[float]]]
+"""Of each benchmark's comparisons, under each criterion."""
 HELD = 300
 """Rows of PandaLM that are measured on, with all that have their queries."""
 BATCH = 32
@@ -214,10 +216,10 @@ def gain(comparisons: Sequence[Comparison], first: Sequence[float], other: Seque
     return f"{balanced(columns.sum(axis=0)):+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def fitted(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]], length: bool) -> str:
+def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, Any]], length: bool) -> str:
     """Strict agreement, ties too, of weights that stage calibrate's fit gives the criteria, and to the logarithm of the
-    lengths' ratio where ``length``; by folds of queries that had no part in fitting."""
-    sides = [{f"{k}": lead for k, lead in enumerate(each)} for each in leads]
+    lengths' ratio where ``length``; by folds of queries that had no part in fitting. Leads are parts of 1, as there."""
+    sides = [{f"{k}": lead / len(each) for k, lead in enumerate(each)} for each in leads]
     for side, c in zip(sides, comparisons, strict=True):
         side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
     n, labels = len(sides), [c.label or "tie" for c in comparisons]
@@ -285,17 +287,18 @@ def table(options: Any) -> Iterator[str]:
     for method, by_id in baselines(options) if options.baselines else ():
         for where, each in [*measured.items(), ("both", everything)]:
             yield row(f"{method}, {where}", each, np.array([by_id[c.id] for c in each]))
-    of: dict[str, list[dict[str, list[list[float]]]]] = {}
+    of: dict[str, list[Leads]] = {}
     first: list[float] = []
     recipes = short(options.directory)
 
-    def told(name: str, leads: Mapping[str, Sequence[Sequence[float]]], both: Sequence[float]) -> Iterator[str]:
+    def told(name: str, one: bool, leads: Leads, both: Sequence[float]) -> Iterator[str]:
         for where, each in measured.items():
             yield row(f"{name}, {where}", each, right_of(each, np.mean(leads[where], axis=1).tolist()))
         yield row(f"{name}, both", everything, right_of(everything, both))
         some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
         if len(some) >= FEWEST:
-            plain, length = (fitted([c for c, _ in some], [each for _, each in some], known) for known in (False, True))
+            parts = [np.asarray(each) / 8 if one else np.tanh(np.asarray(each) / 4) for _, each in some]
+            plain, length = (fitted([c for c, _ in some], parts, known) for known in (False, True))
             yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
 
     for arm, seed in product(options.arms, options.seeds):
@@ -305,14 +308,14 @@ def table(options: Any) -> Iterator[str]:
             kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
         of.setdefault(arm, []).append(leads := json.loads(kept.read_text()))
         both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
-        yield from told(name, leads, both)
+        yield from told(name, arm.startswith("one"), leads, both)
         if first:
             yield f"| less the first arm | | | | {gain(everything, first, both)} |"
         first = first or both
     for arm, several in of.items() if len(options.seeds) > 1 else ():
         leads = {where: np.mean([each[where] for each in several], axis=0).tolist() for where in measured}
         both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
-        yield from told(f"{arm}, the mean of {len(several)} seeds", leads, both)
+        yield from told(f"{arm}, the mean of {len(several)} seeds", arm.startswith("one"), leads, both)
 
 
 def main() -> None:

@@ -101,8 +101,9 @@ def test_rounding_may_grow_with_how_unlikely_a_row_is(initial: StageRun) -> None
     (said,) = checkpoints.logprobs(load_model(start.at(initial.path("model"))), rows)
     assert said < -4
     assert not checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [0.99 * said], 0.02)
-    with pytest.raises(TrainingError, match=r"\(at most 0\.\d+ apart\)"):
-        checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [0.97 * said], 0.02)
+    for other in (0.97 * said, -math.inf, math.nan):
+        with pytest.raises(TrainingError, match=r"\(at most 0\.\d+ apart\)"):
+            checkpoints.check_saved(initial.path("model"), start, tokenizer, rows, [other], 0.02)
 
 
 def test_a_judge_brings_no_sampling_of_its_base(initial: StageRun, tmp_path: Path) -> None:
