@@ -8,7 +8,7 @@ PandaLM. A GPU is taken where there is one. Every arm is stage initial: once ove
 criterion, three times where there are 300 pairs or fewer. ``one``: by the ranking loss alone (``one:200:0``:
 supervised by the scores 4 and 2; a share between: both); ``two``: by the verdict in both orders, whose letter is read.
 ``one:0`` is the model as it is. Baselines are methods of stage evaluate. KEEP holds what arms found, which are not made
-again, and the rows measured on. Every further arm is compared with the first one.
+again, and the rows measured on. Every further arm is compared with the first one, over rates and seeds together.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
@@ -202,9 +203,10 @@ def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any
     return f"| {name} | {len(labels)} | {decided.sum()} | {100 * right[decided].mean():.1f} | {said} |"
 
 
-def gain(comparisons: Sequence[Comparison], first: Sequence[float], other: Sequence[float]) -> str:
-    """How far the second one's length-balanced agreement is above the first one's, in points; 95% over queries."""
-    more = right_of(comparisons, other).astype(float) - right_of(comparisons, first)
+def gain(comparisons: Sequence[Comparison], first: Sequence[Any], other: Sequence[Any]) -> str:
+    """How far the second judges' length-balanced agreement is above the first ones', in points, the mean of those who
+    are right; 95% over queries."""
+    more = np.mean(other, axis=0) - np.mean(first, axis=0)
     sides, queries = [(c.label, c.longer) for c in comparisons], [c.dialogue.query for c in comparisons]
     long, short = np.array([[y == z != "tie", {y, z} == {"A", "B"}] for y, z in sides], float).T
 
@@ -288,34 +290,34 @@ def table(options: Any) -> Iterator[str]:
         for where, each in [*measured.items(), ("both", everything)]:
             yield row(f"{method}, {where}", each, np.array([by_id[c.id] for c in each]))
     of: dict[str, list[Leads]] = {}
-    first: list[float] = []
     recipes = short(options.directory)
 
-    def told(name: str, one: bool, leads: Leads, both: Sequence[float]) -> Iterator[str]:
+    def right(leads: Leads) -> np.ndarray[Any, Any]:
+        return right_of(everything, [mean for where in measured for mean in np.mean(leads[where], axis=1)])
+
+    def told(name: str, one: bool, leads: Leads) -> Iterator[str]:
         for where, each in measured.items():
             yield row(f"{name}, {where}", each, right_of(each, np.mean(leads[where], axis=1).tolist()))
-        yield row(f"{name}, both", everything, right_of(everything, both))
+        yield row(f"{name}, both", everything, right(leads))
         some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
         if len(some) >= FEWEST:
             parts = [np.asarray(each) / 8 if one else np.tanh(np.asarray(each) / 4) for _, each in some]
             plain, length = (fitted([c for c, _ in some], parts, known) for known in (False, True))
             yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
 
-    for arm, seed in product(options.arms, options.seeds):
-        name = f"{arm}, {'LoRA ' * options.lora}rate {options.rate:g}, seed {seed}"
+    for arm, rate, seed in product(options.arms, options.rate, options.seeds):
+        name = f"{arm}, {'LoRA ' * options.lora}rate {rate:g}, seed {seed}"
         kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
         if not kept.exists():
-            kept.write_text(json.dumps(found(options, arm, seed, train, measured)))
-        of.setdefault(arm, []).append(leads := json.loads(kept.read_text()))
-        both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
-        yield from told(name, arm.startswith("one"), leads, both)
-        if first:
-            yield f"| less the first arm | | | | {gain(everything, first, both)} |"
-        first = first or both
-    for arm, several in of.items() if len(options.seeds) > 1 else ():
-        leads = {where: np.mean([each[where] for each in several], axis=0).tolist() for where in measured}
-        both = [mean for where in measured for mean in np.mean(leads[where], axis=1)]
-        yield from told(f"{arm}, the mean of {len(several)} seeds", arm.startswith("one"), leads, both)
+            kept.write_text(json.dumps(found(Namespace(**vars(options) | {"rate": rate}), arm, seed, train, measured)))
+        of.setdefault(arm, []).append(json.loads(kept.read_text()))
+        yield from told(name, arm.startswith("one"), of[arm][-1])
+    for arm, several in of.items() if len(options.rate) * len(options.seeds) > 1 else ():
+        mean = {where: np.mean([each[where] for each in several], axis=0).tolist() for where in measured}
+        yield from told(f"{arm}, the mean of {len(several)} judges", arm.startswith("one"), mean)
+    for arm in options.arms[1:]:
+        each, other = ([right(leads) for leads in of[name]] for name in (options.arms[0], arm))
+        yield f"| {arm} less {options.arms[0]}, on average | | | | {gain(everything, each, other)} |"
 
 
 def main() -> None:
@@ -327,7 +329,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--baselines", nargs="*", default=[], help="of evaluate.methods")
     parser.add_argument("--override", nargs="*", default=[], help="of the recipe, for the baselines")
-    parser.add_argument("--rate", type=float, default=3e-5)
+    parser.add_argument("--rate", nargs="+", type=float, default=[3e-5])
     parser.add_argument("--criteria", type=int, default=3, help="of the three, so many")
     parser.add_argument("--lora", action="store_true", help="adapters in place of all weights")
     parser.add_argument("--micro", type=int, default=16, help="pairs, or verdicts, that are computed together")
