@@ -31,6 +31,7 @@ from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.dialogues import adapted
 from judgetrain.data.duplicates import normalised
+from judgetrain.data.rows import clusters
 from judgetrain.data.sources import Rejects
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
@@ -186,9 +187,10 @@ def trained(base: Reader, options: Any, pairs: Sequence[Comparison], seed: int, 
     return str(run_initial(place, config, list(base.examples(pairs)), seed=seed).path("model"))
 
 
-def right_of(comparisons: Sequence[Comparison], margins: Sequence[float]) -> np.ndarray[Any, Any]:
-    """Which verdicts are the labels, bool ``[n]``; of a label that is a tie none is."""
-    return np.array([("A" if m > 0 else "B") == c.label for m, c in zip(margins, comparisons, strict=True)])
+def right_of(comparisons: Sequence[Comparison], leads: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
+    """Which verdicts, by the mean lead, are the labels, bool ``[n]``; of a label that is a tie none is."""
+    means = np.mean(leads, axis=1)
+    return np.array([("A" if m > 0 else "B") == c.label for m, c in zip(means, comparisons, strict=True)])
 
 
 def row(name: str, comparisons: Sequence[Comparison], right: np.ndarray[Any, Any]) -> str:
@@ -225,7 +227,7 @@ def fitted(comparisons: Sequence[Comparison], leads: Sequence[np.ndarray[Any, An
     for side, c in zip(sides, comparisons, strict=True):
         side |= {"length": math.log((len(c.response_a) + 1) / (len(c.response_b) + 1))} if length else {}
     n, labels = len(sides), [c.label or "tie" for c in comparisons]
-    agreement = fit(sides, labels, [c.dialogue.asked for c in comparisons]).after["agreement"]
+    agreement = fit(sides, labels, clusters([c.dialogue.asked for c in comparisons])).after["agreement"]
     low, high = (100 * end for end in wilson_interval(np.arange(n) < round(agreement * n)) or (0.0, 0.0))
     return f"{100 * agreement:.1f} ({low:.1f}–{high:.1f})"
 
@@ -293,31 +295,34 @@ def table(options: Any) -> Iterator[str]:
     recipes = short(options.directory)
 
     def right(leads: Leads) -> np.ndarray[Any, Any]:
-        return right_of(everything, [mean for where in measured for mean in np.mean(leads[where], axis=1)])
+        return np.concatenate([right_of(each, leads[where]) for where, each in measured.items()])
 
     def told(name: str, one: bool, leads: Leads) -> Iterator[str]:
         for where, each in measured.items():
-            yield row(f"{name}, {where}", each, right_of(each, np.mean(leads[where], axis=1).tolist()))
+            yield row(f"{name}, {where}", each, right_of(each, leads[where]))
         yield row(f"{name}, both", everything, right(leads))
         some = [(c, each) for c, each in zip(measured["eval_p"], leads["eval_p"], strict=True) if c.id in recipes]
         if len(some) >= FEWEST:
+            # As parts of 1, which the fit expects: twice a difference of scores from 1 to 5, or two orders' log-odds.
             parts = [np.asarray(each) / 8 if one else np.tanh(np.asarray(each) / 4) for _, each in some]
             plain, length = (fitted([c for c, _ in some], parts, known) for known in (False, True))
             yield f"| {name}, recipe=gemma's, fitted: strict {plain}, with length {length} | {len(some)} | | | |"
 
     for arm, rate, seed in product(options.arms, options.rate, options.seeds):
+        if arm in of and arm.split(":")[1] == "0":  # no seed or rate makes another
+            continue
         name = f"{arm}, {'LoRA ' * options.lora}rate {rate:g}, seed {seed}"
         kept = options.keep / f"{name}, {options.criteria}, {options.longest}, {options.limit}.json".replace(":", "-")
         if not kept.exists():
             kept.write_text(json.dumps(found(Namespace(**vars(options) | {"rate": rate}), arm, seed, train, measured)))
         of.setdefault(arm, []).append(json.loads(kept.read_text()))
         yield from told(name, arm.startswith("one"), of[arm][-1])
-    for arm, several in of.items() if len(options.rate) * len(options.seeds) > 1 else ():
+    for arm, several in ((arm, several) for arm, several in of.items() if len(several) > 1):
         mean = {where: np.mean([each[where] for each in several], axis=0).tolist() for where in measured}
         yield from told(f"{arm}, the mean of {len(several)} judges", arm.startswith("one"), mean)
     for arm in options.arms[1:]:
-        each, other = ([right(leads) for leads in of[name]] for name in (options.arms[0], arm))
-        yield f"| {arm} less {options.arms[0]}, on average | | | | {gain(everything, each, other)} |"
+        first, other = ([right(leads) for leads in of[name]] for name in (options.arms[0], arm))
+        yield f"| {arm} less {options.arms[0]}, on average | | | | {gain(everything, first, other)} |"
 
 
 def main() -> None:
