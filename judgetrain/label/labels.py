@@ -229,17 +229,21 @@ class KnownLabels:
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[Shown, str] = {}
+        scores: dict[Shown, list[int]] = {}
         for comparison in comparisons:
             ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
-            for order in (*ORDERS, *RESPONSES):  # a response that stands in several pairs keeps its first label
+            for order in (*ORDERS, *RESPONSES):
+                shown = _shown(judgment_slots(comparison, order, "", ""))
                 if rating := ratings.get(order):
-                    text = rated(rating)
-                elif comparison.label is None:
-                    continue
-                else:
+                    self._texts.setdefault(shown, rated(rating))
+                elif comparison.label is not None:
                     label = comparison.label if order in ("AB", "A") else mirror(comparison.label)
-                    text = judgment(label) if order in ORDERS else f"Score: {SCORES[label][0]}"
-                self._texts.setdefault(_shown(judgment_slots(comparison, order, "", "")), text)
+                    if order in ORDERS:
+                        self._texts.setdefault(shown, judgment(label))
+                    else:
+                        scores.setdefault(shown, []).append(SCORES[label][0])
+        for shown, each in scores.items():  # a response that stands in several pairs has the mean of what they say
+            self._texts.setdefault(shown, f"Score: {round(sum(each) / len(each))}")
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; nothing is drawn."""

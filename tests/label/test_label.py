@@ -281,3 +281,16 @@ def test_a_teacher_writes_both_forms_and_labels_are_scores() -> None:
     assert scores == dict.fromkeys(("AB", "BA", "A", "B"), (4, 2, "A"))
     rows = [row for row in teaching_examples(taught, BOTH) if row["level"] == "judgment"]
     assert sorted(row["completion"][0]["content"] for row in rows)[-2:] == ["Score: 2", "Score: 4"]
+
+
+def test_a_response_of_several_pairs_is_scored_by_all_of_them() -> None:
+    """Three responses in two pairs each: by its first pair alone the middling one would have the score of the best."""
+    texts = ("best", "middling", "worst")
+    pairs = [
+        replace(PAIR, id=f"{a}{b}", response_a=texts[a], response_b=texts[b], label="A")
+        for a, b in ((1, 2), (0, 1), (0, 2))
+    ]
+    shape = Shape(count=1, criteria=1, orders=RESPONSES)
+    trees = grow(pairs, KnownLabels(pairs), PROMPTS, shape, StepsConfig(criteria=1), 0)
+    scores = [{j.order: (j.score_a, j.score_b) for _, _, j in tree.judgments()} for tree in trees]
+    assert scores == [dict.fromkeys("AB", said) for said in ((3, 2), (4, 3), (4, 2))]
