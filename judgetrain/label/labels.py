@@ -222,8 +222,9 @@ GUIDELINE = f"{BETTER} to the better response, {WORSE} to the other, {EQUAL} to 
 
 
 class KnownLabels:
-    """Writes the criteria that suit a query, and judgments that say the known label of the comparisons that it is made
-    of; nothing else can be judged. Token counts are words."""
+    """Writes the criteria that suit a query, and judgments that say the known labels of the comparisons that it is made
+    of; nothing else can be judged. A response that stands in several pairs has the mean of their scores, as a whole
+    number; one that people rated, its rating. Token counts are words."""
 
     name = "given"
 
@@ -242,7 +243,7 @@ class KnownLabels:
                         self._texts.setdefault(shown, judgment(label))
                     else:
                         scores.setdefault(shown, []).append(SCORES[label][0])
-        for shown, each in scores.items():  # a response that stands in several pairs has the mean of what they say
+        for shown, each in scores.items():  # halves go away from the middle: 2.5 to 2, 3.5 to 4
             self._texts.setdefault(shown, f"Score: {round(sum(each) / len(each))}")
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
