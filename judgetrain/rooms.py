@@ -69,7 +69,7 @@ class Room:
         evaluation: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
         card: ``module:NAME`` of what it says in a judge's card: by a section's title, a function that gives its text
             from the directory of a finished artifact and the judge's name.
-        learns: kinds of methods that learn from labelled pairs, written ``KIND:PAIRS`` or ``KIND:PAIRS:MODEL``.
+        kinds: by name, ``module:NAME`` of a kind of judge (:class:`judgetrain.judges.kinds.kind.Kind`).
         executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
         trackers: by the value of ``track.tracker``, ``module:function`` of what makes a stage's run.
         stability: ``stable``, or ``experimental``: it may change or go without notice.
@@ -81,7 +81,7 @@ class Room:
     sections: tuple[Section, ...] = ()
     evaluation: str = ""
     card: str = ""
-    learns: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
     executors: Mapping[str, str] = field(default_factory=dict)
     trackers: Mapping[str, str] = field(default_factory=dict)
     stability: str = "stable"
@@ -105,7 +105,7 @@ def _read(name: str, path: Path) -> Room:
         sections=tuple(Section(name=n, core=name in CORE, **entry) for n, entry in content.get("sections", {}).items()),
         evaluation=content.get("evaluation", ""),
         card=content.get("card", ""),
-        learns=tuple(content.get("learns", ())),
+        kinds=content.get("kinds", {}),
         executors=content.get("executors", {}),
         trackers=content.get("trackers", {}),
         stability=content.get("stability", "stable"),
@@ -126,6 +126,12 @@ def commands() -> dict[str, Entry]:
 def sections() -> dict[str, Section]:
     """Every section of the configuration by name."""
     return {section.name: section for room in rooms() for section in room.sections}
+
+
+@cache
+def kinds() -> dict[str, str]:
+    """Return ``module:NAME`` of every kind of judge by its name, the core's first."""
+    return {name: code for room in rooms() for name, code in room.kinds.items()}
 
 
 def _ordered(entries: Iterator[Entry]) -> dict[str, Entry]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, TransformersEngineConfig, engine_key
-from judgetrain.evaluate.hooks import asked_as
 from judgetrain.judges.config import OnceConfig
 from judgetrain.judges.method import Method, method_directory
+from judgetrain.judges.settings import fields_read
 from judgetrain.keys import beside, key
 
 
-def _asked_as(kind: str) -> Callable[[EvaluateConfig], bool]:
-    """Whether a method is asked as one of this kind: how that is done counts only then."""
-    return lambda config: any(asked_as(m).kind == kind for m in map(Method.parse, config.methods))
+def _read(field: str) -> Callable[[EvaluateConfig], bool]:
+    """Return what says whether a method's judge reads this field: how it is asked counts only then."""
+    return lambda config: any(field in fields_read(Method.parse(text).asked_as) for text in config.methods)
 
 
 @dataclass
@@ -40,9 +40,9 @@ class EvaluateConfig(LimitsConfig):
     )
     partial: bool = key(False, "evaluate what there is where nothing came to train on", in_fingerprint=False)
     pairwise: OnceConfig = key(
-        OnceConfig, "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]]", active_if=_asked_as("pairwise")
+        OnceConfig, "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]]", active_if=_read("pairwise")
     )
     pointwise: OnceConfig = key(
-        OnceConfig("pointwise"), "methods pointwise:MODEL: each response rated", active_if=_asked_as("pointwise")
+        OnceConfig("pointwise"), "methods pointwise:MODEL: each response rated", active_if=_read("pointwise")
     )
     dev_share: float = key(0.0, "share of each benchmark's queries set aside to choose by", low=0.0, high=0.9)

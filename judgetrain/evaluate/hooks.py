@@ -1,6 +1,7 @@
-"""What extras add to stage ``evaluate``: settings, benchmarks, methods, columns of ``metrics.json``, files, sections.
+"""What extras add to stage ``evaluate``: settings, benchmarks, columns of ``metrics.json``, files, sections.
 
-The core knows extras by these hooks alone, each ``"module:function"`` or a function.
+The core knows extras by these hooks alone, each ``"module:function"`` or a function. Kinds of methods are another
+matter (:mod:`judgetrain.judges.kinds.kind`).
 """
 
 from __future__ import annotations
@@ -86,10 +87,6 @@ class EvaluationExtra:
     """Given all records, the section and the stage's run; writes files."""
     finished: Hook | None = None
     """Given the artifact, once it is there; may fail the command."""
-    runners: Mapping[str, Hook] = field(default_factory=dict)
-    """Kinds of methods, written ``KIND:TARGET``: by the kind a :class:`~judgetrain.evaluate.runners.base.Runner`."""
-    asked_as: Mapping[str, str] = field(default_factory=dict)
-    """By the kind, the judge that such a method has its target asked as: ``pairwise:{}``."""
     settings: Any = None
     """Its field of the stage's settings; None: its section, where it has one."""
 
@@ -115,13 +112,6 @@ def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..
         section, found = getattr(config, extra.name, None), getattr(extra, hook)
         if found and extra.active(section):
             yield extra, resolved(found), section
-
-
-def asked_as(method: Method) -> Method:
-    """The judge that an extra's method is asked as; another is itself."""
-    forms = (extra.asked_as[method.kind] for extra in extras() if method.kind in extra.asked_as)
-    form = next(forms, None)
-    return Method.parse(form.format(method.target)) if form else method
 
 
 def resolved(hook: Hook) -> Any:

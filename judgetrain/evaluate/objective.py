@@ -11,7 +11,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import one_each
-from judgetrain.judges.method import BRANCHING, Method
+from judgetrain.judges.method import Method
 
 SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in world/dpo@1/agreement"
 
@@ -36,7 +36,7 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     for key, (name, names) in known.items():
         if name not in names:
             raise ConfigError(f"objective={objective!r}: evaluate.{key} has no {name!r}; it has {', '.join(names)}")
-    there = methods[method].branches(settings.branches) if methods[method].kind == BRANCHING else []
+    there = methods[method].branches(settings.branches)
     if branches is not None and branches not in (there or [0]):
         asked = f"with {', '.join(map(str, there))}" if there else "without branches"
         raise ConfigError(f"objective={objective!r}: {method} is asked {asked}, not with {branches}")

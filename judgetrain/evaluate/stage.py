@@ -20,7 +20,7 @@ from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons, part_of, split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.report import Report, console_tables, html_page, lineage, markdown, track_report
-from judgetrain.evaluate.runners import runner_of
+from judgetrain.evaluate.runners import run_method
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
@@ -58,7 +58,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         for method in methods:
             asked = [*benchmarks, *(each.benchmark for each in made if method in each.methods)]
             own = budget if evaluation.models.paid(method) else None  # so that workers may share what else is asked
-            for benchmark, found in runner_of(method).run(method, replace(evaluation, benchmarks=asked, budget=own)):
+            for benchmark, found in run_method(method, replace(evaluation, benchmarks=asked, budget=own)):
                 results.setdefault(benchmark.name, []).extend(found)
     links: dict[str, list[Link]] = {benchmark.name: [] for benchmark in benchmarks}
     for of, about in [*((b.name, b.name) for b in benchmarks), *((each.of, each.benchmark.name) for each in made)]:
@@ -195,7 +195,7 @@ def estimate(settings: EvaluateSettings, inputs: Callable[[], Mapping[str, Path]
 def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """The methods that ask a model that is paid for, each with its costs by step.
 
-    Their runners go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
+    They go through all benchmarks with a :class:`~judgetrain.engines.answers.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
     benchmarks, methods = settings.benchmarks, settings.evaluated
@@ -214,5 +214,5 @@ def estimated(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, Console(silent=True))
             asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
-            list(runner_of(method).run(method, evaluation))
+            list(run_method(method, evaluation))
         yield f"{method.text} ({engine.model_name})", probe.costs

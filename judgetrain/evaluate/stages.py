@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.hooks import asked_as, calls, with_sections
+from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings, check_directories
 
@@ -37,7 +37,10 @@ class EvaluateSettings(ModelSettings):
     @property
     def methods(self) -> Sequence[Method]:
         """The methods, and the judges that those without training are asked as."""
-        return list(dict.fromkeys(each for method in self.evaluated for each in (method, asked_as(method))))
+        methods: list[Method] = []
+        for method in self.evaluated:
+            methods += [method, method.asked_as]
+        return list(dict.fromkeys(methods))
 
     @property
     def reads_world(self) -> bool:

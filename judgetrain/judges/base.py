@@ -159,6 +159,13 @@ class Prediction:
         """All of it as JSON has it, the verdict first."""
         return {"verdict": self.verdict, "consistent": self.consistent, **as_data(self)}
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Prediction:
+        """Return the prediction that :func:`as_data` wrote; a cost that is not known is NaN."""
+        cost = {name: math.nan if value is None else value for name, value in row["cost"].items()}
+        reasons = tuple(Reason(**reason) for reason in row["reasons"])
+        return cls(**{**row, "cost": Cost(**cost), "reasons": reasons})
+
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:
         """What each order counts for: its own verdict, or, where the margin of both decides, its side for either."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.executor import share_cores
-from judgetrain.data.rubrics import read_rubric
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.engines.hub import snapshot
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Given, Judge
-from judgetrain.judges.config import JudgeConfig, JudgeOptions, OnceConfig, changed, criteria_of
-from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method
-from judgetrain.judges.parts import parts_of, prompts_of
+from judgetrain.judges.config import JudgeConfig, JudgeOptions
+from judgetrain.judges.kinds.kind import Arguments, Parts, judge_kind, kind_of
+from judgetrain.judges.method import TARGETS, Method
+from judgetrain.judges.parts import parts_of
 from judgetrain.judges.prompting.prompts import FILE, PromptSet
 from judgetrain.judges.settings import EXTERNAL, ModelSettings
 
@@ -27,45 +27,6 @@ if TYPE_CHECKING:
     from judgetrain.engines.base import Engine
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.statistics import TokenScorer
-
-FORMS = (
-    "a judge's directory, its id on the Hub (OWNER/NAME), pairwise:MODEL or pointwise:MODEL (a "
-    "directory, a Hub id, or with engine= a server's model), external or pairwise:external (whatever engine= is), "
-    "scorer:NAME (with model=)"
-)
-
-
-def make_judge(
-    method: Method,
-    options: JudgeOptions,
-    engine: Callable[[], Engine],
-    prompts: Callable[[], PromptSet],
-    scorer: Callable[[ScorerConfig], TokenScorer],
-) -> Judge:
-    """The judge of a method of any kind (ConfigError: there is none); it loads what it needs."""
-    if method.kind == BASELINE:
-        from judgetrain.judges.kinds.baselines import BASELINES
-
-        if method.target not in BASELINES:
-            raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}, and {', '.join(BASELINES)}")
-        return BASELINES[method.target]()
-    if method.kind == "scorer":
-        from judgetrain.judges.kinds.baselines import ScorerJudge
-
-        assert options.scorer is not None
-        return ScorerJudge(scorer(options.scorer), method.target, options.scorer)
-    if method.kind in ASKED_ONCE and method.target:
-        from judgetrain.judges.kinds.prompted import PROMPTED
-
-        assert options.once is not None
-        found = prompts()
-        return PROMPTED[method.kind](engine(), found, options.once.sampling, method.name)
-    if method.kind != BRANCHING:
-        raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}")
-    from judgetrain.judges.kinds.branching import BranchingJudge
-
-    found = prompts()
-    return BranchingJudge(engine(), found, options, method.name)
 
 
 @dataclass(frozen=True)
@@ -85,30 +46,23 @@ class Models:
     budget: Budget | None = None
 
     def judge(self, method: Method, branches: int = 1) -> Any:
-        """The judge of a method, of any kind (ConfigError: there is none); ``branches`` of a branching one."""
+        """Return the judge of a method (ConfigError: there is none); ``branches``: of a judge that has branches."""
+        kind = judge_kind(method)
+        assert kind.build is not None
+        options = self.options(method, branches)
+        parts = Parts(
+            engine=lambda: self.engine(method), prompts=lambda: self.prompts(method, options), scorer=self._scorer
+        )
+        return kind.build(method, options, parts)
+
+    def _scorer(self, config: ScorerConfig) -> TokenScorer:
         from judgetrain.scorers.config import load_scorer, scored_model
 
-        options = self.options(method, branches)
-        asked = method, options, lambda: self.engine(method), lambda: self.prompts(method, options.once)
-        return make_judge(*asked, lambda config: load_scorer(scored_model(config, self.settings.base)))
+        return load_scorer(scored_model(config, self.settings.base))
 
     def options(self, method: Method, branches: int = 1) -> JudgeOptions:
-        """How the judge of a method is asked: as the settings say, and the options behind a branching judge's name.
-
-        A trained judge is asked for as many criteria as it was trained on.
-        """
-        settings = self.settings
-        if method.kind != BRANCHING:
-            once = getattr(settings, method.kind) if method.kind in ASKED_ONCE else None
-            return JudgeOptions(once=once, scorer=settings.scorer)
-        assert settings.criteria is not None
-        directory, criteria = self.directory(method), settings.criteria
-        if directory is not None:
-            criteria = criteria_of(directory)
-        how: dict[str, Any] = {"plan": method.changes.get("plan", "shared")}
-        how |= {"early_stop": False} if settings.whole_trees else {}
-        how |= {"rubric": read_rubric(settings.rubric)} if settings.rubric and not settings.own_criteria else {}
-        return JudgeOptions.of(self.asking(method), criteria, directory, branches=branches, **how)
+        """Return how the judge of a method is asked, as the settings say."""
+        return kind_of(method).options(self, method, branches)
 
     def asking(self, method: Method) -> JudgeConfig:
         """``judge.*`` with what the options behind a branching judge's name change.
@@ -158,10 +112,10 @@ class Models:
             return make_engine(replace(engine, model=replace(base, gpus=engine.model.gpus)), name=method.name)
         return make_engine(engine.with_model(base.path), name=method.name)
 
-    def prompts(self, method: Method, once: OnceConfig | None = None) -> PromptSet:
-        """The prompts of a judge: those that its directory carries, or the run's for other models."""
-        directory = self.directory(method) if once is None or method.is_directory else None
-        return prompts_of(method, directory, once, self.settings.prompts or "")
+    def prompts(self, method: Method, options: JudgeOptions | None = None) -> PromptSet:
+        """Return the prompts of a judge: those that its directory carries, or the run's for other models."""
+        options = options or JudgeOptions()
+        return kind_of(method).prompts(method, options, self.directory(method), self.settings.prompts or "")
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
@@ -170,7 +124,7 @@ class Models:
         if method.target in self.inputs:
             return self.inputs[method.target] / "model"
         if method.on_hub:
-            return snapshot(method.target, FILE if method.kind == BRANCHING else "config.json")
+            return snapshot(method.target, FILE if kind_of(method).trained else "config.json")
         return Path(method.target).expanduser()
 
     def identity(self, method: Method, hashes: ContentHashes) -> object:
@@ -224,24 +178,18 @@ def load_judge(
     """
     if "torch" not in sys.modules:
         share_cores()
-    from judgetrain.judges.kinds.baselines import BASELINES
-    from judgetrain.scorers.config import ScorerConfig, load_scorer
-    from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
-
     text = str(name)
-    if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
-        text = f"./{text}"  # a directory that is there may be named without a slash
     method = Method.parse(text)
-    if criteria is not None and method.kind != BRANCHING:
+    if "/" not in text and text not in TARGETS and text not in kind_of(method).names and Path(text).is_dir():
+        method = Method.parse(f"./{text}")  # a directory that is there may be named without a slash
+    if criteria is not None and not method.goes_by_criteria:
         raise ConfigError(f"{method.text!r} goes by no criteria; those that branch do")
-    if method.kind == BASELINE and asked and method.target in BASELINES:
-        raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
-    read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model or ""))
-    options, load, found = parts_of(method, branches, engine=engine, criteria=criteria, prompts=prompts, **asked)
-    if method.kind == "scorer":
-        check_scorers([method.target], OF_RESPONSES, method.text)
-        if not read.path:
-            raise ConfigError(f"{text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-        how = asked | ({"prompts": str(prompts)} if prompts else {})
-        options = JudgeOptions(scorer=changed(ScorerConfig(), how, "scorer."))
-    return make_judge(method, options, load, found, lambda config: load_scorer(read))
+    if model is not None and not isinstance(model, ModelConfig):
+        model = ModelConfig(path=str(model))
+    arguments = Arguments(
+        branches=branches, engine=engine, criteria=criteria, model=model, prompts=prompts, changes=asked
+    )
+    options, parts = parts_of(method, arguments)
+    build = judge_kind(method).build
+    assert build is not None
+    return build(method, options, parts)

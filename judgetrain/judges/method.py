@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from judgetrain import rooms
 from judgetrain.engines.hub import commit_of, looks_local
-from judgetrain.keys import did_you_mean
+from judgetrain.judges.kinds.kind import find_kind
 
 JUDGE_STAGES = tuple(stage.name for stage in rooms.stages().values() if stage.judge)
 """The stages that make judges, which a method may name."""
@@ -38,22 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 ``shuffled``: by which criteria (:attr:`Method.criteria`)."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
-ASKED_ONCE = ("pairwise", "pointwise")
-"""The kinds of methods that ask a model once, by a prompt of their own."""
-_LEARNED = re.compile(rf"({'|'.join(kind for room in rooms.rooms() for kind in room.learns)}):(\d+)(?::(.+))?")
-"""A method that learns from labelled pairs without training, as ``rubric:70`` or ``rubric:70:teacher``."""
-_PREFIXES = (*ASKED_ONCE, "scorer", "stored")
-"""Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
-
-
-def meant(text: str, others: Iterable[str] = ()) -> str:
-    """The end of a message about a method that there is not: what was meant, or what may follow a judge's name."""
-    name, plus, _ = text.partition("+")
-    name = name.partition("@")[0]
-    if plus and name in TARGETS:
-        return f"; after a judge's name may stand {', '.join(f'+{option}' for option in OPTIONS)}, and last @BRANCHES"
-    return did_you_mean(name, [*TARGETS, *others])
+_LEARNED = re.compile(r"(\d+)(?::(.+))?")
+"""Behind the prefix of a kind that learns from labelled pairs: ``70`` or ``70:teacher``."""
 
 
 def judge_among(inputs: Mapping[str, Path]) -> Path:
@@ -67,8 +54,9 @@ class Method:
     """One way to compare two responses.
 
     Args:
-        kind: ``branching``, ``pairwise``, ``pointwise``, ``scorer``, ``stored`` or ``baseline``.
-        target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
+        kind: the name of its kind (:mod:`judgetrain.judges.kinds.kind`); there may be none of this name.
+        target: what stands behind the prefix: the model (one of :data:`TARGETS` or a directory) where the kind asks
+            one, or whatever else the kind is about.
         options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
         most: a branching judge's largest number of branches, after ``@`` as in ``dpo+sampled@3``; None: the
@@ -85,27 +73,52 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """The method that a string names: ``dpo``, ``dpo+sampled``, ``pairwise:base``, ``scorer:sentprob``, ``./DIR``.
+        """Return the method that a string names: ``dpo``, ``dpo+sampled``, ``pairwise:base``, ``random``, ``./DIR``.
 
-        Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
+        Nothing is refused here: whether there is such a kind, and such a target of it, the checks before a run say.
         """
-        if found := _LEARNED.fullmatch(text):
-            return cls(found[1], found[3] or "base", (), text, labels=int(found[2]))
-        if (found := _PREFIX.fullmatch(text)) and (found[1] in _PREFIXES or not _is_path(text)):
-            return cls(found[1], found[2], (), text)
+        prefixed = _PREFIX.fullmatch(text)
+        if prefixed is not None:
+            name, target = prefixed.groups()
+            # A word before the colon of a path is part of the path, unless a kind has this name.
+            if _is_prefix(name) or not _is_path(text):
+                return cls._prefixed(name, target, text)
         ending = _OPTIONS.search(text)
         assert ending is not None  # it may be empty
-        target, (options, most) = text[: ending.start()], ending.groups()
+        target = text[: ending.start()]
+        options, most = ending.groups()
         if target in TARGETS or _is_path(target):
             return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, int(most) if most else None)
         return cls(BASELINE, text, (), text)
 
+    @classmethod
+    def _prefixed(cls, name: str, target: str, text: str) -> "Method":
+        kind = find_kind(name)
+        if kind is not None and kind.learns:
+            learned = _LEARNED.fullmatch(target)
+            if learned is not None:
+                return cls(name, learned[2] or "base", (), text, labels=int(learned[1]))
+        return cls(name, target, (), text)
+
     @property
     def names_model(self) -> bool:
         """Whether the target is a model that generates text: one of :data:`TARGETS`, or a directory."""
-        if self.kind in ("scorer", "stored", BASELINE):
-            return False
-        return self.target in TARGETS or _is_path(self.target)
+        kind = find_kind(self.kind)
+        return kind is not None and kind.model and (self.target in TARGETS or _is_path(self.target))
+
+    @property
+    def goes_by_criteria(self) -> bool:
+        """Whether its judges grow a branch for each criterion (:attr:`~judgetrain.judges.kinds.kind.Kind.criteria`)."""
+        kind = find_kind(self.kind)
+        return kind is not None and kind.criteria
+
+    @property
+    def asked_as(self) -> "Method":
+        """The method whose judge is asked: itself, but for kinds that ask another kind's in their own way."""
+        kind = find_kind(self.kind)
+        if kind is None or kind.asked_as == "{}":
+            return self
+        return Method.parse(kind.asked_as.format(self.target))
 
     @property
     def is_directory(self) -> bool:
@@ -153,7 +166,12 @@ class Method:
         return self.name.replace(":", ".")
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
-        """Of the configuration's numbers of branches those that it is asked with; its own where all are larger."""
+        """Return the configured numbers of branches up to this method's limit, or its limit where all are larger.
+
+        Empty for judges that have no branches.
+        """
+        if not self.goes_by_criteria:
+            return []
         if self.most is None:
             return list(numbers)
         return [k for k in numbers if k <= self.most] or [self.most]
@@ -175,6 +193,11 @@ def method_directory(text: str, owner: object = None) -> str | list[str | None] 
     if method.on_hub:
         return ["commit", commit_of(method.target)]
     return method.target if method.is_directory else None
+
+
+def _is_prefix(name: str) -> bool:
+    """Return whether methods of a kind begin with this word."""
+    return name in rooms.kinds() and name not in (BRANCHING, BASELINE)
 
 
 def _is_path(text: str) -> bool:

@@ -1,46 +1,38 @@
-"""What a judge is made of that asks a model, by its name: how it is asked, its engine and its prompts."""
+"""What a judge is made of that a caller in Python names: how it is asked, its engine and its prompts."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
-from judgetrain.data.rubrics import given_rubric
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.hub import hub_id, snapshot
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Given
-from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
-from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
-from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.kinds.kind import Arguments, Parts, judge_kind, unknown
+from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.prompting.prompts import FILE, PromptSet
 from judgetrain.judges.settings import EXTERNAL, no_judge
 
-Parts = tuple[JudgeOptions, Callable[[], Engine], Callable[[], PromptSet]]
+if TYPE_CHECKING:
+    from judgetrain.scorers.config import ScorerConfig
+    from judgetrain.scorers.statistics import TokenScorer
 
 
-def parts_of(
-    method: Method,
-    branches: int = 1,
-    *,
-    engine: EngineConfig | None = None,
-    criteria: Given = None,
-    prompts: str | Path | None = None,
-    **asked: Any,
-) -> Parts:
-    """How the judge of a method is asked, and what loads its engine and its prompts; arguments and errors as of
-    :func:`~judgetrain.judges.factory.load_judge`."""
-    own = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
-    directory, options = None, JudgeOptions()
-    if method.kind in ASKED_ONCE:
-        sampling = changed(OnceConfig().sampling, asked, "sampling.")
-        options = JudgeOptions(once=OnceConfig(str(prompts or method.kind), sampling))
-    elif method.kind == BRANCHING:
-        if method.target not in TARGETS:
-            directory = judge_directory(method.target, own.revision)
-        how = {"branches": branches if method.most is None else method.most, "rubric": given_rubric(criteria)}
-        options = JudgeOptions.of_directory(directory, {**method.changes, **asked}, **how)
+def parts_of(method: Method, arguments: Arguments) -> tuple[JudgeOptions, Parts]:
+    """Return how the judge of a method is asked, and its parts (ConfigError: there is no such judge or setting)."""
+    kind = judge_kind(method)
+    if not method.target:
+        raise unknown(method)
+    engine = arguments.engine
+    model = engine.model if isinstance(engine, LocalEngineConfig) else ModelConfig()
+    directory = None
+    if kind.trained and method.target not in TARGETS:
+        directory = judge_directory(method.target, model.revision)
+    options = kind.arguments(method, directory, arguments)
 
-    def load() -> Engine:
+    def load_engine() -> Engine:
         from judgetrain.engines.lazy_model import make_engine
 
         if method.target in TARGETS:
@@ -51,22 +43,17 @@ def parts_of(
         config = engine or TransformersEngineConfig(model=ModelConfig(path=path))
         return make_engine(config, model_path=path, name=method.name)
 
-    place = None if prompts else directory
-    return options, load, lambda: prompts_of(method, place, options.once, prompts or "multi_step")
+    def load_prompts() -> PromptSet:
+        place = None if arguments.prompts else directory
+        return kind.prompts(method, options, place, arguments.prompts or "multi_step")
 
+    def load_scorer(config: ScorerConfig) -> TokenScorer:
+        from judgetrain.scorers.config import load_scorer
 
-def prompts_of(method: Method, directory: Path | None, once: OnceConfig | None, others: str | Path) -> PromptSet:
-    """The prompts of a model in a directory that carries some (a branching judge's must), or ``others`` or ``once``."""
-    if once is not None:
-        dialect = cast(Dialect, method.kind)
-        if directory is not None and has_step(directory / FILE, dialect):
-            return load_prompt_set(directory / FILE, dialect, method.text)
-        return load_prompt_set(once.prompts, dialect, f"evaluate.{dialect}.prompts")
-    if directory is None:
-        return load_prompt_set(others)
-    if not (directory / FILE).is_file():
-        raise ConfigError(f"{method.text}: {no_judge(directory)}")
-    return load_prompt_set(directory / FILE)
+        assert arguments.model is not None
+        return load_scorer(arguments.model)
+
+    return options, Parts(engine=load_engine, prompts=load_prompts, scorer=load_scorer)
 
 
 def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:

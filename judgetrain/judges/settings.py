@@ -15,7 +15,8 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.engines.hub import check_on_hub, hub_id
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import FITTED, LEVELS, JudgeConfig, OnceConfig, criteria_of
-from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.kinds.kind import find_kind, kind_of
+from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place, of_file
@@ -30,15 +31,28 @@ def names_target(target: str) -> Callable[[ModelSettings], bool]:
     return lambda settings: any(m.target == target for m in settings.methods if m.names_model)
 
 
-def has_kind(kind: str) -> Callable[[ModelSettings], bool]:
-    """Says of settings whether a method is of this kind."""
-    return lambda settings: any(m.kind == kind for m in settings.methods)
+def is_read(field: str) -> Callable[[ModelSettings], bool]:
+    """Return what says of settings whether a method's kind reads this field of them."""
+    return lambda settings: any(field in fields_read(method) for method in settings.methods)
+
+
+def fields_read(method: Method) -> Sequence[str]:
+    """Return the fields of :class:`ModelSettings` that a method's kind reads; none where there is no such kind."""
+    kind = find_kind(method.kind)
+    return () if kind is None else kind.settings
 
 
 def _base(settings: ModelSettings) -> bool:
-    """Whether a method names the base model, or scorers read it."""
-    read = settings.scorer is not None and not settings.scorer.model.path
-    return names_target("base")(settings) or (has_kind("scorer")(settings) and read)
+    """Return whether a method names the base model, or scorers read it for want of a model of their own."""
+    if names_target("base")(settings):
+        return True
+    return is_read("scorer")(settings) and settings.scorer is not None and not settings.scorer.model.path
+
+
+def _prompts(settings: ModelSettings) -> bool:
+    """Return whether the run's prompts are used: a trained judge has its own."""
+    others = ("base", *EXTERNAL)
+    return any("prompts" in fields_read(method) and method.target in others for method in settings.methods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,23 +62,19 @@ class ModelSettings(StageSettings):
     Judges are asked alike in all stages: as ``judge.*`` says, and ``evaluate.*`` where that says it already.
     """
 
-    judge: JudgeConfig | None = at("judge", active_if=has_kind(BRANCHING))
-    criteria: int | None = at("tree.criteria", active_if=has_kind(BRANCHING))
-    rubric: str | None = at("criteria", content=of_file, active_if=has_kind(BRANCHING))
+    judge: JudgeConfig | None = at("judge", active_if=is_read("judge"))
+    criteria: int | None = at("tree.criteria", active_if=is_read("criteria"))
+    rubric: str | None = at("criteria", content=of_file, active_if=is_read("rubric"))
     engine: EngineConfig | None = at(
         "engine", active_if=lambda s: not {m.target for m in s.methods if m.names_model} <= {*EXTERNAL}
     )
-    prompts: str | None = at(
-        "prompts",
-        content=in_place(prompt_path),  # a trained judge has its own
-        active_if=lambda s: any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in s.methods),
-    )
+    prompts: str | None = at("prompts", content=in_place(prompt_path), active_if=_prompts)
     base: ModelConfig | None = at("train.base", active_if=_base)
     teacher: EngineConfig | None = at("teacher.engine", active_if=names_target("teacher"))
     external: EngineConfig | None = at("evaluate.external", active_if=names_target("external"))
-    pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=has_kind("pairwise"))
-    pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=has_kind("pointwise"))
-    scorer: ScorerConfig | None = at("scorer", active_if=has_kind("scorer"))
+    pairwise: OnceConfig | None = at("evaluate.pairwise", active_if=is_read("pairwise"))
+    pointwise: OnceConfig | None = at("evaluate.pointwise", active_if=is_read("pointwise"))
+    scorer: ScorerConfig | None = at("scorer", active_if=is_read("scorer"))
     world: WorldConfig | None = at("dialogues.world", active_if=lambda s: s.reads_world)
     eval_comparisons: int | None = at(
         "dialogues.world.eval_comparisons", active_if=lambda settings: settings.reads_world
@@ -116,9 +126,9 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
     if method.target == "base":
         assert settings.base is not None
         settings.base.check("train.base")
-    if method.kind == BRANCHING and settings.rubric:
+    if "rubric" in fields_read(method) and settings.rubric:
         read_rubric(settings.rubric)
-    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
+    if "prompts" in fields_read(method) and method.target in ("base", *EXTERNAL):
         load_prompt_set(settings.prompts or "")
     where = EXTERNAL.get(method.target, "engine")
     engine: EngineConfig = getattr(settings, method.target if method.target in EXTERNAL else "engine")
@@ -135,13 +145,13 @@ def check_model(settings: ModelSettings, method: Method, key: str) -> None:
 
 
 def _check_directory(method: Method, key: str) -> None:
-    """Check that a directory is there, and of one that is to grow branches that it is a trained judge's."""
+    """Check that a directory is there, and where the kind needs a trained judge, that it is one's."""
     directory = Path(method.target).expanduser()
     if method.on_hub:  # looked at in check_directories
         return
     if not directory.is_dir():
         raise ConfigError(f"{key}={method.target!r}: there is no such directory; stage=status shows where judges are")
-    if method.kind != BRANCHING:
+    if not kind_of(method).trained:
         return
     if not (directory / PROMPTS).is_file():
         raise ConfigError(f"{key}={method.text!r}: {no_judge(directory)}")
@@ -168,7 +178,7 @@ def check_directories(engine: EngineConfig | None, methods: Iterable[Method], ke
     from judgetrain.engines.model_check import check_loadable
 
     for method in methods:
-        if method.on_hub and method.kind == BRANCHING:
+        if method.on_hub and kind_of(method).trained:
             try:
                 names = check_on_hub(*hub_id(method.target), PROMPTS)
             except EngineError as error:

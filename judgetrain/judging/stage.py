@@ -16,7 +16,8 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.factory import Models
-from judgetrain.judges.method import BRANCHING, Method
+from judgetrain.judges.kinds.kind import kind_of
+from judgetrain.judges.method import Method
 from judgetrain.judging.items import Item, read_items
 from judgetrain.judging.rows import (
     SCORES,
@@ -60,7 +61,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     out.log(f"judge: {len(items)} rows, told and kept every {config.shard_size}{untaught}")
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
-        _check_rows(items, settings, models)
+        _check_rows(items, settings)
         try:
             with judge_of(models, settings) as judge:
                 process = shard_of(method, judge, settings, any(item.group for item in items))
@@ -111,17 +112,16 @@ def shard_of(
     return process
 
 
-def _check_rows(items: Sequence[Item], settings: JudgeSettings, models: Models) -> None:
+def _check_rows(items: Sequence[Item], settings: JudgeSettings) -> None:
     """Refuse rows of which the judge cannot do what they ask for, with the remedy."""
     scored = sum(item.group is not None for item in items)
     if scored and (pairs := sum(item.group is None and item.failure is None for item in items)):
         raise DataError(f"verdicts.source: {pairs} rows hold two responses and {scored} one: give each its own file")
-    branching = settings.method.kind == BRANCHING
-    if scored and not (branching and models.asking(settings.method).reads == "one"):
+    if scored and not kind_of(settings.method).scores(settings, settings.method):
         told = f"verdicts.source: {scored} of {len(items)} rows hold one response, or a list of them, not two"
         raise ConfigError(f"{told}: set judge.reads=one, with a branching judge, to score each by itself")
     given = sum((item.group or item.comparison).rubric is not None for item in items)
-    if given and not branching:
+    if given and not settings.method.goes_by_criteria:
         told = f"verdicts.judge={settings.method.text}: {given} of {len(items)} rows bring criteria"
         raise ConfigError(f"{told}, which branching judges alone read: set verdicts.source.fields={{criteria: ''}}")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.stages import check_adapter
 from judgetrain.errors import ConfigError
-from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
-from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.judges.settings import EXTERNAL, ModelSettings, check_criteria, check_directories, check_model
+from judgetrain.judges.kinds.kind import Use, judge_kind
+from judgetrain.judges.method import Method
+from judgetrain.judges.settings import EXTERNAL, ModelSettings, check_directories
 from judgetrain.judging.config import VerdictsConfig
 
 if TYPE_CHECKING:
@@ -39,37 +39,14 @@ class JudgeSettings(ModelSettings):
         return Method.parse(self.verdicts.judge)
 
 
-def check_judge(settings: ModelSettings, text: str, key: str) -> None:
-    """Check a judge of any kind, as a method that judges comparisons without labels (ConfigError)."""
-    from judgetrain.judges.kinds.baselines import BASELINES
-    from judgetrain.scorers.config import check_scorer
-    from judgetrain.scorers.methods import COMBINED, OF_RESPONSES, check_scorers
+def check_judge(settings: ModelSettings, text: str, key: str, alone: bool = False) -> None:
+    """Check a judge of any kind, as a method that judges comparisons without labels (ConfigError).
 
+    ``alone``: every comparison is to be judged by itself, whatever else it is asked.
+    """
     method = Method.parse(text)
-    if method.kind == BRANCHING:
-        check_model(settings, method, key)
-        criteria, most = settings.criteria or 0, 1 if method.most is None else method.most
-        if most < 1 or (most > criteria and not method.is_directory):
-            raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
-        check_criteria(criteria, method, most, key)
-    elif method.kind in ASKED_ONCE:
-        check_model(settings, method, key)
-        dialect = cast(Dialect, method.kind)
-        load_prompt_set(getattr(settings, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
-    elif method.kind == "scorer":
-        check_scorers([method.target], OF_RESPONSES, key)
-        if method.target in COMBINED:
-            allowed = ", ".join(name for name in OF_RESPONSES if name not in COMBINED)
-            raise ConfigError(f"{key}={text!r}: it compares all items with each other; choose one of {allowed}")
-        assert settings.scorer is not None
-        check_scorer(settings.scorer, settings.base)
-    elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
-        baselines = ", ".join(name for name in BASELINES if name != "surface")
-        raise ConfigError(
-            f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
-            f"directory (./NAME) or its id on the Hub, pairwise: and pointwise: before any of these or "
-            f"a model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
-        )
+    use = Use(key=key, alone=alone)
+    judge_kind(method, use).check(settings, method, use)
 
 
 NO_JUDGE = """verdicts.judge is empty: name who judges
@@ -83,7 +60,7 @@ def check_judged(found: JudgeSettings) -> None:
     settings = found.verdicts
     if not settings.judge:
         raise ConfigError(NO_JUDGE)
-    if found.criteria_file and found.method.kind != BRANCHING:
+    if found.criteria_file and not found.method.goes_by_criteria:
         raise ConfigError(f"criteria={found.criteria_file}: {settings.judge} goes by no criteria; branching judges do")
     check_judge(found, settings.judge, "verdicts.judge")
     if settings.systems:

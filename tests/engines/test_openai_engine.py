@@ -15,7 +15,8 @@ from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body, wi
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeOptions
-from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
+from judgetrain.judges.kinds.pairwise import PairwiseJudge
+from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.rubrics import Criterion, Rubric
 from judgetrain.schema import Comparison

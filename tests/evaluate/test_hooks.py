@@ -1,12 +1,14 @@
 """Extras of stage evaluate: what one adds, what is there without any."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from judgetrain import rooms
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate import hooks, stages  # the stage's settings have every extra's section before one is left out
 from judgetrain.evaluate.config import EvaluateConfig
@@ -14,9 +16,30 @@ from judgetrain.evaluate.hooks import EvaluationExtra, Further, Measured, Predic
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.table import Sections, Table
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.kinds.kind import Forms, Kind, Use
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import refused, run, write_rows
+
+checked: list[str] = []
+"""What the extra's checks were called with."""
+
+
+def check_own(settings: Any, method: Method, use: Use) -> None:
+    checked.append(f"{use.key}: {method.kind} by {method.target}")
+
+
+def says_a(method: Method, evaluation: Any) -> Iterator[Any]:
+    """Yield A for every comparison."""
+    for benchmark in evaluation.benchmarks:
+        predictions = [Prediction.of(c, method.name, "A", "A") for c in benchmark.comparisons]
+        yield benchmark, [(predictions, 0.0)]
+
+
+OWN = Kind(
+    name="own", forms=Forms(evaluate="own:MODEL"), model=True, asked_as="pairwise:{}", check=check_own, run=says_a
+)
+KINDS = {**rooms.kinds(), "own": f"{__name__}:OWN"}
 
 
 @dataclass(frozen=True)
@@ -65,19 +88,7 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         columns = {"method": lambda item: item[0], "half": lambda item: item[1]}
         return Sections(front=[Table.of("Halves", shown, columns, " ".join(records))])
 
-    class Own:
-        """Says A of every comparison."""
-
-        forms = "own:MODEL"
-
-        def check(self, method: Method, settings: Any) -> None:
-            checked.append(f"{method.kind} by {method.target}")
-
-        def run(self, method: Method, evaluation: Any) -> Any:
-            for b in evaluation.benchmarks:
-                yield b, [([Prediction.of(c, method.name, "A", "A") for c in b.comparisons], 0.0)]
-
-    checked: list[str] = []
+    checked.clear()
     config.evaluate.methods.append("own:base")
     extra = EvaluationExtra(
         name="robustness",  # a section that is there
@@ -88,15 +99,13 @@ def test_an_extra_adds_a_benchmark_a_column_a_file_and_a_section(
         sections=sections,
         write=lambda records, section, out: out.write_json("halves", records),
         finished=lambda directory: checked.append(directory.name),
-        runners={"own": Own()},  # type: ignore[dict-item]
-        asked_as={"own": "pairwise:{}"},
     )
     monkeypatch.setattr(hooks, "extras", lambda: (extra,))
     monkeypatch.setattr("judgetrain.evaluate.metrics.rows.extras", lambda: (extra,))
     monkeypatch.setattr("judgetrain.evaluate.report.report.extras", lambda: (extra,))
-    monkeypatch.setattr("judgetrain.evaluate.runners.extras", lambda: (extra,))
+    monkeypatch.setattr(rooms, "kinds", lambda: KINDS)
     assert stages.EVALUATE.name == "evaluate" and not refused(config, "evaluate")
-    assert checked == ["EvaluateConfig", "own by base"]
+    assert checked == ["EvaluateConfig", "evaluate.methods: own by base"]
     out = run("evaluate", config, {}, tmp_path / "out").directory
     longer, first, own = (MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text()))
     assert (own.method, own.agreement) == ("own:base", 0.0), "the label is B"

@@ -20,12 +20,13 @@ from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.config import WORLD_BASE, EngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.extras.untrained.scorers import ScorerJudge
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Message, load_judge
 from judgetrain.judges.base import Plan, Prediction
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, TreeConfig
 from judgetrain.judges.factory import Models
-from judgetrain.judges.kinds.baselines import ScorerJudge
-from judgetrain.judges.kinds.prompted import PairwiseJudge, PointwiseJudge
+from judgetrain.judges.kinds.pairwise import PairwiseJudge
+from judgetrain.judges.kinds.pointwise import PointwiseJudge
 from judgetrain.judges.method import Method
 from judgetrain.judges.parts import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set

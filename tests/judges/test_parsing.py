@@ -15,7 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.extras.correct.stage import Corrector
 from judgetrain.judges.config import StepsConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.prompted import PairwiseJudge
+from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting import parsing
 from judgetrain.judges.prompting.prompts import load_prompt_set, packaged_sets
 from judgetrain.judges.prompting.verdicts import Reading, Reads, read_preference, read_rating, read_verdict

@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, JudgeOptions, StepsConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
-from judgetrain.judges.kinds.prompted import PairwiseJudge
+from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting.parsing import SCORE_FRAME, Frame, read_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow

@@ -1,75 +1,40 @@
-"""How each kind of method is run on benchmarks. A new kind is an extra's (:mod:`judgetrain.evaluate.hooks`)."""
+"""How methods are checked and run on benchmarks; a kind says in its record what is its own."""
 
 from collections.abc import Iterator
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.stages import check_benchmarks
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import calls, extras, resolved
-from judgetrain.evaluate.runners.base import Evaluation, Result, Runner
-from judgetrain.evaluate.runners.judges import AskedOnceRunner, BranchingRunner
+from judgetrain.evaluate.hooks import calls
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.runners.judges import asked_at_once, judged
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
-from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import BASELINE, BRANCHING, Method, meant
+from judgetrain.judges.kinds.kind import Use, kind_of, kinds
+from judgetrain.judges.method import Method
 
 
-class BaselineRunner:
-    """Takes every name that no other kind has; loads no model, and needs no shards."""
-
-    forms = ", ".join(BASELINES)
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """That there is such a baseline."""
-        if method.target not in BASELINES:
-            near = meant(method.text, BASELINES)
-            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}{near}")
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Their verdicts cost nothing."""
-        for benchmark in evaluation.benchmarks:
-            found = BASELINES[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
-            evaluation.out.count(in_=len(found), out=len(found))
-            yield benchmark, [(found, 0.0)]
-
-
-ASKED_ONCE = AskedOnceRunner()
-RUNNERS: dict[str, Runner] = {
-    BRANCHING: BranchingRunner(),
-    "pairwise": ASKED_ONCE,
-    "pointwise": ASKED_ONCE,
-    BASELINE: BaselineRunner(),
-}
-"""By the kind of a method, which is its prefix where it has one."""
-
-
-def runners() -> dict[str, Runner]:
-    """Those of the core and those of extras."""
-    return RUNNERS | {kind: resolved(runner) for extra in extras() for kind, runner in extra.runners.items()}
-
-
-def known_methods() -> str:
-    """What a method may be, for messages."""
-    return ", ".join(dict.fromkeys(runner.forms for runner in runners().values()))
-
-
-def runner_of(method: Method) -> Runner:
-    """What runs a method (ConfigError: no such kind)."""
-    found = runners().get(method.kind)
-    if found is None:
-        raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")
-    return found
+def run_method(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield the method's results on every benchmark; its model is freed before the first is given."""
+    kind = kind_of(method)
+    if kind.run is not None:
+        return kind.run(method, evaluation)
+    if kind.ask is None:
+        return asked_at_once(method, evaluation)
+    return judged(method, evaluation)
 
 
 def check_evaluate(found: EvaluateSettings) -> None:
     """Refuse (ConfigError) methods and benchmarks that the stage cannot work with."""
     settings = found.evaluate
+    use = Use(key="evaluate.methods", branches=settings.branches, labelled=True)
     check_benchmarks("evaluate.benchmarks", settings.benchmarks)
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
-        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
+        forms = ", ".join(kind.forms.evaluate for kind in kinds())
+        raise ConfigError(f"evaluate.methods is empty: allowed are {forms}")
     methods = found.evaluated
-    if any(method.kind == BRANCHING for method in methods):
+    if any(method.goes_by_criteria for method in methods):
         check_branches(settings.branches, found.criteria or 0)
     for _, extra, section in calls("check", found):
         extra(section, settings)
@@ -77,4 +42,4 @@ def check_evaluate(found: EvaluateSettings) -> None:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
     for method in methods:
-        runner_of(method).check(method, found)
+        kind_of(method, use).check(found, method, use)

@@ -1,11 +1,11 @@
-"""One interface for every kind of method: how it is checked, run on benchmarks, and read."""
+"""An evaluation under way: what is asked of a method on benchmarks is kept in shards, and read from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
@@ -40,7 +40,7 @@ def shards_of(kind: str, benchmark: Benchmark, name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """An evaluation under way: what every runner works with.
+    """An evaluation under way: what every kind of method works with.
 
     Args:
         settings: the stage's settings.
@@ -132,19 +132,3 @@ class Evaluation:
 
         if spent := out.sharded(shards, items, of, seeded, "comparisons", load, spread=spread, gpus=gpus):
             self.out.log(f"evaluate: {who}: {len(items)} comparisons{told}, in {duration(spent)}")
-
-
-class Runner(Protocol):
-    """Runs the methods of one kind, or of several that work alike."""
-
-    forms: str
-    """How such methods are written, for messages."""
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """Check, before anything runs, what the method names (ConfigError: the method, and what is allowed);
-        ``settings`` are the stage's."""
-        ...
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """The method's results on every benchmark; its model is freed before the first is given."""
-        ...

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.method import BRANCHING
 from judgetrain.judging.stages import JUDGE, JudgeSettings, check_judged
 
 
@@ -17,7 +16,7 @@ class CalibrateSettings(JudgeSettings):
 
 def _check_calibrate(settings: JudgeSettings) -> None:
     check_judged(settings)
-    if settings.method.kind != BRANCHING:
+    if not settings.method.goes_by_criteria:
         raise ConfigError(f"verdicts.judge={settings.verdicts.judge!r}: branching judges alone have criteria to weigh")
 
 

@@ -8,7 +8,8 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correct.config import CorrectConfig
-from judgetrain.judges.method import BRANCHING, TARGETS, Method
+from judgetrain.judges.kinds.kind import kind_of
+from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import ModelSettings, check_directories, check_model
 from judgetrain.judging.stages import check_judge
@@ -39,14 +40,15 @@ def _check(found: CorrectSettings) -> None:
     if settings.source.type != "world" and not settings.source.path:
         raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
     settings.source.check("correct.source")
-    if method.kind != BRANCHING:
+    if not method.goes_by_criteria:
         allowed = f"allowed are {', '.join(TARGETS)} or a judge's directory (./NAME)"
         raise ConfigError(f"correct.judge={settings.judge!r}: a judge that grows branches is needed; {allowed}")
     check_model(found, method, "correct.judge")
-    if settings.rater and Method.parse(settings.rater).kind != "pointwise":
-        raise ConfigError(f"correct.rater={settings.rater!r}: allowed are pointwise:external, pointwise:DIRECTORY, ...")
     if settings.rater:
         check_judge(found, settings.rater, "correct.rater")
+        if not kind_of(Method.parse(settings.rater)).rates:
+            allowed = "allowed are pointwise:external, pointwise:DIRECTORY, ..."
+            raise ConfigError(f"correct.rater={settings.rater!r}: it does not rate one response; {allowed}")
     if settings.engine is not None:
         settings.engine.check("correct.engine")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from judgetrain.artifacts.stages import Stage, at, by_name
 from judgetrain.errors import ConfigError
 from judgetrain.extras.correlate.config import CorrelateConfig
+from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.settings import ModelSettings
 from judgetrain.judging.stages import check_judge
@@ -41,7 +42,7 @@ def _check(found: CorrelateSettings) -> None:
             column.source.check(f"correlate.{key}[{i}].source")
     for method in found.methods:
         check_judge(found, method.text, "correlate.raters")
-        if method.kind != "pointwise":
+        if not kind_of(method).rates:
             told = "allowed are pointwise:external, pointwise:DIRECTORY, ..."
             raise ConfigError(f"correlate.raters: {method.text!r}: {told}")
     known = {column.name for column in settings.ratings} | {method.name for method in found.methods}

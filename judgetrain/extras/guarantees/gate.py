@@ -22,7 +22,8 @@ from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
+from judgetrain.judges.kinds.kind import kind_of
+from judgetrain.judges.method import JUDGE_STAGES, Method
 
 FLOORS, UNTRAINED = "floors", "untrained"
 FILE = "gate.json"
@@ -96,7 +97,7 @@ def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
         for name, branches in named:
             if name not in methods:
                 raise ConfigError(f"{here} {name} is not evaluated; evaluate.methods has {', '.join(methods)}")
-            there = methods[name].branches(evaluate.branches) if methods[name].kind == BRANCHING else []
+            there = methods[name].branches(evaluate.branches)
             if branches is not None and branches not in there:
                 asked = f"with {', '.join(map(str, there))}" if there else "without branches"
                 raise ConfigError(f"{here} {name} is asked {asked}, not with {branches}")
@@ -143,13 +144,13 @@ def untrained(method: Method) -> bool:
     """Whether a method is something that one could do without training: it asks no trained judge, has no criteria that
     come with the comparisons, and is nobody's published verdicts."""
     trained = method.target in JUDGE_STAGES or (method.is_directory and _holds_judge(method))
-    return not trained and method.criteria == "own" and method.kind != "stored"
+    return not trained and method.criteria == "own" and not kind_of(method).published
 
 
 def _holds_judge(method: Method) -> bool:
     """Whether a method's directory, or what is here of its id on the Hub, is a trained judge's: it has the settings of
     one, or lies in the artifact of a stage that trains. Branching judges of directories all are."""
-    if method.kind == BRANCHING:
+    if kind_of(method).trained:
         return True
     if method.on_hub:
         from huggingface_hub import try_to_load_from_cache

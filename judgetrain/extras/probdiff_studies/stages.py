@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.cells import RowError
@@ -13,9 +13,10 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.stages import check_branches
 from judgetrain.extras.probdiff_studies.config import StudiesConfig
 from judgetrain.extras.selfeval.config import SelfEvalConfig
-from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, Method
-from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.judges.settings import ModelSettings, check_directories, check_model, has_kind, names_target
+from judgetrain.judges.kinds.kind import find_kind
+from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.settings import ModelSettings, check_directories, names_target
+from judgetrain.judging.stages import check_judge
 from judgetrain.scorers.config import ScorerConfig, check_scorer
 
 
@@ -30,7 +31,9 @@ class StudiesSettings(ModelSettings):
     cluster: ClusterConfig | None = at(
         "cluster", only=("encoder",), active_if=lambda settings: settings.studies.prompts
     )
-    branches: list[int] | None = at("evaluate.branches", active_if=has_kind(BRANCHING))
+    branches: list[int] | None = at(
+        "evaluate.branches", active_if=lambda settings: any(method.goes_by_criteria for method in settings.methods)
+    )
 
     @property
     def methods(self) -> Sequence[Method]:
@@ -50,13 +53,13 @@ def _check(found: StudiesSettings) -> None:
         raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
     for method in found.methods:
         key = "studies.judge" if method.text == settings.judge else "studies.duels"
-        if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
+        kind = find_kind(method.kind)
+        asks_model = kind is not None and kind.model and kind.build is not None
+        if method.target in JUDGE_STAGES or not asks_model:
             raise ConfigError(f"{key}={method.text!r}: allowed are base, teacher, external or a judge's ./DIRECTORY")
-        if method.kind == BRANCHING:
+        if method.goes_by_criteria:
             check_branches(found.branches or (), found.criteria or 0)
-        check_model(found, method, key)
-        if (way := method.kind) != BRANCHING:
-            load_prompt_set(getattr(found, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
+        check_judge(found, method.text, key)
 
 
 def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:

@@ -11,7 +11,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.extras.server.config import TOKEN
 from judgetrain.judges.factory import Models
-from judgetrain.judges.method import BRANCHING
+from judgetrain.judges.kinds.kind import kind_of
 from judgetrain.judges.settings import check_directories
 from judgetrain.judging.config import VerdictsConfig
 from judgetrain.judging.stage import judge_of
@@ -43,18 +43,11 @@ def _settings(config: Config) -> JudgeSettings:
     served = config.serve
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
     settings = JudgeSettings.of(config.changed(verdicts=verdicts))
-    check_judge(settings, served.judge, "serve.judge")
+    check_judge(settings, served.judge, "serve.judge", alone=True)
     method = settings.method
-    asked = settings.judge.changed(**method.asking) if settings.judge and method.kind == BRANCHING else None
-    if served.reward == "score" and (asked is None or asked.reads != "one"):
+    if served.reward == "score" and not kind_of(method).scores(settings, method):
         told = f"serve.reward=score: serve.judge={served.judge!r} gives one response no score as it is asked"
         raise ConfigError(f"{told}: set judge.reads=one, with a branching judge")
-    if method.kind == "scorer":
-        from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
-
-        if BY_NAME[method.target] is not SINGLE_PASS:
-            told = f"serve.judge={served.judge!r}: what it samples depends on what is judged with it"
-            raise ConfigError(f"{told}; scorers that can be served are {', '.join(SINGLE_PASS.names)}")
     check_directories(settings.engine, [method], "serve.judge")
     return settings
 

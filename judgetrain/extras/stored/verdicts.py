@@ -18,6 +18,7 @@ from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.stored.config import StoredConfig, StoredVerdictsConfig
 from judgetrain.judges.base import Cost, Prediction
+from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict
 
@@ -27,29 +28,22 @@ UNKNOWN = Cost(math.nan, math.nan, math.nan)
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
-class StoredRunner:
-    """Reads verdicts on the one benchmark that they are about."""
-
-    forms = "stored:NAME"
-
-    def check(self, method: Method, settings: Any) -> None:
-        """That there is such an entry of ``stored.verdicts``."""
-        names = [stored.name for stored in settings.stored.verdicts]
-        if method.target not in names:
-            known = ", ".join(names) or "none"
-            raise ConfigError(f"evaluate.methods: {method.text!r}: stored.verdicts has no such entry, only {known}")
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """What was stored, with nothing known of its cost."""
-        about, found = kept(evaluation.settings)[method.target]
-        for benchmark in evaluation.benchmarks:
-            if benchmark.name == about:
-                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
-                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
-                yield benchmark, [(found, math.nan)]
+def check_method(settings: Any, method: Method, use: Use) -> None:
+    """Refuse (ConfigError) a name that no entry of ``stored.verdicts`` has."""
+    names = [stored.name for stored in settings.stored.verdicts]
+    if method.target not in names:
+        known = ", ".join(names) or "none"
+        raise ConfigError(f"{use.key}: {method.text!r}: stored.verdicts has no such entry, only {known}")
 
 
-RUNNER = StoredRunner()
+def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield the one benchmark that the verdicts are about, with what was stored; nothing is known of its cost."""
+    about, predictions = kept(evaluation.settings)[method.target]
+    for benchmark in evaluation.benchmarks:
+        if benchmark.name == about:
+            dropped = Counter(f"stored:{reason}" for p in predictions for reason in Counter(p.failures).elements())
+            evaluation.out.count(in_=len(predictions), out=len(predictions), dropped=dropped)
+            yield benchmark, [(predictions, math.nan)]
 
 
 def check(section: StoredVerdictsConfig, evaluate: EvaluateConfig) -> None:

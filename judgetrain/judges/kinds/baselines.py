@@ -1,25 +1,24 @@
-"""Judges that generate nothing: baselines, which any judge must beat, and scorers (score both responses, compare)."""
+"""Baselines: judges that generate nothing, which any judge must beat."""
 
 from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.base import Judge, Prediction, verdict_of
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.kinds.kind import Arguments, Forms, Kind, Parts, Use, no_arguments, unknown
+from judgetrain.judges.method import BASELINE, Method
 from judgetrain.schema import Comparison, Verdict
-from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Usage, sample_of
-from judgetrain.scorers.estimator import Scores
-from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from judgetrain.scorers.statistics import TokenScorer
+    from judgetrain.judges.settings import ModelSettings
 
 
 FOLDS = 10
@@ -149,48 +148,39 @@ BASELINES: dict[str, type[Judge]] = {
 }
 
 
-class ScorerJudge(Judge):
-    """Prefers the response with the better score; the order in which they are shown plays no part.
-
-    Args:
-        scorer: the model whose probabilities are read.
-        method: a scorer of given responses, as ``sentprob`` or ``probdiff``.
-        settings: how the score is computed.
-
-    Raises:
-        ConfigError: no such scorer, or one that does not score a given response.
-    """
-
-    def __init__(self, scorer: TokenScorer, method: str = "sentprob", settings: ScorerConfig | None = None) -> None:
-        check_scorers([method], OF_RESPONSES)
-        self.scorer, self.method, self.name = scorer, method, f"scorer:{method}"
-        self.settings = settings or ScorerConfig()
-
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
-        before = self.scorer.usage
-        scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]
-        return predictions(comparisons, scores, self.name, self.scorer.usage - before)
-
-    def close(self) -> None:
-        self.scorer.close()
+def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+    """Return the baseline of this name (ConfigError: there is none)."""
+    if method.target not in BASELINES:
+        raise unknown(method)
+    return BASELINES[method.target]()
 
 
-def samples_of(comparisons: Sequence[Comparison]) -> list[Sample]:
-    """The two responses of every comparison, A then B."""
-    return [sample_of(c.dialogue, response) for c in comparisons for response in (c.response_a, c.response_b)]
+def check(settings: ModelSettings, method: Method, use: Use) -> None:
+    """Refuse a name that is no baseline, and one that learns from labels where there are none."""
+    if method.target not in BASELINES:
+        raise unknown(method, use)
+    if method.target == SurfaceJudge.name and not use.labelled:
+        raise unknown(method, use)
 
 
-def predictions(comparisons: Sequence[Comparison], scores: Scores, name: str, usage: Usage) -> list[Prediction]:
-    """Predictions from the scores of :func:`samples_of`; ``usage`` is shared evenly among the comparisons."""
-    oriented = scores.oriented
-    share = max(1, len(comparisons))
-    cost = Cost(usage.prompt_tokens / share, usage.generated_tokens / share, usage.calls / share)
-    result = []
-    for i, comparison in enumerate(comparisons):
-        a, b = oriented[2 * i : 2 * i + 2]
-        margin = None if a is None or b is None else a - b
-        gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
-        said = {"margin": margin, "cost": cost, "judgments": 2, "failures": dict(gone)}
-        result.append(Prediction.of(comparison, name, verdict_of(margin), verdict_of(margin), **said))
-    return result
+def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+    """Return the defaults (ConfigError: there is no such baseline, or the caller sets something)."""
+    if method.target not in BASELINES:
+        raise unknown(method)
+    return no_arguments(method, directory, given)
+
+
+KIND = Kind(
+    name=BASELINE,
+    forms=Forms(
+        evaluate=", ".join(BASELINES),
+        unlabelled=", ".join(name for name in BASELINES if name != SurfaceJudge.name),
+        python=", ".join(BASELINES),
+    ),
+    names=tuple(BASELINES),
+    check=check,
+    arguments=arguments,
+    build=build,
+    ask=None,
+)
+"""Baselines, by their names (``random``)."""

@@ -1,25 +1,34 @@
 """The branching judge: k criteria, one branch each, in both orders (branching paper, section 4.5)."""
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, derive_seed
+from judgetrain.data.rubrics import given_rubric, read_rubric
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, Score, in_own_order
-from judgetrain.judges.config import JudgeOptions, check_branches
+from judgetrain.judges.config import JudgeOptions, check_branches, criteria_of
 from judgetrain.judges.kinds.aggregation import Rule, margin_of, margins_of, next_wave, stopped, used, verdict
-from judgetrain.judges.method import Method
+from judgetrain.judges.kinds.kind import Arguments, Ask, Forms, Kind, Outcome, Parts, Use
+from judgetrain.judges.method import BRANCHING, TARGETS, Method
 from judgetrain.judges.parts import parts_of
-from judgetrain.judges.prompting.prompts import PromptSet, check_reads
+from judgetrain.judges.prompting.prompts import FILE, PromptSet, check_reads, load_prompt_set, prompt_path
+from judgetrain.judges.settings import ModelSettings, check_criteria, check_model, no_judge, too_long_hint
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, cost_of
+from judgetrain.judges.trees.schema import OTHER, CriterionNode, EvaluationTree, cost_of, shard_of, trees_of
 from judgetrain.rubrics import Rubric, weighted
 from judgetrain.schema import ORDERS, RESPONSES, Candidates, Comparison, Order
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.judges.factory import Models
 
 
 class BranchingJudge(Judge):
@@ -49,16 +58,17 @@ class BranchingJudge(Judge):
         check_reads(prompts, self.options.orders, "judge.reads=one")
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> "BranchingJudge":
+    def from_pretrained(cls, path: str | Path, branches: int = 1, **how: Any) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it is asked (ConfigError: the
         directory holds no judge, no such setting, a value out of range, or more branches than the judge has criteria).
 
         ``how``: as of :func:`~judgetrain.judges.factory.load_judge`.
         """
         method = Method.parse(str(Path(path).expanduser().absolute()))
-        options, engine, found = parts_of(method, branches, **how)
-        prompts = found()
-        return cls(engine(), prompts, options, method.name)
+        given = {name: how.pop(name, None) for name in ("engine", "criteria", "prompts")}
+        options, parts = parts_of(method, Arguments(branches=branches, changes=how, **given))
+        prompt_set = parts.prompts()
+        return cls(parts.engine(), prompt_set, options, method.name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
@@ -286,3 +296,140 @@ def _scores(group: Candidates, trees: Sequence[EvaluationTree], branches: int) -
                 failures=dict(failures),
                 cost=shared + (judged if tree is trees[0] else cost_of(tree)),
             )
+
+
+def check(settings: ModelSettings, method: Method, use: Use) -> None:
+    """Refuse a model that cannot be asked, and more branches than the judge names criteria, or none."""
+    check_model(settings, method, use.key)
+    criteria = settings.criteria or 0
+    if use.branches is not None:
+        if method.most == 0:
+            raise ConfigError(f"{use.key}: {method.text!r}: a judge has at least 1 branch")
+        check_criteria(criteria, method, max(method.branches(use.branches)), "evaluate.branches")
+        return
+    most = 1 if method.most is None else method.most
+    if most < 1 or (most > criteria and not method.is_directory):
+        raise ConfigError(f"{use.key}={method.text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
+    check_criteria(criteria, method, most, use.key)
+
+
+def options(models: Models, method: Method, branches: int) -> JudgeOptions:
+    """Return how the judge is asked in a run: as ``judge.*`` and the options behind its name say.
+
+    A trained judge is asked for as many criteria as it was trained on.
+    """
+    settings = models.settings
+    assert settings.criteria is not None
+    directory = models.directory(method)
+    criteria = settings.criteria if directory is None else criteria_of(directory)
+    more: dict[str, Any] = {"plan": method.changes.get("plan", "shared")}
+    if settings.whole_trees:
+        more["early_stop"] = False
+    if settings.rubric and not settings.own_criteria:
+        more["rubric"] = read_rubric(settings.rubric)
+    return JudgeOptions.of(models.asking(method), criteria, directory, branches=branches, **more)
+
+
+def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+    """Return how the judge is asked by a caller in Python: as its ``judge.json`` says, but for what the caller sets."""
+    branches = given.branches if method.most is None else method.most
+    changes = {**method.changes, **given.changes}
+    return JudgeOptions.of_directory(directory, changes, branches=branches, rubric=given_rubric(given.criteria))
+
+
+def prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:
+    """Return the prompts that the judge was trained with, or of a model that is no trained judge ``others``."""
+    if directory is None:
+        return load_prompt_set(others)
+    if not (directory / FILE).is_file():
+        raise ConfigError(f"{method.text}: {no_judge(directory)}")
+    return load_prompt_set(directory / FILE)
+
+
+def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+    """Return the judge."""
+    prompt_set = parts.prompts()
+    return BranchingJudge(parts.engine(), prompt_set, options, method.name)
+
+
+def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
+    """Return what the judge's trees depend on besides the model."""
+    asking = models.asking(method)
+    if not asking.early_stop:
+        # Aggregation and tie decide what is asked only where branches stop early.
+        asking = asking.changed(aggregation="vote", tie=0.0)
+    prompts = None
+    if method.target not in models.inputs and not method.is_directory:
+        # A trained judge brings its own prompts; any other model is asked by the run's.
+        prompts = hashes.of(prompt_path(models.settings.prompts or ""))
+    return {
+        "method": "+".join(method.options) if method.is_directory else method.name,
+        "branches": branches,
+        "asking": asking,
+        "criteria": models.settings.criteria,
+        "prompts": prompts,
+    }
+
+
+def asked(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
+    """Return the trees of comparisons as a finished shard, grown with so many branches."""
+    trees, others = judge.ask(comparisons, seed, branches)
+    shard = shard_of([*trees, *others])
+    rows = [*shard.rows[: len(trees)]]
+    for row, other in zip(rows, shard.rows[len(trees) :], strict=bool(others)):
+        row[OTHER] = other
+    return replace(shard, rows=rows, counts_in=len(rows))
+
+
+def read_trees(
+    rows: Sequence[Mapping[str, Any]],
+    comparisons: Sequence[Comparison],
+    options: JudgeOptions,
+    name: str,
+    branches: Sequence[int],
+) -> Outcome:
+    """Return the predictions for each number of branches, read off trees that were grown with the most."""
+    trees = [trees_on(row, comparison) for row, comparison in zip(rows, comparisons, strict=True)]
+    predictions = {k: [predict(tree, k, options, name, other) for tree, other in trees] for k in branches}
+    failures: Counter[str] = Counter()
+    for prediction in predictions[max(predictions)]:
+        failures.update(prediction.failures)
+    return Outcome(predictions=predictions, trees=trees, message=too_long_hint(failures) or "", lasting=True)
+
+
+def trees_on(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
+    """Return the tree of both orders and None, or the trees of order AB and of order BA, of a shard's row.
+
+    Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
+    corrected since.
+    """
+    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row))
+    return first, others[0] if others else None
+
+
+def scores(settings: ModelSettings, method: Method) -> bool:
+    """Return whether the judge is asked to read one response at a time, which gives each a score."""
+    return settings.judge is not None and settings.judge.changed(**method.asking).reads == "one"
+
+
+KIND = Kind(
+    name=BRANCHING,
+    forms=Forms(
+        evaluate=f"{', '.join(TARGETS)}, a judge's directory (./NAME)",
+        unlabelled=f"{', '.join(TARGETS)}, a judge's directory (./NAME) or its id on the Hub",
+        python="a judge's directory, its id on the Hub (OWNER/NAME), external (whatever engine= is)",
+    ),
+    model=True,
+    trained=True,
+    criteria=True,
+    settings=("judge", "criteria", "rubric", "prompts"),
+    check=check,
+    options=options,
+    arguments=arguments,
+    prompts=prompts,
+    build=build,
+    identity=identity,
+    ask=Ask(rows="trees", process=asked, read=read_trees, progress=", both orders, up to {branches} branches"),
+    scores=scores,
+)
+"""Judges that branch, by the model that they ask."""

@@ -1,20 +1,29 @@
-"""Judges that one prompt asks for a verdict: pairwise, or pointwise by rating (branching paper, section 5.1)."""
+"""What kinds have in common whose judges are asked once, by one prompt: ``pairwise`` and ``pointwise``."""
+
+from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from judgetrain.artifacts.stage_run import tokens_of
+from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.base import Engine, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, in_own_order, verdict_of
-from judgetrain.judges.config import OnceConfig
-from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, failures_of
-from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
+from judgetrain.judges.config import JudgeOptions, OnceConfig, changed
+from judgetrain.judges.kinds.kind import Arguments, Outcome, Parts, Use
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set, slots_of
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
+from judgetrain.judges.settings import ModelSettings, check_model
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.judges.factory import Models
 
 
 class PromptedJudge(Judge):
@@ -88,48 +97,6 @@ class PromptedJudge(Judge):
         self.engine.close()
 
 
-class PairwiseJudge(PromptedJudge):
-    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``, or as the
-    prompt set says under ``reads``), once in each order."""
-
-    dialect = "pairwise"
-
-    def read(self) -> Read:
-        return self.prompts.reads.verdict if self.prompts.reads else read_verdict
-
-
-class PointwiseJudge(PromptedJudge):
-    """The pointwise judge: rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
-
-    It sees no order: each response is rated once, both verdicts are the same, and its consistency of 100% (less what
-    cannot be read) says nothing. A verdict costs both ratings.
-    """
-
-    dialect = "pointwise"
-
-    def read(self) -> Read:
-        assert self.prompts.scale is not None
-        lowest, highest = self.prompts.scale
-        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
-        return partial(reader, lowest=lowest, highest=highest)
-
-    def questions(self, comparison: Comparison, sides: str = "AB") -> list[Question]:
-        """How good the response on each of the sides is, on the prompt set's scale."""
-        assert self.prompts.scale is not None
-        slots = slots_of(comparison) | dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
-        texts = {"A": comparison.response_a, "B": comparison.response_b}
-        return [Question(side, slots | {"response": texts[side]}) for side in sides]
-
-    def rate(self, rated: Sequence[Comparison], seed: int = 0) -> list[Reply]:
-        """The rating of each comparison's first response alone, a reply each; ``answer`` is None if none was read."""
-        asked = self._ask([self.questions(c, "A") for c in rated], seed, [c.number for c in rated])
-        return [reply for replies in asked for reply in replies]
-
-
-PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (PairwiseJudge, PointwiseJudge)}
-"""The judges with a single prompt, by the prefix of their methods' names (``pairwise:base``)."""
-
-
 def pairwise_questions(comparison: Comparison) -> list[Question]:
     """Which response is better, with the two as they are and exchanged."""
 
@@ -189,3 +156,86 @@ def prediction_of(
         asked=sampling.shown,
         plan=None if pointwise else "independent",
     )
+
+
+def check(settings: ModelSettings, method: Method, use: Use) -> None:
+    """Refuse a model that cannot be asked, and a prompt set of another dialect."""
+    check_model(settings, method, use.key)
+    dialect = cast(Dialect, method.kind)
+    load_prompt_set(getattr(settings, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
+
+
+def options(models: Models, method: Method, branches: int) -> JudgeOptions:
+    """Return how such a judge is asked in a run: as ``evaluate.pairwise`` or ``evaluate.pointwise`` says."""
+    return JudgeOptions(once=getattr(models.settings, method.kind))
+
+
+def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+    """Return how such a judge is asked by a caller in Python, who may change its sampling and its prompts."""
+    sampling = changed(OnceConfig().sampling, given.changes, "sampling.")
+    return JudgeOptions(once=OnceConfig(str(given.prompts or method.kind), sampling))
+
+
+def prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:
+    """Return the prompts of a model's directory that has such a step, else those of the options."""
+    assert options.once is not None
+    dialect = cast(Dialect, method.kind)
+    if method.is_directory and directory is not None and has_step(directory / FILE, dialect):
+        return load_prompt_set(directory / FILE, dialect, method.text)
+    return load_prompt_set(options.once.prompts, dialect, f"evaluate.{dialect}.prompts")
+
+
+def build_by(judge: type[PromptedJudge]) -> Callable[[Method, JudgeOptions, Parts], Judge]:
+    """Return what makes judges of a class."""
+
+    def build(method: Method, options: JudgeOptions, parts: Parts) -> Judge:
+        assert options.once is not None
+        prompt_set = parts.prompts()
+        return judge(parts.engine(), prompt_set, options.once.sampling, method.name)
+
+    return build
+
+
+def identity(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
+    """Return what replies depend on besides the model."""
+    name = None if method.is_directory else method.text
+    return {"kind": method.kind, "name": name, "asked": getattr(models.settings, method.kind)}
+
+
+def replied(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int = 0) -> ShardResult:
+    """Return the replies on comparisons as a finished shard."""
+    return replies_shard(comparisons, judge.ask(comparisons, seed))
+
+
+def replies_shard(comparisons: Sequence[Comparison], replies: Sequence[Sequence[Reply]]) -> ShardResult:
+    """Return a finished shard of the replies on each comparison."""
+    rows = []
+    failures: Counter[str] = Counter()
+    every: list[Reply] = []
+    for comparison, of_comparison in zip(comparisons, replies, strict=True):
+        rows.append({"comparison_id": comparison.id, "replies": [reply.to_row() for reply in of_comparison]})
+        failures.update(f"reply:{reply.failure}" for reply in of_comparison if reply.failure)
+        every.extend(of_comparison)
+    return ShardResult(rows, len(rows), failures, **tokens_of(every))
+
+
+def read_by(dialect: Dialect) -> Callable[..., Outcome]:
+    """Return what reads the rows of :func:`replies_shard`."""
+
+    def read(
+        rows: Sequence[Mapping[str, Any]],
+        comparisons: Sequence[Comparison],
+        options: JudgeOptions,
+        name: str,
+        branches: Sequence[int],
+    ) -> Outcome:
+        assert options.once is not None
+        predictions = []
+        every: list[Reply] = []
+        for row, comparison in zip(rows, comparisons, strict=True):
+            replies = [Reply(**reply) for reply in row["replies"]]
+            predictions.append(prediction_of(dialect, name, comparison, replies, options.once.sampling))
+            every.extend(replies)
+        return Outcome(predictions={0: predictions}, message=errors_told(every))
+
+    return read

@@ -17,9 +17,9 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stage import estimated
 from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
-from judgetrain.extras.untrained import runners as learned
+from judgetrain.extras.untrained import learned
 from judgetrain.judges.config import JudgeConfig, JudgeOptions
-from judgetrain.judges.kinds.prompted import PairwiseJudge
+from judgetrain.judges.kinds.pairwise import PairwiseJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from tests.builders.data import write_lines

@@ -20,15 +20,16 @@ from judgetrain.data.duplicates import BenchmarkQueries, asked
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.hooks import asked_as
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.runners.judges import AskedOnceRunner, replies_shard
+from judgetrain.evaluate.runners.judges import judged
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.prompted import PromptedByCriterion
+from judgetrain.extras.untrained.prompted import depends_on, judged_by
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.kind import Use, kind_of
+from judgetrain.judges.kinds.prompted import replies_shard
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, has_step, load_prompt_set, prompt_file, slots_of
@@ -84,64 +85,58 @@ def check_learned(method: Method, settings: EvaluateSettings) -> None:
     if method.labels < (fewest := FEWEST[method.kind]):
         form = f"{method.kind}:N or {method.kind}:N:MODEL"
         raise ConfigError(f"evaluate.methods: {method.text!r}: expected {form}, N at least {fewest} labelled pairs")
-    check_model(settings, asked_as(method), "evaluate.methods")
+    check_model(settings, method.asked_as, "evaluate.methods")
 
 
-class RubricRunner(PromptedByCriterion):
-    """A rubric drawn from labelled pairs, then applied to one response at a time by the same model.
+def check_rubric(settings: EvaluateSettings, method: Method, use: Use) -> None:
+    """Refuse a model that cannot be asked, too few pairs, and a prompt set that cannot be read."""
+    check_learned(method, settings)
+    rubric_prompts(settings)
+
+
+def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Draw a rubric from labelled pairs, then yield every benchmark judged by it, one response at a time.
 
     The model is shown pairs and names criteria. It judges all pairs by these, and is shown those that they got wrong,
     until the agreement on a third of the pairs, which it is never shown, stops rising. The rounds are kept as the shard
     ``rubric-METHOD``, the judgments as ``trees-BENCHMARK-METHOD``.
     """
+    models, by = evaluation.models, method.asked_as
+    pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
+    options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
+    options = replace(options, steps=replace(options.steps, write_guidelines=False))
+    shards, dry = f"rubric-{method.file_name}", "responses" not in evaluation.inputs
+    depends = depends_on(method, evaluation, options) | {"labels": [c.label for c in pairs], "drawn by": prompts.source}
+    with loaded_once(lambda: models.judge(by)) as judge:
 
-    forms = "rubric:N, rubric:N:MODEL"
+        def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
+            return drawn(judge(), items, prompts, options, seed, every=dry)
 
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """The model, the number of pairs, and the prompt set."""
-        check_learned(method, settings)
-        rubric_prompts(settings)
+        evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
+        found = _best(method, by, evaluation, shards, len(pairs))
+        if found is not None:
+            yield from judged_by(found, method, evaluation, options, ONCE, judge)
+            return
+    for benchmark in evaluation.benchmarks:
+        said: dict[str, Any] = {"failures": {"rubric:none": 1}}
+        yield benchmark, [([Prediction.of(c, method.name, **said) for c in benchmark.comparisons], 0.0)]
 
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Draw the rubric, then judge by it."""
-        models, by = evaluation.models, asked_as(method)
-        pairs, prompts = labelled_pairs(method, evaluation), rubric_prompts(evaluation.settings)
-        options = replace(models.options(by), aggregation="mean", fitted=None, early_stop=False)
-        options = replace(options, steps=replace(options.steps, write_guidelines=False))
-        shards, dry = f"rubric-{method.file_name}", "responses" not in evaluation.inputs
-        depends = self.depends(method, evaluation, options) | {
-            "labels": [c.label for c in pairs],
-            "drawn by": prompts.source,
-        }
-        with loaded_once(lambda: models.judge(by)) as judge:
 
-            def draw(seed: int, items: Sequence[Comparison]) -> ShardResult:
-                return drawn(judge(), items, prompts, options, seed, every=dry)
-
-            evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
-            found = self._found(method, by, evaluation, shards, len(pairs))
-            if found is not None:
-                yield from self.judged(method, evaluation, found, options, ONCE, judge)
-                return
-        for benchmark in evaluation.benchmarks:
-            said: dict[str, Any] = {"failures": {"rubric:none": 1}}
-            yield benchmark, [([Prediction.of(c, method.name, **said) for c in benchmark.comparisons], 0.0)]
-
-    def _found(self, method: Method, by: Method, evaluation: Evaluation, shards: str, labels: int) -> Rubric | None:
-        """The best of the rubrics that were drawn; what they took is noted."""
-        out, engine = evaluation.out, evaluation.models.external(by.target)
-        rounds, (marker,) = list(read_rows(out.directory, shards)), markers_of(out.directory, shards)
-        spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
-        told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
-        told["money"] = engine.money(**spent) if engine else None
-        evaluation.learned[method.name] = Learned(labels=labels, **told)
-        best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
-        if best is None:
-            out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
-            return None
-        heard = "; ".join(best["criteria"])
-        out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
-        return Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
+def _best(method: Method, by: Method, evaluation: Evaluation, shards: str, labels: int) -> Rubric | None:
+    """The best of the rubrics that were drawn; what they took is noted."""
+    out, engine = evaluation.out, evaluation.models.external(by.target)
+    rounds, (marker,) = list(read_rows(out.directory, shards)), markers_of(out.directory, shards)
+    spent = {f"{kind}_tokens": marker["tokens"][kind] for kind in ("prompt", "generated")}
+    told = {"calls": marker["facts"]["calls"], "seconds": marker["seconds"], **spent}
+    told["money"] = engine.money(**spent) if engine else None
+    evaluation.learned[method.name] = Learned(labels=labels, **told)
+    best = max(rounds, key=lambda found: found["agreement"], default=None)  # of equals the first
+    if best is None:
+        out.log(f"evaluate: {method.name}: the model named no criteria, so that it has no verdicts")
+        return None
+    heard = "; ".join(best["criteria"])
+    out.log(f"evaluate: {method.name}: {best['agreement']:.0%} of the held-out pairs by: {heard}")
+    return Rubric(tuple(Criterion(text=text) for text in best["criteria"]))
 
 
 def rubric_prompts(settings: EvaluateSettings) -> PromptSet:
@@ -249,27 +244,27 @@ def replied(judge: Any, items: Sequence[Comparison], seed: int, near: Near) -> S
     return replies_shard(items, asked)
 
 
-class FewshotRunner(AskedOnceRunner):
-    """The pairwise judge, asked after the labelled pairs that are most like the comparison."""
-
-    forms = "fewshot:N, fewshot:N:MODEL"
-
-    def check(self, method: Method, settings: EvaluateSettings) -> None:
-        """The model, the number of pairs, and a prompt set whose verdicts are marks, as the examples' are."""
-        check_learned(method, settings)
-        super().check(asked_as(method), settings)
-        assert settings.pairwise is not None
-        if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
-            told = f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own"
-            raise ConfigError(f"{told}, and the examples of {method.text!r} end in [[A]] or [[B]]; choose another set")
-
-    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
-        """Ask about every benchmark, then read the replies."""
-        pairs, settings = labelled_pairs(method, evaluation), cast(Any, evaluation.settings)
-        config: ClusterConfig = settings.untrained
-        evaluation.learned[method.name] = Learned(labels=len(pairs))
-        depends = {"pairs": [c.to_row() for c in pairs], "encoder": config}
-        return self.asked(method, asked_as(method), evaluation, partial(replied, near=Nearest(pairs, config)), depends)
+def check_fewshot(settings: EvaluateSettings, method: Method, use: Use) -> None:
+    """Refuse what the pairwise judge refuses, too few pairs, and a prompt set whose verdicts are no marks."""
+    check_learned(method, settings)
+    by = method.asked_as
+    kind_of(by).check(settings, by, use)
+    assert settings.pairwise is not None
+    # The examples end in marks, so the verdicts must.
+    if load_prompt_set(settings.pairwise.prompts, "pairwise").reads:
+        told = f"evaluate.pairwise.prompts={settings.pairwise.prompts}: its verdicts have a form of its own"
+        raise ConfigError(f"{told}, and the examples of {method.text!r} end in [[A]] or [[B]]; choose another set")
 
 
-PROMPTED, RUBRIC, FEWSHOT = PromptedByCriterion(), RubricRunner(), FewshotRunner()
+def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Yield every benchmark as the pairwise judge sees it after the labelled pairs that are most like a comparison."""
+    pairs = labelled_pairs(method, evaluation)
+    settings = cast(Any, evaluation.settings)
+    config: ClusterConfig = settings.untrained
+    evaluation.learned[method.name] = Learned(labels=len(pairs))
+    depends = {
+        "name": None if method.is_directory else method.text,
+        "pairs": [c.to_row() for c in pairs],
+        "encoder": config,
+    }
+    return judged(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)

@@ -1,0 +1,317 @@
+"""The record of a kind of judge, and the registry of all kinds.
+
+A kind is all that the rest of the package knows of how its judges are named, checked, made and asked. Whoever adds one
+writes a :class:`Kind` and names it in the ``room.yaml`` of a room, of this package or of an installed one:
+
+    kinds:
+      words: judge_words.words:KIND
+
+Nothing else needs an edit: the factory, the checks before a run, stages ``evaluate`` and ``judge``, the server and
+rewards go through :func:`kind_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from judgetrain import rooms
+from judgetrain.artifacts.stage_run import ShardResult
+from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Cost, Given, Judge, Prediction, as_data
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.keys import did_you_mean
+from judgetrain.schema import Comparison
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.engines.base import Engine
+    from judgetrain.engines.config import EngineConfig, ModelConfig
+    from judgetrain.judges.factory import Models
+    from judgetrain.judges.method import Method
+    from judgetrain.judges.prompting.prompts import PromptSet
+    from judgetrain.judges.settings import ModelSettings
+    from judgetrain.judges.trees.schema import EvaluationTree
+    from judgetrain.scorers.config import ScorerConfig
+    from judgetrain.scorers.statistics import TokenScorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """Where a method's judge is about to be used: what the checks before a run go by.
+
+    Args:
+        key: the configuration key that names the method, for messages.
+        branches: the numbers of branches of ``evaluate.branches``; None: the method's own number, or one branch.
+        labelled: the comparisons have labels, and a benchmark's are all there at once (stage ``evaluate``).
+        alone: every comparison is judged by itself, whatever else is asked (a server).
+    """
+
+    key: str
+    branches: Sequence[int] | None = None
+    labelled: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What a caller in Python says of how a judge is asked; as of :func:`~judgetrain.judges.factory.load_judge`."""
+
+    branches: int = 1
+    engine: EngineConfig | None = None
+    criteria: Given = None
+    model: ModelConfig | None = None
+    prompts: str | Path | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a judge is made of besides its options; each part is loaded when it is called for.
+
+    Args:
+        engine: returns the engine of the model that the method names.
+        prompts: returns the judge's prompt set.
+        scorer: returns a model whose probabilities are read, given the settings of scorers.
+    """
+
+    engine: Callable[[], Engine]
+    prompts: Callable[[], PromptSet]
+    scorer: Callable[[ScorerConfig], TokenScorer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What stage ``evaluate`` reads off the rows that a judge left on a benchmark.
+
+    Args:
+        predictions: by the number of branches, or under 0 for a judge without branches, one a comparison.
+        trees: of a judge that grows trees, by comparison the tree and None, or the trees of order AB and of order BA.
+        message: what the user should know, for the log; empty where there is nothing.
+        lasting: the message is also shown to whoever asks for the finished stage again.
+    """
+
+    predictions: Mapping[int, list[Prediction]]
+    trees: Sequence[tuple[EvaluationTree, EvaluationTree | None]] = ()
+    message: str = ""
+    lasting: bool = False
+
+
+def compared(judge: Judge, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
+    """Return a judge's predictions on comparisons as a finished shard."""
+    predictions = judge.compare_all(comparisons, seed)
+    spent = sum((prediction.whole_cost for prediction in predictions), Cost())
+    failures: dict[str, int] = {}
+    for prediction in predictions:
+        for reason, number in prediction.failures.items():
+            failures[reason] = failures.get(reason, 0) + number
+    return ShardResult([as_data(prediction) for prediction in predictions], len(predictions), failures, **spent.tokens)
+
+
+def read_predictions(
+    rows: Sequence[Mapping[str, Any]],
+    comparisons: Sequence[Comparison],
+    options: JudgeOptions,
+    name: str,
+    branches: Sequence[int],
+) -> Outcome:
+    """Return the predictions that :func:`compared` left."""
+    return Outcome(predictions={0: [Prediction.from_row(row) for row in rows]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """How stage ``evaluate`` asks a kind's judges, so that what they say is kept in shards and read from them.
+
+    Args:
+        rows: what the rows are, the first part of the shards' names (``trees-BENCHMARK-METHOD``).
+        process: makes a shard, given the judge, comparisons, a seed and the largest number of branches. It can be
+            pickled.
+        read: returns the :class:`Outcome`, given a benchmark's rows, its comparisons, how the judge was asked, the
+            method's name and the numbers of branches.
+        orders: into how many verdicts the seconds of a comparison fall: 2, one in either order, or 1 where no order is
+            shown.
+        progress: for the log, behind the number of comparisons; ``{branches}`` is the largest number of branches.
+    """
+
+    rows: str = "verdicts"
+    process: Callable[[Any, Sequence[Comparison], int, int], ShardResult] = compared
+    read: Callable[..., Outcome] = read_predictions
+    orders: int = 2
+    progress: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forms:
+    """How the methods of a kind are written, for messages about one that there is not.
+
+    Empty: there is no such judge in that place.
+
+    Args:
+        evaluate: in ``evaluate.methods``.
+        unlabelled: where comparisons without labels are judged: ``verdicts.judge``, ``serve.judge`` and the like.
+        python: in :func:`~judgetrain.judges.factory.load_judge`.
+    """
+
+    evaluate: str
+    unlabelled: str = ""
+    python: str = ""
+
+
+def no_check(settings: ModelSettings, method: Method, use: Use) -> None:
+    """Accept every method."""
+
+
+def no_options(models: Models, method: Method, branches: int) -> JudgeOptions:
+    """Return the defaults, for judges that can be asked in one way only."""
+    return JudgeOptions()
+
+
+def no_arguments(method: Method, directory: Path | None, arguments: Arguments) -> JudgeOptions:
+    """Return the defaults (ConfigError: the caller sets something)."""
+    for name in arguments.changes:
+        raise ConfigError(f"{method.text!r} has no setting {name}")
+    return JudgeOptions()
+
+
+def name_alone(models: Models, method: Method, hashes: ContentHashes, branches: int) -> dict[str, Any]:
+    """Return the kind and, but for a model's directory, the method's name, for judges that these tell apart."""
+    name = None if method.is_directory else method.text
+    return {"kind": method.kind, "name": name}
+
+
+def no_prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:
+    """Raise ConfigError, for judges that are not prompted."""
+    raise ConfigError(f"{method.text!r} is not prompted, so that it has no prompt set")
+
+
+def never(settings: ModelSettings, method: Method) -> bool:
+    """Return False."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of judge.
+
+    Args:
+        name: in ``room.yaml``, and before the colon of its methods' names (``pairwise:base``). Two kinds have no
+            prefix: :data:`~judgetrain.judges.method.BRANCHING`, and
+            :data:`~judgetrain.judges.method.BASELINE`, which takes every name that no other kind has.
+        forms: how its methods are written, for messages.
+        names: the targets that there are, where these are few.
+        model: a method's target is a model that generates text, on which a run then depends.
+        trained: such a model, in a directory, must be a trained judge: it has ``prompts.yaml`` and ``judge.json``.
+        criteria: its judges grow a branch for each criterion: criteria may be given, ``+options`` and ``@BRANCHES`` may
+            follow a method's name, and ``evaluate.branches`` counts.
+        rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
+        learns: its methods learn from labelled pairs and are written ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
+        published: its verdicts are somebody else's, read from a file.
+        settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that it reads. The others are no part
+            of the fingerprint where no method reads them.
+        asked_as: the method whose judge such a method asks, with ``{}`` for its target: ``pairwise:{}``.
+        check: refuses, before anything runs, what the judge cannot do (ConfigError), given the stage's settings.
+        options: returns how the judge is asked, by a run's settings.
+        arguments: returns how it is asked by a caller in Python, given the judge's directory if it is a trained one.
+        prompts: returns the judge's prompt set, given its directory, and the set for models that bring none.
+        build: makes the judge; None: there is none by itself, stage ``evaluate`` runs its methods.
+        identity: returns, by name, what its verdicts depend on besides comparisons, seed, model and engine: part of the
+            fingerprint by which an evaluation takes over what an earlier one asked.
+        ask: how stage ``evaluate`` asks it; None: it costs nothing, is asked at once about a whole benchmark, and
+            nothing is kept.
+        run: in place of ``ask``, what stage ``evaluate`` calls with the method and the evaluation
+            (:class:`judgetrain.evaluate.runners.base.Evaluation`): yields each benchmark with the method's results.
+        scores: returns whether the judge gives a single response a score, as the settings say it is asked.
+    """
+
+    name: str
+    forms: Forms
+    names: tuple[str, ...] = ()
+    model: bool = False
+    trained: bool = False
+    criteria: bool = False
+    rates: bool = False
+    learns: bool = False
+    published: bool = False
+    settings: tuple[str, ...] = ()
+    asked_as: str = "{}"
+    check: Callable[[Any, Method, Use], None] = no_check
+    options: Callable[[Models, Method, int], JudgeOptions] = no_options
+    arguments: Callable[[Method, Path | None, Arguments], JudgeOptions] = no_arguments
+    prompts: Callable[[Method, JudgeOptions, Path | None, str | Path], PromptSet] = no_prompts
+    build: Callable[[Method, JudgeOptions, Parts], Judge] | None = None
+    identity: Callable[[Models, Method, ContentHashes, int], Mapping[str, Any]] = name_alone
+    ask: Ask | None = Ask()
+    run: Callable[[Method, Any], Iterator[Any]] | None = None
+    scores: Callable[[ModelSettings, Method], bool] = never
+
+
+def later(code: str) -> Callable[..., Any]:
+    """Return a function that calls ``module:function``, which is imported at the first call.
+
+    A kind whose code is heavy to import is a light record by it: parsing a method's name reads the record alone.
+    """
+
+    def call(*arguments: Any) -> Any:
+        return resolve_name(code)(*arguments)
+
+    return call
+
+
+def find_kind(name: str) -> Kind | None:
+    """Return the kind of this name, or None."""
+    code = rooms.kinds().get(name)
+    if code is None:
+        return None
+    kind: Kind = resolve_name(code)
+    return kind
+
+
+def kinds() -> list[Kind]:
+    """Return all kinds, the core's first."""
+    every = (find_kind(name) for name in rooms.kinds())
+    return [kind for kind in every if kind is not None]
+
+
+def kind_of(method: Method, use: Use | None = None) -> Kind:
+    """Return the kind of a method (ConfigError: there is none); ``use``: where it stands; None: in Python."""
+    kind = find_kind(method.kind)
+    if kind is None:
+        raise unknown(method, use)
+    return kind
+
+
+def judge_kind(method: Method, use: Use | None = None) -> Kind:
+    """Return the kind of a method that has a judge by itself (ConfigError: it has none)."""
+    kind = kind_of(method, use)
+    if kind.build is None:
+        raise unknown(method, use)
+    return kind
+
+
+def unknown(method: Method, use: Use | None = None) -> ConfigError:
+    """Return the error for a method that is no judge there, with the forms that are and what may have been meant."""
+    if use is None:
+        forms = ", ".join(kind.forms.python for kind in kinds() if kind.forms.python)
+        return ConfigError(f"{method.text!r} is no judge; there are {forms}")
+    near = meant(method.text)
+    if use.labelled:
+        forms = ", ".join(kind.forms.evaluate for kind in kinds())
+        return ConfigError(f"{use.key}: {method.text!r} is none of {forms}{near}")
+    forms = ", ".join(kind.forms.unlabelled for kind in kinds() if kind.forms.unlabelled)
+    return ConfigError(f"{use.key}={method.text!r}: no judge of comparisons without labels; allowed are {forms}{near}")
+
+
+def meant(text: str) -> str:
+    """Return the end of a message about an unknown method: the likely name, or what may follow a judge's name."""
+    from judgetrain.judges.method import OPTIONS, TARGETS
+
+    name, plus, _ = text.partition("+")
+    name = name.partition("@")[0]
+    if plus and name in TARGETS:
+        options = ", ".join(f"+{option}" for option in OPTIONS)
+        return f"; after a judge's name may stand {options}, and last @BRANCHES"
+    return did_you_mean(name, [*TARGETS, *(name for kind in kinds() for name in kind.names)])

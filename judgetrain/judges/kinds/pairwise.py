@@ -1,0 +1,45 @@
+"""The pairwise judge, ``pairwise:MODEL``: one prompt asks which of two responses is better (branching paper, 5.1)."""
+
+from judgetrain.judges.kinds.kind import Ask, Forms, Kind
+from judgetrain.judges.kinds.prompted import (
+    PromptedJudge,
+    arguments,
+    build_by,
+    check,
+    identity,
+    options,
+    prompts,
+    read_by,
+    replied,
+)
+from judgetrain.judges.prompting.replies import Read
+from judgetrain.judges.prompting.verdicts import read_verdict
+
+
+class PairwiseJudge(PromptedJudge):
+    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``, or as the
+    prompt set says under ``reads``), once in each order."""
+
+    dialect = "pairwise"
+
+    def read(self) -> Read:
+        return self.prompts.reads.verdict if self.prompts.reads else read_verdict
+
+
+KIND = Kind(
+    name=PairwiseJudge.dialect,
+    forms=Forms(
+        evaluate="a model or directory after pairwise:",
+        unlabelled="pairwise: before a model or a directory",
+        python="pairwise:MODEL (a directory, a Hub id, or with engine= a server's model)",
+    ),
+    model=True,
+    settings=(PairwiseJudge.dialect,),
+    check=check,
+    options=options,
+    arguments=arguments,
+    prompts=prompts,
+    build=build_by(PairwiseJudge),
+    identity=identity,
+    ask=Ask(rows="replies", process=replied, read=read_by("pairwise")),
+)

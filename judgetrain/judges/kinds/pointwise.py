@@ -1,0 +1,69 @@
+"""The pointwise judge, ``pointwise:MODEL``: one prompt has a response rated by itself (branching paper, 5.1)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from judgetrain.judges.kinds.kind import Ask, Forms, Kind
+from judgetrain.judges.kinds.prompted import (
+    PromptedJudge,
+    arguments,
+    build_by,
+    check,
+    identity,
+    options,
+    prompts,
+    read_by,
+    replied,
+)
+from judgetrain.judges.prompting.prompts import slots_of
+from judgetrain.judges.prompting.replies import Question, Read, Reply
+from judgetrain.judges.prompting.verdicts import read_rating
+from judgetrain.schema import Comparison
+
+
+class PointwiseJudge(PromptedJudge):
+    """The pointwise judge: rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
+
+    It sees no order: each response is rated once, both verdicts are the same, and its consistency of 100% (less what
+    cannot be read) says nothing. A verdict costs both ratings.
+    """
+
+    dialect = "pointwise"
+
+    def read(self) -> Read:
+        assert self.prompts.scale is not None
+        lowest, highest = self.prompts.scale
+        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
+        return partial(reader, lowest=lowest, highest=highest)
+
+    def questions(self, comparison: Comparison, sides: str = "AB") -> list[Question]:
+        """How good the response on each of the sides is, on the prompt set's scale."""
+        assert self.prompts.scale is not None
+        slots = slots_of(comparison) | dict(zip(("lowest", "highest"), map(str, self.prompts.scale), strict=True))
+        texts = {"A": comparison.response_a, "B": comparison.response_b}
+        return [Question(side, slots | {"response": texts[side]}) for side in sides]
+
+    def rate(self, rated: Sequence[Comparison], seed: int = 0) -> list[Reply]:
+        """The rating of each comparison's first response alone, a reply each; ``answer`` is None if none was read."""
+        asked = self._ask([self.questions(c, "A") for c in rated], seed, [c.number for c in rated])
+        return [reply for replies in asked for reply in replies]
+
+
+KIND = Kind(
+    name=PointwiseJudge.dialect,
+    forms=Forms(
+        evaluate="a model or directory after pointwise:",
+        unlabelled="pointwise: before a model or a directory",
+        python="pointwise:MODEL (likewise)",
+    ),
+    model=True,
+    rates=True,
+    settings=(PointwiseJudge.dialect,),
+    check=check,
+    options=options,
+    arguments=arguments,
+    prompts=prompts,
+    build=build_by(PointwiseJudge),
+    identity=identity,
+    ask=Ask(rows="replies", process=replied, read=read_by("pointwise"), orders=1),
+)
