@@ -44,12 +44,21 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A top-level section of the configuration; ``code`` is the ``module:Class`` of its dataclass."""
+    """A top-level section of the configuration.
+
+    Args:
+        name: of the section.
+        code: ``module:Class`` of its dataclass.
+        doc: one line for the help.
+        core: every run types it.
+        measured: it says what is measured, not what it is like: reports do not tell runs apart by it.
+    """
 
     name: str
     code: str
     doc: str
     core: bool
+    measured: bool = False
 
     def load(self) -> type[Any]:
         """The dataclass."""

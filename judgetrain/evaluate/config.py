@@ -25,9 +25,8 @@ class EvaluateConfig(LimitsConfig):
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "what stands in the table: judges (dpo, a directory, dpo+sampled@3), models asked once "
-        "(pairwise:base, prompted:base, rubric:70, fewshot:70), scorers "
-        "(scorer:sentprob), baselines (random, first, longer, surface), stored:NAME (docs/benchmarks.md)",
+        "what stands in the table: judges (dpo, a directory, dpo+sampled@3), models asked once (pairwise:base), "
+        "baselines (random, first, longer, surface), and further kinds (docs/benchmarks.md)",
         content=beside(method_directory),
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
@@ -40,7 +39,7 @@ class EvaluateConfig(LimitsConfig):
     )
     partial: bool = key(False, "evaluate what there is where nothing came to train on", in_fingerprint=False)
     pairwise: OnceConfig = key(
-        OnceConfig, "methods pairwise:MODEL, fewshot:N: [[A]], [[B]] or [[C]]", active_if=_read("pairwise")
+        OnceConfig, "methods that ask pairwise:MODEL: [[A]], [[B]] or [[C]]", active_if=_read("pairwise")
     )
     pointwise: OnceConfig = key(
         OnceConfig("pointwise"), "methods pointwise:MODEL: each response rated", active_if=_read("pointwise")

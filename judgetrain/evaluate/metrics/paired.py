@@ -39,7 +39,7 @@ def paired_comparisons(
     Branching judges that are asked in one way: each against the one before it in ``evaluate.methods`` at the same
     number of branches; each with the most branches against itself with the fewest; the last with the fewest against the
     first with the most. One judge asked in several ways (``dpo``, ``dpo+sampled``): each way against the first, at the
-    same number of branches. All other methods (asked once, scorers, stored verdicts, baselines): against the last
+    same number of branches. All other methods (asked once, baselines, the kinds of extras): against the last
     branching judge that is asked in the first way, with the most branches, or where there is none, against the first
     method.
     """

@@ -4,8 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from judgetrain import rooms
+
 SEED = "seed"
-MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "stored")
+MEASURED = (
+    *("evaluate.methods", "evaluate.branches", "evaluate.bootstrap"),
+    *(name for name, section in rooms.sections().items() if section.measured),
+)
 """Settings that say what is measured and not what it is like."""
 UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 """Settings that are in no label."""
