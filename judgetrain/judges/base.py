@@ -38,8 +38,9 @@ class Cost:
 
     @property
     def tokens(self) -> dict[str, Any]:
-        """As the arguments of a finished shard."""
-        return {"prompt_tokens": round(self.prompt_tokens), "generated_tokens": round(self.generated_tokens)}
+        """Return whole tokens as the arguments of a finished shard, which counts what is not known as 0."""
+        tokens = {"prompt_tokens": self.prompt_tokens, "generated_tokens": self.generated_tokens}
+        return {name: 0 if math.isnan(number) else round(number) for name, number in tokens.items()}
 
 
 Plan = Literal["shared", "independent"]

@@ -148,12 +148,10 @@ class Ask:
 class Forms:
     """How the methods of a kind are written, for messages about one that there is not.
 
-    Empty: there is no such judge in that place.
-
     Args:
         evaluate: in ``evaluate.methods``.
-        unlabelled: where comparisons without labels are judged: ``verdicts.judge``, ``serve.judge`` and the like.
-        python: in :func:`~judgetrain.judges.factory.load_judge`.
+        unlabelled: where comparisons without labels are judged, as in ``verdicts.judge``; empty: as in ``evaluate``.
+        python: in :func:`~judgetrain.judges.factory.load_judge`; empty: as in ``evaluate``.
     """
 
     evaluate: str
@@ -294,14 +292,16 @@ def judge_kind(method: Method, use: Use | None = None) -> Kind:
 
 def unknown(method: Method, use: Use | None = None) -> ConfigError:
     """Return the error for a method that is no judge there, with the forms that are and what may have been meant."""
+    every = kinds()
+    built = [kind.forms for kind in every if kind.build is not None]
     if use is None:
-        forms = ", ".join(kind.forms.python for kind in kinds() if kind.forms.python)
+        forms = ", ".join(form.python or form.evaluate for form in built)
         return ConfigError(f"{method.text!r} is no judge; there are {forms}")
     near = meant(method.text)
     if use.labelled:
-        forms = ", ".join(kind.forms.evaluate for kind in kinds())
+        forms = ", ".join(kind.forms.evaluate for kind in every)
         return ConfigError(f"{use.key}: {method.text!r} is none of {forms}{near}")
-    forms = ", ".join(kind.forms.unlabelled for kind in kinds() if kind.forms.unlabelled)
+    forms = ", ".join(form.unlabelled or form.evaluate for form in built)
     return ConfigError(f"{use.key}={method.text!r}: no judge of comparisons without labels; allowed are {forms}{near}")
 
 
