@@ -72,10 +72,6 @@ def test_the_readme_is_read_in_one_screen() -> None:
     assert len(text.splitlines()) <= 150 and len(text) <= 9500
 
 
-def test_the_pages_are_read_in_an_afternoon() -> None:
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES[1:]) <= 40_000
-
-
 def test_the_page_of_keys_is_up_to_date() -> None:
     """Make it with ``python -m judgetrain keys --markdown > docs/keys.md``."""
     assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == key_names.page()
