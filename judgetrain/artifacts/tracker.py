@@ -40,7 +40,13 @@ class TrackConfig:
     def check_here(self) -> None:
         """Refuse trackers whose packages are not installed (``ConfigError``)."""
         for name in self.names:
-            check_package(name, f"track.tracker={name}")
+            check_package(_package_of(name), f"track.tracker={name}")
+
+
+def _package_of(tracker: str) -> str:
+    """Return the package that a tracker needs: of its own name, but for one that an installed package brings."""
+    package = TRACKERS.get(tracker, "judgetrain").partition(".")[0]
+    return tracker if package == "judgetrain" else package
 
 
 ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")

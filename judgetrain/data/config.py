@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from judgetrain import rooms
 from judgetrain.engines.config import (
     AnyEngine,
     EngineConfig,
@@ -25,16 +26,15 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import beside, in_place, key, of_file
 
 VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
-ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
 
 _of_world = beside(lambda type_, owner: str(VOCABULARY) if type_ == "world" else None)
 """The file that decides what the generated world says, where a type is ``world``."""
 
 
 def adapter_file(name: str | None, owner: object = None) -> str | None:
-    """The file of an adapter: the packaged one of this name, else the path itself."""
-    packaged = ADAPTERS / f"{name}.yaml"
-    return str(packaged) if packaged.exists() else name or None
+    """Return the file of an adapter: the one that a room brings under this name, else the path itself."""
+    brought = rooms.adapters().get(name or "")
+    return str(brought) if brought is not None else name or None
 
 
 @dataclass

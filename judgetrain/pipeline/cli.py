@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from judgetrain import __version__, rooms
+from judgetrain.errors import ConfigError
 from judgetrain.pipeline import EXIT_ERROR, EXIT_INTERRUPTED, groups
 
 TIDYING = 30.0
@@ -52,7 +53,11 @@ def usage() -> str:
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error or no arguments, 130 when interrupted."""
     try:
+        rooms.rooms()  # an installed package that names a room which cannot be used ends every command
         return _main()
+    except ConfigError as error:
+        print(f"judgetrain: {error}", file=sys.stderr)
+        return EXIT_ERROR
     except KeyboardInterrupt:
         _show(lambda: print("judgetrain: interrupted; what is finished is kept: run again to go on", file=sys.stderr))
         return EXIT_INTERRUPTED

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, cast
 
+from judgetrain import rooms
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored, with_illustration
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
-from judgetrain.scorers.glassbox import (
-    DecodingEnsemble,
-    PromptEnsemble,
-    SelfGeneration,
-    SinglePass,
-    combine,
-    reference_sentprob,
-)
-from judgetrain.scorers.probdiff import ProbDiff
+from judgetrain.scorers.glassbox import combine, reference_sentprob
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
-SINGLE_PASS = SinglePass()
+ESTIMATORS: tuple[Estimator, ...] = tuple(resolve_name(code)() for code in rooms.scorers().values())
+"""Every way to compute scores, the core's first."""
+SINGLE_PASS = ESTIMATORS[0]
 """Scores of a response that follow from the response alone, by one reading of it."""
-ESTIMATORS: tuple[Estimator, ...] = (SINGLE_PASS, DecodingEnsemble(), PromptEnsemble(), SelfGeneration(), ProbDiff())
-"""Every way to compute scores."""
 COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 """Scores that are the normalised sum of others, over all items together (:func:`combine`); higher is better."""
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}

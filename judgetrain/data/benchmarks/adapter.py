@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
+from judgetrain import rooms
 from judgetrain.data.cells import RowError, label_text
-from judgetrain.data.config import ADAPTERS, adapter_file
+from judgetrain.data.config import adapter_file
 from judgetrain.data.rows import VERDICTS
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
@@ -93,8 +94,8 @@ class Adapter:
 
 
 def shipped() -> list[str]:
-    """The names of the shipped adapters."""
-    return sorted(p.stem for p in ADAPTERS.glob("*.yaml"))
+    """Return the names of the adapters that rooms bring, of this package and of installed ones."""
+    return sorted(rooms.adapters())
 
 
 def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:

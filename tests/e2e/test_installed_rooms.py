@@ -1,0 +1,176 @@
+"""The package of docs/extending.md: its wheel is built, installed in a fresh environment, and every command is run."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+import yaml
+
+import judgetrain
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+FILE = re.compile(r"^`([\w./]+)`[^\n]*:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
+"""A file of the page: its name in a line that ends with a colon, then its content."""
+RUN = """
+import json, os, sys
+from pathlib import Path
+from judgetrain.pipeline.cli import main
+for line in json.loads(sys.argv[1]):
+    sys.argv = ["judgetrain", *line]
+    sys.stdout.flush()
+    code = main()
+    print(f"exit {code}", flush=True)
+"""
+
+
+FILES = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
+
+
+def package(root: Path) -> None:
+    """Write the page's package."""
+    assert len(FILES) == 8, [*FILES]
+    for name, content in FILES.items():
+        place = root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content, encoding="utf-8")
+    (root / "judge_words" / "__init__.py").touch()
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment that has this one's packages, and the wheel of the page's package."""
+    pytest.importorskip("hatchling")
+    root = tmp_path_factory.mktemp("package")
+    package(root)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(root / "dist"), str(root)]
+    subprocess.run(build, check=True, capture_output=True)
+    [wheel] = (root / "dist").glob("*.whl")
+    place = root / "venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    python = place / "bin" / "python"
+    [site] = place.glob("lib/python*/site-packages")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            str(site),
+            str(wheel),
+        ],
+        check=True,
+    )
+    # Torch and the others are not installed once more: the fresh environment reads them from this one.
+    others = [str(Path(judgetrain.__file__).parents[1]), *(path for path in sys.path if path.endswith("-packages"))]
+    (site / "others.pth").write_text("\n".join(others), encoding="utf-8")
+    return python
+
+
+def test_every_command_of_the_page_runs_with_the_installed_package(environment: Path, tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (tmp_path / "coffee.jsonl").write_text(FILES["coffee.jsonl"], encoding="utf-8")
+    lines = [shlex.split(line) for line in re.findall(r"^\$ python -m judgetrain (.*)$", text, re.MULTILINE)]
+    assert len(lines) == 5
+    commands = []
+    for number, line in enumerate(lines):
+        quiet = [] if any(word.startswith("track.tracker=") for word in line) else ["track.tracker=none"]
+        commands.append([*line, *quiet, f"output_dir={number}"])
+    done = subprocess.run(
+        [environment, "-c", RUN, json.dumps(commands)], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert re.findall(r"^exit (\d+)$", done.stdout, re.MULTILINE) == ["0"] * 5, done.stdout + done.stderr
+    words, scorer, coffee, csv, lengths = (tmp_path / str(number) for number in range(5))
+    assert methods(words) == ["words:50", "longer"]
+    assert methods(scorer) == ["scorer:least_logprob"]
+    assert agreements(coffee) == {"longer": 1.0, "first": 0.0}
+    assert re.search(
+        r"^evaluate,None,world/longer@0/agreement,0\.\d+$", (csv / "numbers.csv").read_text(), re.MULTILINE
+    )
+    [written] = lengths.glob("artifacts/lengths/*/lengths.jsonl")
+    counted = [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+    assert counted and all(row["words"] > 0 for row in counted)
+
+
+def metric_rows(output: Path) -> list[dict]:
+    [metrics] = output.glob("artifacts/evaluate/*/metrics.json")
+    rows: list[dict] = json.loads(metrics.read_text(encoding="utf-8"))
+    return rows
+
+
+def methods(output: Path) -> list[str]:
+    return [row["method"] for row in metric_rows(output)]
+
+
+def agreements(output: Path) -> dict[str, float]:
+    return {row["method"]: row["agreement"] for row in metric_rows(output)}
+
+
+JUDGED = """
+from judgetrain.extras.judge_reward.reward import JudgeReward
+from judgetrain.judges import load_judge
+
+print(load_judge("words:2")("Why?", "one two", "one two three").verdict)
+print(JudgeReward("words:2")(["Why?", "Why?"], ["one two", "one two three"]))
+try:
+    load_judge("words:many")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_an_installed_kind_is_a_judge_in_python_and_a_reward(environment: Path) -> None:
+    done = subprocess.run([environment, "-c", JUDGED], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "A",
+        "[1.0, 0.0]",
+        "ConfigError 'words:many': COUNT must be a number of words, as in words:50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "The installed package mine names the room 'mine' for judgetrain, and there is no room.yaml"),
+        (
+            "kinds: {random: 'mine:KIND'}\nstages: {dpo: {does: x, code: 'mine:S'}}",
+            "both bring the stage or command 'dpo'",
+        ),
+        ("kinds: {pairwise: 'mine:KIND'}", "The rooms judges and mine both bring the kind of judge 'pairwise'"),
+        ("adapters: .", "The rooms data and mine both bring the adapter 'pandalm'"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named(content: str | None, message: str, tmp_path: Path) -> None:
+    """Its metadata is what an installer writes."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    (tmp_path / "mine" / "pandalm.yaml").touch()
+    if content is not None:
+        (tmp_path / "mine" / "room.yaml").write_text(content, encoding="utf-8")
+    metadata = tmp_path / "mine-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[judgetrain.rooms]\nmine = mine\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "judgetrain", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_page_s_room_file_names_every_kind_of_thing_that_it_shows() -> None:
+    room = yaml.safe_load(FILES["judge_words/room.yaml"])
+    assert {*room} == {"stability", "kinds", "scorers", "adapters", "trackers", "stages"}
