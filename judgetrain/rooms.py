@@ -122,10 +122,10 @@ def rooms() -> tuple[Room, ...]:
     folders = {path.parent.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("room.yaml")}
     core = [name for name in CORE if name in folders]
     others = sorted(set(folders) - set(core))
-    found = [_read(name, folders[name]) for name in [*core, *others]]
-    found += [_read(name, path) for name, path in _installed()]
-    _refuse_equal_names(found)
-    return tuple(found)
+    every = [_read(name, folders[name]) for name in [*core, *others]]
+    every += [_read(name, path) for name, path in _installed()]
+    _refuse_equal_names(every)
+    return tuple(every)
 
 
 def _installed() -> Iterator[tuple[str, Path]]:

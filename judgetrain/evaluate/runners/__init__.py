@@ -7,7 +7,7 @@ from judgetrain.data.stages import check_benchmarks
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.runners.judges import asked_at_once, judged
+from judgetrain.evaluate.runners.judges import ask_at_once, ask_judge
 from judgetrain.evaluate.stages import EvaluateSettings, check_branches
 from judgetrain.judges.kinds.kind import Use, kind_of, kinds
 from judgetrain.judges.method import Method
@@ -19,8 +19,8 @@ def run_method(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
     if kind.run is not None:
         return kind.run(method, evaluation)
     if kind.ask is None:
-        return asked_at_once(method, evaluation)
-    return judged(method, evaluation)
+        return ask_at_once(method, evaluation)
+    return ask_judge(method, evaluation)
 
 
 def check_evaluate(found: EvaluateSettings) -> None:

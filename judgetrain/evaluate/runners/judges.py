@@ -20,7 +20,7 @@ VIEW = 20
 """Pages of disagreements to look at, per benchmark and judge."""
 
 
-def judged(
+def ask_judge(
     method: Method, evaluation: Evaluation, process: Process | None = None, more: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield a method's results on every benchmark: its judge is asked, or taken over, then what it said is read.
@@ -90,7 +90,7 @@ def _timed(outcome: Outcome, seconds: float) -> Iterator[Result]:
         yield predictions, round(seconds * share, 6)
 
 
-def asked_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+def ask_at_once(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield the results of a judge that costs nothing; nothing is kept."""
     judge = evaluation.models.judge(method)
     for benchmark in evaluation.benchmarks:

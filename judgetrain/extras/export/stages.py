@@ -7,7 +7,7 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method, method_directory
+from judgetrain.judges.method import JUDGE_STAGES, Method, method_directory
 from judgetrain.judges.settings import ModelSettings, check_directories, check_model
 from judgetrain.keys import in_place
 
@@ -31,7 +31,7 @@ class ExportSettings(ModelSettings):
     def methods(self) -> Sequence[Method]:
         """The judge, if it is one that can be exported."""
         method = self.method
-        trained = method.kind == BRANCHING and (method.target in JUDGE_STAGES or method.is_directory)
+        trained = method.goes_by_criteria and (method.target in JUDGE_STAGES or method.is_directory)
         return (method,) if trained else ()
 
 

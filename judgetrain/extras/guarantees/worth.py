@@ -17,7 +17,7 @@ from judgetrain.evaluate.report.report import lineage
 from judgetrain.extras.guarantees import gate
 from judgetrain.extras.guarantees.config import GuaranteesConfig
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, Method
+from judgetrain.judges.method import JUDGE_STAGES, Method
 
 FILE = "worth.json"
 DATA = ("dialogues", "cluster", "responses")
@@ -90,7 +90,7 @@ def worth(found: Predicted, results: Sequence[Sequence[Prediction]]) -> Worth | 
 
 def _last_trained(methods: Sequence[Method]) -> Method | None:
     """The last judge that was trained, in its plain form, else in the first one listed."""
-    mine = [m for m in methods if m.kind == BRANCHING and m.target in JUDGE_STAGES and m.criteria == "own"]
+    mine = [m for m in methods if m.goes_by_criteria and m.target in JUDGE_STAGES and m.criteria == "own"]
     return min(mine, key=lambda m: (-JUDGE_STAGES.index(m.target), len(m.options) > 0), default=None)
 
 

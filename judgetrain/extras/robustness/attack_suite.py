@@ -14,7 +14,7 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.extras.robustness.attacks.attack import Attack, load_attacks, worse_first
 from judgetrain.extras.robustness.config import RobustnessConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
-from judgetrain.judges.method import BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.method import JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
 
@@ -73,7 +73,7 @@ def attacked_benchmarks(
     """
     config: RobustnessConfig = settings.robustness  # type: ignore[attr-defined]  # a field of the extra's (hooks.py)
     free = [m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)]
-    last = [m for stage in reversed(JUDGE_STAGES) for m in free if m.kind == BRANCHING and m.target == stage][:1]
+    last = [m for stage in reversed(JUDGE_STAGES) for m in free if m.goes_by_criteria and m.target == stage][:1]
     attacked = [method for method in methods if method.name in config.methods] or last or free
     found = []
     for benchmark in benchmarks:
@@ -94,7 +94,7 @@ def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
 
 def _attackable(method: Method) -> bool:
     """Whether it reads the responses: no stored verdict, no coin, none fitted to the benchmark's own labels."""
-    return method.names_model or (method.kind == BASELINE and method.target == LongerJudge.name)
+    return method.names_model or method.text == LongerJudge.name
 
 
 def _case(attack: Attack, comparison: Comparison, test: Benchmark) -> Case | None:

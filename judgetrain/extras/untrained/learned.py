@@ -22,9 +22,9 @@ from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import Learned
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.runners.judges import judged
+from judgetrain.evaluate.runners.judges import ask_judge
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.extras.untrained.prompted import depends_on, judged_by
+from judgetrain.extras.untrained.prompted import depends_on, judge_by
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.kinds.branching import predict
@@ -115,7 +115,7 @@ def run_rubric(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchma
         evaluation.fill(shards, pairs, draw, judge, method.name, depends, size=len(pairs), gpus=models.gpus(by))
         found = _best(method, by, evaluation, shards, len(pairs))
         if found is not None:
-            yield from judged_by(found, method, evaluation, options, ONCE, judge)
+            yield from judge_by(found, method, evaluation, options, ONCE, judge)
             return
     for benchmark in evaluation.benchmarks:
         said: dict[str, Any] = {"failures": {"rubric:none": 1}}
@@ -267,4 +267,4 @@ def run_fewshot(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchm
         "pairs": [c.to_row() for c in pairs],
         "encoder": config,
     }
-    return judged(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)
+    return ask_judge(method, evaluation, partial(replied, near=Nearest(pairs, config)), depends)

@@ -47,10 +47,10 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
     settings, options = evaluation.settings, evaluation.models.options(method.asked_as)
     rubric = read_rubric(settings.rubric) if settings.rubric else DEFAULT
     options = replace(options, aggregation="mean", fitted=None, early_stop=False)
-    return judged_by(rubric, method, evaluation, options, SHAPE)
+    return judge_by(rubric, method, evaluation, options, SHAPE)
 
 
-def judged_by(
+def judge_by(
     rubric: Rubric,
     method: Method,
     evaluation: Evaluation,

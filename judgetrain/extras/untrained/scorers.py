@@ -100,8 +100,11 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
     assert settings.scorer is not None
     check_scorer(settings.scorer, settings.base)
     if use.alone and BY_NAME[method.target.partition("+")[0]] is not SINGLE_PASS:
-        told = f"{key}={method.text!r}: what it samples depends on what is judged with it"
-        raise ConfigError(f"{told}; scorers that can be served are {', '.join(SINGLE_PASS.names)}")
+        served = ", ".join(SINGLE_PASS.names)
+        raise ConfigError(
+            f"{key}={method.text!r}: what it samples depends on what is judged with it; scorers that can be served are "
+            f"{served}"
+        )
 
 
 def options(models: Models, method: Method, branches: int) -> JudgeOptions:
@@ -109,14 +112,14 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
     return JudgeOptions(scorer=models.settings.scorer)
 
 
-def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return how the score is computed for a caller in Python, who names the model and may change ``scorer.*``."""
     check_scorers([method.target], OF_RESPONSES, method.text)
-    if given.model is None or not given.model.path:
+    if call.model is None or not call.model.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    changes = dict(given.changes)
-    if given.prompts:
-        changes["prompts"] = str(given.prompts)
+    changes = dict(call.changes)
+    if call.prompts:
+        changes["prompts"] = str(call.prompts)
     return JudgeOptions(scorer=changed(ScorerConfig(), changes, "scorer."))
 
 

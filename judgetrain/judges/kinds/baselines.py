@@ -163,11 +163,11 @@ def check(settings: ModelSettings, method: Method, use: Use) -> None:
         raise unknown(method, use)
 
 
-def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return the defaults (ConfigError: there is no such baseline, or the caller sets something)."""
     if method.target not in BASELINES:
         raise unknown(method)
-    return no_arguments(method, directory, given)
+    return no_arguments(method, directory, call)
 
 
 KIND = Kind(

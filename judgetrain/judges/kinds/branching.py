@@ -65,8 +65,14 @@ class BranchingJudge(Judge):
         ``how``: as of :func:`~judgetrain.judges.factory.load_judge`.
         """
         method = Method.parse(str(Path(path).expanduser().absolute()))
-        given = {name: how.pop(name, None) for name in ("engine", "criteria", "prompts")}
-        options, parts = parts_of(method, Arguments(branches=branches, changes=how, **given))
+        call = Arguments(
+            branches=branches,
+            engine=how.pop("engine", None),
+            criteria=how.pop("criteria", None),
+            prompts=how.pop("prompts", None),
+            changes=how,
+        )
+        options, parts = parts_of(method, call)
         prompt_set = parts.prompts()
         return cls(parts.engine(), prompt_set, options, method.name)
 
@@ -330,11 +336,11 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
     return JudgeOptions.of(models.asking(method), criteria, directory, branches=branches, **more)
 
 
-def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return how the judge is asked by a caller in Python: as its ``judge.json`` says, but for what the caller sets."""
-    branches = given.branches if method.most is None else method.most
-    changes = {**method.changes, **given.changes}
-    return JudgeOptions.of_directory(directory, changes, branches=branches, rubric=given_rubric(given.criteria))
+    branches = call.branches if method.most is None else method.most
+    changes = {**method.changes, **call.changes}
+    return JudgeOptions.of_directory(directory, changes, branches=branches, rubric=given_rubric(call.criteria))
 
 
 def prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:
@@ -371,7 +377,7 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     }
 
 
-def asked(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
+def grow_branches(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
     """Return the trees of comparisons as a finished shard, grown with so many branches."""
     trees, others = judge.ask(comparisons, seed, branches)
     shard = shard_of([*trees, *others])
@@ -429,7 +435,7 @@ KIND = Kind(
     prompts=prompts,
     build=build,
     identity=identity,
-    ask=Ask(rows="trees", process=asked, read=read_trees, progress=", both orders, up to {branches} branches"),
+    ask=Ask(rows="trees", process=grow_branches, read=read_trees, progress=", both orders, up to {branches} branches"),
     scores=scores,
 )
 """Judges that branch, by the model that they ask."""

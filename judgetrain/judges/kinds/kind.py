@@ -12,6 +12,7 @@ rewards go through :func:`kind_of`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,14 +101,13 @@ class Outcome:
     lasting: bool = False
 
 
-def compared(judge: Judge, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
+def compare(judge: Judge, comparisons: Sequence[Comparison], seed: int, branches: int) -> ShardResult:
     """Return a judge's predictions on comparisons as a finished shard."""
     predictions = judge.compare_all(comparisons, seed)
     spent = sum((prediction.whole_cost for prediction in predictions), Cost())
-    failures: dict[str, int] = {}
+    failures: Counter[str] = Counter()
     for prediction in predictions:
-        for reason, number in prediction.failures.items():
-            failures[reason] = failures.get(reason, 0) + number
+        failures.update(prediction.failures)
     return ShardResult([as_data(prediction) for prediction in predictions], len(predictions), failures, **spent.tokens)
 
 
@@ -118,7 +118,7 @@ def read_predictions(
     name: str,
     branches: Sequence[int],
 ) -> Outcome:
-    """Return the predictions that :func:`compared` left."""
+    """Return the predictions that :func:`compare` left."""
     return Outcome(predictions={0: [Prediction.from_row(row) for row in rows]})
 
 
@@ -138,7 +138,7 @@ class Ask:
     """
 
     rows: str = "verdicts"
-    process: Callable[[Any, Sequence[Comparison], int, int], ShardResult] = compared
+    process: Callable[[Any, Sequence[Comparison], int, int], ShardResult] = compare
     read: Callable[..., Outcome] = read_predictions
     orders: int = 2
     progress: str = ""

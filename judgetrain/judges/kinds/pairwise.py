@@ -4,13 +4,13 @@ from judgetrain.judges.kinds.kind import Ask, Forms, Kind
 from judgetrain.judges.kinds.prompted import (
     PromptedJudge,
     arguments,
+    ask_once,
     build_by,
     check,
     identity,
     options,
     prompts,
     read_by,
-    replied,
 )
 from judgetrain.judges.prompting.replies import Read
 from judgetrain.judges.prompting.verdicts import read_verdict
@@ -41,5 +41,5 @@ KIND = Kind(
     prompts=prompts,
     build=build_by(PairwiseJudge),
     identity=identity,
-    ask=Ask(rows="replies", process=replied, read=read_by("pairwise")),
+    ask=Ask(rows="replies", process=ask_once, read=read_by("pairwise")),
 )

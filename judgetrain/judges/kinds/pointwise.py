@@ -7,13 +7,13 @@ from judgetrain.judges.kinds.kind import Ask, Forms, Kind
 from judgetrain.judges.kinds.prompted import (
     PromptedJudge,
     arguments,
+    ask_once,
     build_by,
     check,
     identity,
     options,
     prompts,
     read_by,
-    replied,
 )
 from judgetrain.judges.prompting.prompts import slots_of
 from judgetrain.judges.prompting.replies import Question, Read, Reply
@@ -65,5 +65,5 @@ KIND = Kind(
     prompts=prompts,
     build=build_by(PointwiseJudge),
     identity=identity,
-    ask=Ask(rows="replies", process=replied, read=read_by("pointwise"), orders=1),
+    ask=Ask(rows="replies", process=ask_once, read=read_by("pointwise"), orders=1),
 )

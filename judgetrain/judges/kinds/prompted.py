@@ -170,10 +170,10 @@ def options(models: Models, method: Method, branches: int) -> JudgeOptions:
     return JudgeOptions(once=getattr(models.settings, method.kind))
 
 
-def arguments(method: Method, directory: Path | None, given: Arguments) -> JudgeOptions:
+def arguments(method: Method, directory: Path | None, call: Arguments) -> JudgeOptions:
     """Return how such a judge is asked by a caller in Python, who may change its sampling and its prompts."""
-    sampling = changed(OnceConfig().sampling, given.changes, "sampling.")
-    return JudgeOptions(once=OnceConfig(str(given.prompts or method.kind), sampling))
+    sampling = changed(OnceConfig().sampling, call.changes, "sampling.")
+    return JudgeOptions(once=OnceConfig(str(call.prompts or method.kind), sampling))
 
 
 def prompts(method: Method, options: JudgeOptions, directory: Path | None, others: str | Path) -> PromptSet:
@@ -202,7 +202,7 @@ def identity(models: Models, method: Method, hashes: ContentHashes, branches: in
     return {"kind": method.kind, "name": name, "asked": getattr(models.settings, method.kind)}
 
 
-def replied(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int = 0) -> ShardResult:
+def ask_once(judge: Any, comparisons: Sequence[Comparison], seed: int, branches: int = 0) -> ShardResult:
     """Return the replies on comparisons as a finished shard."""
     return replies_shard(comparisons, judge.ask(comparisons, seed))
 
