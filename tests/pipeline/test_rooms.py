@@ -71,6 +71,27 @@ def test_extras_know_the_core_and_not_each_other() -> None:
                 assert own == other or (own, other) in BUILT_ON, f"{module} imports {name}"
 
 
+def test_the_core_names_no_extra() -> None:
+    core = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".yaml") and "extras" not in path.parts]
+    assert len(core) > 100
+    assert not [path for path in core if "judgetrain.extras" in path.read_text(encoding="utf-8")]
+
+
+def test_nobody_asks_for_a_kind_of_judge_by_its_name() -> None:
+    """But the kinds themselves, the parser of methods' names, and an extra for its own."""
+    for module, path in MODULES.items():
+        if module == "judgetrain.judges.method" or module.startswith("judgetrain.judges.kinds."):
+            continue
+        room = module.rpartition(".")[0]
+        others = {name for name, code in rooms.kinds().items() if not code.startswith(f"{room}.")}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare) and ".kind" in ast.unparse(node):
+                constants = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                assert not constants & others, f"{module}: {ast.unparse(node)}"
+            names = [name.name for name in node.names] if isinstance(node, ast.ImportFrom) else []
+            assert not {"BRANCHING", "BASELINE"} & {*names}, f"{module} imports {names}"
+
+
 def test_every_extra_says_what_it_is() -> None:
     folders = [path for path in (PACKAGE / "extras").iterdir() if (path / "__init__.py").is_file()]
     assert len(folders) > 10
