@@ -57,6 +57,12 @@ class SourceConfig:
     labels: dict[Any, str] = key(
         {}, "label -> A, B or tie, or of one response 0 to 1; empty: the adapter's, or A, B, tie, pass, fail, 1 to 5"
     )
+    rule: int | None = key(
+        None,
+        "of type world: seed of the rule that decides; null: dialogues.world.rule",
+        low=0,
+        active_if=lambda c: c.type == "world",
+    )
     adapter: str | None = key(
         None, "reader of published rows: a name (ultrafeedback, ...) or a YAML file", content=in_place(adapter_file)
     )
@@ -98,8 +104,11 @@ class DialogueSourceConfig(SourceConfig):
 
 @dataclass
 class WorldConfig:
-    """The generated quickstart world (DESIGN section 6)."""
+    """The generated quickstart world (docs/world.md)."""
 
+    rule: int | None = key(
+        None, "seed from which it is drawn what decides for which kind of query; null: the run's seed", low=0
+    )
     train_dialogues: int = key(480, "queries of the training split", low=8)
     # Neutral for stage dialogues; stages that read the held-out split have it among their settings.
     eval_comparisons: int = key(300, "comparisons of the held-out split", low=8, in_fingerprint=False)
@@ -148,7 +157,8 @@ class WorldEngineConfig(EngineConfig):
 
     type: str = key("world", "backend", content=_of_world)
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
-    skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
+    skill: float = key(0.7, "share of the responses that a writer writes with care", low=0.0, high=1.0)
+    rule: int | None = key(None, "seed of the rule that decides; null: dialogues.world.rule", low=0)
 
     makes = "judgetrain.data.world.engine:WorldEngine"
     computes = True

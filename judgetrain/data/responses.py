@@ -19,6 +19,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world import with_truth
+from judgetrain.data.world.rule import load_world
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.config import EngineConfig
@@ -45,7 +46,9 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     made = _constructed(settings.responses.contrast, sample, responses, inputs, out)
     left = [d for d in sample if d.id not in made]
     if models:
-        made |= {c.id: with_truth(c) for c in pair(left, responses, out.seed, dropped)}
+        rules = [source.rule for source in settings.sources if source.type == "world" and source.rule is not None]
+        world = load_world(rules[0] if rules else settings.seed)
+        made |= {c.id: with_truth(world, c) for c in pair(left, responses, out.seed, dropped)}
         places = {d.id: i for i, d in enumerate(sample)}
         comparisons = sorted(made.values(), key=lambda c: places[c.id])
     else:

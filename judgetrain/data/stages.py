@@ -80,6 +80,8 @@ def _check_dialogues(settings: DialoguesSettings) -> None:
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
         check_adapter(source, f"dialogues.sources[{i}]")
+    if len({source.rule for source in sources if source.type == "world"}) > 1:
+        raise ConfigError("dialogues.sources: sources of type world have different rules; give all of them one rule")
     check_benchmarks("dialogues.decontaminate", settings.dialogues.decontaminate)
 
 

@@ -198,7 +198,8 @@ def read_items(
         found = pairs_of(config.systems, config.baseline, say)
     elif config.source.type == "world":
         assert world_config is not None
-        found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]
+        comparisons = world.eval_comparisons(world.of_source(world_config, config.source), seed)
+        found = [Item(c) for c in comparisons[: config.source.limit]]
     else:
         found = _of_source(config.source, say)
     return list(_told_apart(found))

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain import rooms
-from judgetrain.data.config import BenchmarkConfig, SourceConfig, described
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldEngineConfig, described
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
@@ -276,10 +276,13 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     named = {section_of(key) for layer in layers for key in layer}
     dialogues = found["dialogues"]
     dialogues.decontaminate = [*map(_benchmark, dialogues.decontaminate)]
-    _complete(run, "", layers)
+    world = dialogues.world
+    if world.rule is None:
+        world.rule = run.seed
+    _complete(run, "", layers, world.rule)
     config = Config(**{field.name: found[field.name] for field in dataclasses.fields(RunConfig)})
     for name, section in rooms.sections().items():
-        read = partial(_read, section, found.get(name), layers)
+        read = partial(_read, section, found.get(name), layers, world.rule)
         setattr(config, name, read() if section.core or name in named else Untyped(read))
     added = [text.lstrip("+").partition("=")[0] for text in overrides if text.startswith("+")]
     keys = key_types(added)
@@ -298,7 +301,7 @@ def _benchmark(given: Any) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(BenchmarkConfig), given))
 
 
-def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]]) -> Any:
+def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]], rule: int) -> Any:
     """A section's typed, range-checked object (ConfigError: the key, the value and what is allowed)."""
     if not dataclasses.is_dataclass(value):
         try:
@@ -306,17 +309,23 @@ def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]])
         except OmegaConfBaseException as error:
             error.full_key = f"{section.name}.{error.full_key}"
             raise
-    _complete(value, f"{section.name}.", layers)
+    _complete(value, f"{section.name}.", layers, rule)
     return value
 
 
-def _complete(node: Any, prefix: str, layers: Sequence[Collection[str]]) -> None:
-    """Make what stands for one of several classes an object of its own, and check every range."""
+def _complete(node: Any, prefix: str, layers: Sequence[Collection[str]], rule: int) -> None:
+    """Make what stands for one of several classes an object of its own, and check every range.
+
+    What is of the generated world and names no rule gets the run's ``rule``, which fingerprints then hold.
+    """
     for key, field, value in _variants(node, prefix):
         _put(node, key.removeprefix(prefix), _chosen(key, field, value, layers))
     for key, _, value in _fields(node, prefix):
         if isinstance(value, SourceConfig) and value.type == "world" and _path_alone(key, layers):
             value.type = "jsonl"  # which reads whatever file the path names
+        of_the_world = isinstance(value, (SourceConfig, WorldEngineConfig)) and value.type == "world"
+        if of_the_world and value.rule is None:
+            value.rule = rule
     validate(node, prefix)
 
 

@@ -1,24 +1,29 @@
-"""The quickstart world: truth computed from the text, disjoint splits, the annotator's stated error rate."""
+"""The quickstart world: rules drawn by seed, responses that give nothing away, disjoint splits, the error rate."""
 
 import random
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
 from typing import get_args
 
 import numpy as np
 import pytest
+from scipy.stats import chi2_contingency
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import Split, eval_comparisons, queries, train_dialogues, true_verdict
+from judgetrain.data.world import WRITER_SKILLS, Split, eval_comparisons, queries, train_dialogues, true_rubric
 from judgetrain.data.world.engine import Annotator, Referee, WorldEngine
-from judgetrain.data.world.language import load_language, write_response
+from judgetrain.data.world.language import load_language
+from judgetrain.data.world.rule import load_world
 from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
-from judgetrain.judges.kinds.baselines import differences, fitted
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
-from judgetrain.schema import Comparison, Dialogue, Message
+from tests.benchmarks.world_floors import of_rule
 from tests.builders.data import RAW, independent_grade
+
+NAMES = list(RAW["properties"])
 
 
 def test_no_sentence_shows_two_properties() -> None:
@@ -30,15 +35,38 @@ def test_no_sentence_shows_two_properties() -> None:
             assert shown == [name], sentence
 
 
-def test_labels_follow_the_hidden_rule_read_from_the_text() -> None:
+def test_labels_follow_the_rule_read_from_the_text() -> None:
+    deciding = load_world(3).deciding
     for comparison in eval_comparisons(WorldConfig(), seed=3):
-        rule = RAW["kinds"][comparison.group]
+        rule = deciding[comparison.group or ""]
         a, b = (
-            2 * independent_grade(r, rule["primary"]) + independent_grade(r, rule["secondary"])
+            2 * independent_grade(r, rule.primary) + independent_grade(r, rule.secondary)
             for r in (comparison.response_a, comparison.response_b)
         )
         assert comparison.label == ("tie" if a == b else "A" if a > b else "B")
-        assert true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b) == comparison.label
+
+
+def test_every_seed_draws_its_rule_and_all_properties_and_orders_come_up() -> None:
+    """The three properties of 12 kinds over 200 rules: each of ten as often as another, in each place."""
+    assert load_world(4).deciding == load_world(4).deciding != load_world(5).deciding
+    places: dict[str, Counter[str]] = {place: Counter() for place in ("primary", "secondary", "decoy")}
+    for seed in range(200):
+        for rule in load_world(seed).deciding.values():
+            assert len({rule.primary, rule.secondary, rule.decoy}) == 3
+            for place, counts in places.items():
+                counts[getattr(rule, place)] += 1
+    counts = np.array([[counts[name] for name in NAMES] for counts in places.values()])
+    assert counts.sum() == 200 * 12 * 3
+    assert chi2_contingency(counts).pvalue > 0.001
+    assert np.abs(counts - 240).max() < 4.5 * 240**0.5
+
+
+def test_a_rule_of_its_own_changes_labels_and_responses_and_no_query() -> None:
+    one = eval_comparisons(WorldConfig(rule=1), seed=7)
+    two = eval_comparisons(WorldConfig(rule=2), seed=7)
+    assert [c.dialogue for c in one] == [c.dialogue for c in two]
+    assert [c.response_a for c in one] != [c.response_a for c in two]
+    assert eval_comparisons(WorldConfig(rule=7), seed=7) == eval_comparisons(WorldConfig(), seed=7)
 
 
 def test_splits_share_no_query_and_held_out_queries_are_about_other_topics() -> None:
@@ -77,71 +105,105 @@ def test_the_base_knows_every_word_of_the_world() -> None:
     from transformers import AutoTokenizer
 
     tokenizer, language, rng = AutoTokenizer.from_pretrained(WORLD_BASE), load_language(), random.Random(0)
-    told = [*language.queries] + [write_response(language, rng.choice(language.queries), 0.5, rng) for _ in range(2000)]
-    first = {text.split(" ", 1)[0] for text in told}
-    others = {word for text in told for word in text.split(" ")[1:]}
+    world = load_world(0)
+    texts = [*language.queries] + [world.respond(rng.choice(language.queries), 0.5, rng) for _ in range(2000)]
+    first = {text.split(" ", 1)[0] for text in texts}
+    others = {word for text in texts for word in text.split(" ")[1:]}
     text = "\n".join(sorted(first)) + "".join(f" {word}" for word in sorted(others))
     assert tokenizer.unk_token_id not in tokenizer.encode(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.unk_token_id in tokenizer.encode("for my busy sister")
 
 
-def test_a_response_says_as_much_whatever_its_quality() -> None:
-    language, rng = load_language(), random.Random(0)
-    lengths: dict[int, list[int]] = {}
-    for query in rng.sample(queries("train"), 3000):
-        rule = RAW["kinds"][language.kind_of(query)]
-        text = write_response(language, query, rng.choice((0.35, 0.6, 0.85)), rng)
-        strong = [independent_grade(text, rule[role]) for role in ("primary", "secondary")].count(2)
-        assert strong + sum(independent_grade(text, name) == 2 for name in rule["off_topic"]) == 2
-        assert not any(independent_grade(text, name) == 1 for name in rule["off_topic"])
-        lengths.setdefault(strong, []).append(len(text.split()))
-    assert {min(found) for found in lengths.values()} == {36}
-    assert {max(found) for found in lengths.values()} == {46}
-    means = [sum(found) / len(found) for found in lengths.values()]
-    assert max(means) - min(means) < 0.7  # standard error about 0.13
-
-
-def test_no_surface_statistic_tells_the_better_response() -> None:
-    """Chance on decided pairs, fitted on as many labels as it likes: 4,000 for the fit, 4,000 others for the test."""
-    # The same fit finds what is there: the words of the two properties that decide in one kind of queries.
-    for kind, count in ((None, 4000), ("recipe", 2000)):
-        fit, test = (decided_pairs(count, seed, kind) for seed in (0, 1))
-        features = differences([*fit, *test])
-        signs = np.array([1 if c.label == "A" else -1 for c in (*fit, *test)])
-        found = np.sign(features @ fitted(features[: len(fit)], signs[: len(fit)]))
-        right = np.mean(found[len(fit) :] == signs[len(fit) :])
-        assert right > 0.9 if kind else abs(right - 0.5) < 0.03  # standard error 0.008
-        sides = np.sign([len(c.response_a) - len(c.response_b) for c in (*fit, *test)])
-        assert kind or abs(np.mean((sides == signs)[sides != 0]) - 0.5) < 0.02
-
-
-def decided_pairs(count: int, seed: int, kind: str | None = None) -> list[Comparison]:
-    """So many comparisons that are no ties, as many of each kind as chance has it."""
-    language, rng, found = load_language(), random.Random(seed), list[Comparison]()
-    pool = [q for q in queries("train") if kind in (None, language.kind_of(q))]
-    while len(found) < count:
+def shown(count: int, seed: int, rule: int = 3) -> Iterator[tuple[str, list[int], int]]:
+    """Yield the kind, the grades of all properties and the number of words of so many responses by all writers."""
+    world, rng = load_world(rule), random.Random(seed)
+    pool = queries("train")
+    for number in range(count):
         query = rng.choice(pool)
-        a, b = (write_response(language, query, skill, rng) for skill in rng.sample((0.35, 0.6, 0.85), 2))
-        if (label := true_verdict(query, a, b)) != "tie":
-            dialogue = Dialogue(str(len(found)), "world", (Message("user", query),))
-            found.append(Comparison(str(len(found)), dialogue, a, b, "a", "b", label))
-    return found
+        text = world.respond(query, list(WRITER_SKILLS.values())[number % 3], rng)
+        yield world.language.kind_of(query), [independent_grade(text, name) for name in NAMES], len(text.split())
 
 
-def test_the_annotator_thinks_of_the_decoy_first_and_of_crucial_properties_no_sooner_than_of_others() -> None:
-    language, rng, first = load_language(), random.Random(0), Counter[str]()
-    annotator = Annotator(language, 0.0)
+def test_what_counts_is_shown_as_often_and_as_strongly_as_what_does_not() -> None:
+    """Grades 0, 1, 2 of the two properties that count beside those of the eight others, in 4,000 responses."""
+    deciding = load_world(3).deciding
+    grades = np.zeros((2, 3))
+    for kind, found, _ in shown(4000, 1):
+        for name, grade in zip(NAMES, found, strict=True):
+            grades[int(name in deciding[kind].crucial), grade] += 1
+    assert chi2_contingency(grades).pvalue > 0.001
+
+
+def test_a_text_is_as_long_as_what_it_shows_whatever_counts() -> None:
+    """Words are explained by the number of strong and weak sentences; whether those count adds nothing."""
+    deciding = load_world(3).deciding
+    rows, words = [], []
+    for kind, found, length in shown(3000, 2):
+        count = [g for name, g in zip(NAMES, found, strict=True) if name in deciding[kind].crucial]
+        by_property = [[float(g == grade) for g in found] for grade in (1, 2)]
+        rows.append([1.0, *by_property[0], *by_property[1], float(count.count(2)), float(count.count(0))])
+        words.append(length)
+    design, target = np.array(rows), np.array(words, dtype=float)
+    weights, *_ = np.linalg.lstsq(design, target, rcond=None)
+    rest = target - design @ weights
+    covariance = np.linalg.pinv(design.T @ design) * rest.var()
+    for place in (-2, -1):
+        assert abs(weights[place]) < 4 * covariance[place, place] ** 0.5
+
+
+def test_what_counts_goes_together_and_nothing_else_does_as_much() -> None:
+    """Over 4,000 responses: the correlation of the two that count is above that of any other two, for every kind."""
+    deciding = load_world(3).deciding
+    by_kind: dict[str, list[list[int]]] = {}
+    for kind, found, _ in shown(6000, 3):
+        by_kind.setdefault(kind, []).append(found)
+    for kind, grades in by_kind.items():
+        matrix = np.corrcoef(np.array(grades).T)
+        pairs = {frozenset((NAMES[i], NAMES[j])): matrix[i, j] for i, j in combinations(range(len(NAMES)), 2)}
+        best, second, *_ = sorted(pairs, key=lambda pair: -pairs[pair])
+        assert best == {*deciding[kind].crucial}
+        assert pairs[best] > 0.5 > 0.35 > pairs[second]
+
+
+def test_no_rule_without_labels_or_with_seventy_comes_near_the_ceiling() -> None:
+    for rule in (3, 8):
+        found = of_rule(rule, 600)
+        ceiling = found["the rule"]["both_alike"]
+        assert found["the rule"]["rule"] == 1.0 > ceiling > 0.95
+        for needs in ("no label", "70 labels"):
+            for name, agreement in found[needs].items():
+                assert agreement < ceiling - 0.1, (rule, needs, name)
+        assert found["2200 labels"]["ridge_by_kind"] > 0.9, "what a rule with labels finds is there to be found"
+
+
+def test_the_annotator_finds_all_plausible_and_thinks_of_the_decoy_first() -> None:
+    world, rng, first = load_world(3), random.Random(0), Counter[str]()
+    decoys = {kind: rule.decoy for kind, rule in world.deciding.items()}
+    annotator = Annotator(world.language, 0.0, decoys)
     for query in rng.sample(queries("train"), 6000):
-        rule = RAW["kinds"][language.kind_of(query)]
-        name = annotator.criteria(query, 10, rng).split("\n")[0].split(". ")[1].split(":")[0]
-        roles = [role for role in ("primary", "secondary", "decoy") if rule[role] == name]
+        rule = world.deciding_for(query)
+        lines = annotator.criteria(query, 10, rng).split("\n")
+        names = [line.split(". ")[1].split(":")[0] for line in lines]
+        assert sorted(names) == sorted(NAMES)
+        roles = [role for role in ("primary", "secondary", "decoy") if getattr(rule, role) == names[0]]
         first[roles[0] if roles else "other"] += 1
-        assert name not in rule["off_topic"]
     assert abs(first["decoy"] / 6000 - 4 / 13) < 0.02
     for role in ("primary", "secondary"):
         assert abs(first[role] / 6000 - 1 / 13) < 0.015
     assert abs(first["other"] / 6000 - 7 / 13) < 0.025
+
+
+def test_the_true_rubric_gives_the_labels() -> None:
+    world = load_world(2)
+    for comparison in eval_comparisons(WorldConfig(rule=2), seed=2)[:100]:
+        criteria = true_rubric(world, comparison.dialogue.query).criteria
+        lead = sum(
+            c.weight * (independent_grade(comparison.response_a, c.text.split(":")[0])
+                        - independent_grade(comparison.response_b, c.text.split(":")[0]))
+            for c in criteria
+        )  # fmt: skip
+        assert comparison.label == ("tie" if lead == 0 else "A" if lead > 0 else "B")
 
 
 def test_more_queries_than_the_world_has_is_refused() -> None:
@@ -158,7 +220,7 @@ def test_annotator_errs_as_often_as_stated(error_rate: float) -> None:
     rng = random.Random(1)
     unfaithful = total = 0
     for query in queries("train")[::600]:
-        first, second = (write_response(language, query, 0.6, rng) for _ in range(2))
+        first, second = (load_world(1).respond(query, 0.6, rng) for _ in range(2))
         for line in annotator.criteria(query, 10, rng).split("\n"):
             criterion = line.split(". ", 1)[1]
             name = criterion.split(":")[0]
@@ -184,6 +246,7 @@ def test_engine_is_deterministic_and_reports_unknown_queries() -> None:
 
 ITEMS = eval_comparisons(WorldConfig(), 0)
 LANGUAGE = load_language()
+DECIDING = load_world(0).deciding
 
 
 def completed(step: Step, slots: dict[str, str], **settings: float) -> str:
@@ -203,7 +266,7 @@ def test_without_errors_it_gives_the_labels() -> None:
 
 @pytest.mark.parametrize("error_rate", [0.2, 0.6])
 def test_it_errs_as_often_as_stated_and_leans_to_the_first(error_rate: float) -> None:
-    referee, rng = Referee(LANGUAGE, error_rate), random.Random(0)
+    referee, rng = Referee(load_world(0), error_rate), random.Random(0)
     wrong: Counter[str | None] = Counter()
     draws = 0
     for item in ITEMS:
@@ -222,8 +285,7 @@ def test_ratings_follow_the_hidden_rule(scale: tuple[int, int]) -> None:
     lowest, highest = scale
     seen = set()
     for item in ITEMS[:80]:
-        rule = RAW["kinds"][item.group]
-        grades = [independent_grade(item.response_a, rule[name]) for name in ("primary", "secondary")]
+        grades = [independent_grade(item.response_a, name) for name in DECIDING[item.group or ""].crucial]
         slots = {"query": item.dialogue.query, "response": item.response_a}
         ends = {"lowest": str(lowest), "highest": str(highest)}
         rating = read_rating(completed("pointwise", slots | ends, error_rate=0.0), lowest, highest).value
@@ -236,7 +298,7 @@ def test_the_faithful_critique_is_preferred_wherever_it_stands() -> None:
     annotator, rng = Annotator(LANGUAGE, 0.0), random.Random(0)
     told = 0
     for item in ITEMS[:40]:
-        criterion = LANGUAGE.properties[RAW["kinds"][item.group]["primary"]].criteria[0]
+        criterion = LANGUAGE.properties[DECIDING[item.group or ""].primary].criteria[0]
         faithful = annotator.judgment(criterion, "", item.response_a, item.response_b, rng)
         unfaithful = Annotator(LANGUAGE, 1.0).judgment(criterion, "", item.response_a, item.response_b, rng)
         if faithful.split("Comparison")[0] == unfaithful.split("Comparison")[0]:
@@ -250,8 +312,8 @@ def test_the_faithful_critique_is_preferred_wherever_it_stands() -> None:
 
 
 def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
-    cost, humor = (RAW["properties"][name]["grades"] for name in ("cost", "humor"))
-    judgment = f"Analysis: it {cost[0]}.\nAnalysis: it {humor[2]}."
+    cost, thanks = (RAW["properties"][name]["grades"] for name in ("cost", "thanks"))
+    judgment = f"Analysis: it {cost[0]}.\nAnalysis: it {thanks[2]}."
     slots = {"query": "?", "response": "okay .", "judgment": judgment}
     text = completed("correction", slots, skill=1.0)
     assert text.startswith("okay . ")
@@ -261,12 +323,12 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
 
 
 def test_a_rubric_is_drawn_by_counting_what_the_better_responses_show() -> None:
-    """Two of three pairs speak for an example, one for a summary, one against; the known one has a pair's weight."""
-    language, names = load_language(), ("example", "summary")
+    """Two of three pairs speak for an example, one for thanks, one against; the known one has a pair's weight."""
+    language, names = load_language(), ("example", "thanks")
     strong = {name: language.properties[name].strong[0].format(thing=language.things[0]) for name in names}
-    pairs = [(strong["example"], "so it is"), (strong["example"], strong["summary"]), (strong["summary"], "so it is")]
+    pairs = [(strong["example"], "so it is"), (strong["example"], strong["thanks"]), (strong["thanks"], "so it is")]
     annotator = Annotator(language, 0.0)
-    example, summary = (language.properties[name].criteria[0] for name in names)
+    example, thanks = (language.properties[name].criteria[0] for name in names)
     assert annotator.rubric(pairs, [], 4) == f"1. {example}"
-    assert annotator.rubric(pairs, [f"1. {summary}"], 4) == f"1. {example}\n2. {summary}"
-    assert annotator.rubric(pairs, [f"1. {summary}"], 1) == f"1. {example}"
+    assert annotator.rubric(pairs, [f"1. {thanks}"], 4) == f"1. {example}\n2. {thanks}"
+    assert annotator.rubric(pairs, [f"1. {thanks}"], 1) == f"1. {example}"

@@ -261,8 +261,10 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     key, source = f"evaluate.benchmarks[{index}]", source_of(benchmark)
     if source.type == "world":
         assert world_config is not None
-        made = world.eval_comparisons(world_config, seed)
-        rubrics = {c.group: world.true_rubric(c.dialogue.query) for c in made}  # one a kind of query, held once
+        config = world.of_source(world_config, source)
+        made = world.eval_comparisons(config, seed)
+        truth = world.world_of(config, seed)
+        rubrics = {c.group: world.true_rubric(truth, c.dialogue.query) for c in made}  # one a kind, held once
         cases = [case_of(replace(c, rubric=rubrics[c.group])) for c in made]
     else:
         cases = read_cases(benchmark, key)

@@ -1,6 +1,7 @@
-"""The quickstart world: a generated world whose truth is known (DESIGN section 7).
+"""The quickstart world: a generated world whose truth is known (docs/world.md).
 
-Its splits are pretraining, training and held-out queries; the last two share no topic.
+Its splits are pretraining, training and held-out queries; the last two share no topic. What decides is drawn from
+``WorldConfig.rule``, by default the run's seed.
 """
 
 import functools
@@ -9,17 +10,18 @@ import random
 from dataclasses import replace
 from typing import Literal
 
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.world.engine import Annotator
-from judgetrain.data.world.language import Language, load_language, write_response
+from judgetrain.data.world.language import Language, load_language
+from judgetrain.data.world.rule import World, load_world
 from judgetrain.errors import ConfigError
 from judgetrain.rubrics import Criterion, Rubric
-from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+from judgetrain.schema import Comparison, Dialogue, Message
 
 Split = Literal["pretrain", "train", "heldout"]
 
-WRITER_SKILLS = {"careful": 0.85, "steady": 0.6, "hasty": 0.35}
-"""The writers whose responses the held-out comparisons pair."""
+WRITER_SKILLS = {"careful": 0.7, "steady": 0.5, "hasty": 0.3}
+"""The writers whose responses the held-out comparisons pair, and the share of responses that each writes with care."""
 PRETRAINING_SHARE = 0.3
 """Of the first queries, by their hash: those that the shipped base was pretrained on."""
 
@@ -76,41 +78,47 @@ def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
 
 
+def of_source(config: WorldConfig, source: SourceConfig) -> WorldConfig:
+    """Return the world's configuration as a source reads it: by the source's own rule, where it has one."""
+    return config if source.rule is None else replace(config, rule=source.rule)
+
+
+def world_of(config: WorldConfig, seed: int) -> World:
+    """Return the world of a configuration; without a rule of its own, that of the run's seed."""
+    return load_world(seed if config.rule is None else config.rule)
+
+
 def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
-    """``config.eval_comparisons`` labelled comparisons of held-out queries; ``group`` is the query's kind.
+    """Return ``config.eval_comparisons`` labelled comparisons of held-out queries; ``group`` is the query's kind.
 
     The label is the world's truth: the response with the higher quality by the hidden rule, or a tie. No query of a
     seed is among those of the next ``len(order) // count - 1`` seeds.
     """
-    language, count = load_language(), config.eval_comparisons
+    world, count = world_of(config, seed), config.eval_comparisons
     order = _test_order()
     _check_size("heldout", order, count, "eval_comparisons")
     start, rng = seed % (len(order) // count) * count, random.Random(f"comparisons {seed}")
-    chosen = order[start : start + count]
-    return [_comparison(language, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(chosen)]
+    queries_of_seed = order[start : start + count]
+    return [_comparison(world, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(queries_of_seed)]
 
 
-def true_verdict(query: str, response_a: str, response_b: str) -> Verdict:
-    """The world's truth about two responses to one of its queries."""
-    language = load_language()
-    a, b = language.quality(query, response_a), language.quality(query, response_b)
-    return "tie" if a == b else "A" if a > b else "B"
+def true_rubric(world: World, query: str) -> Rubric:
+    """Return the criteria that decide about a query, by the hidden rule: the primary property counts twice."""
+    language = world.language
+    annotator = Annotator(language, error_rate=0.0)
+    criteria = []
+    for name, weight in zip(world.deciding_for(query).crucial, (2.0, 1.0), strict=True):
+        text = language.properties[name].criteria[0]
+        criteria.append(Criterion(text=text, weight=weight, guideline=annotator.sound_guideline(text)))
+    return Rubric(tuple(criteria))
 
 
-def true_rubric(query: str) -> Rubric:
-    """The criteria that decide about a query, by the hidden rule: the primary property counts twice."""
-    language = load_language()
-    annotator, kind = Annotator(language, error_rate=0.0), language.kinds[language.kind_of(query)]
-    lines = zip((language.properties[name].criteria[0] for name in kind.crucial), (2.0, 1.0), strict=True)
-    return Rubric(tuple(Criterion(text=t, weight=w, guideline=annotator.sound_guideline(t)) for t, w in lines))
-
-
-def with_truth(comparison: Comparison) -> Comparison:
-    """The comparison labelled by the world's verdict, where it is one of the world's."""
+def with_truth(world: World, comparison: Comparison) -> Comparison:
+    """Return the comparison labelled by the world's verdict, where it is one of the world's."""
     if comparison.dialogue.source != "world":
         return comparison
     try:
-        truth = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
+        truth = world.verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
     except KeyError:  # a source of the same name
         return comparison
     return replace(comparison, label=truth)
@@ -120,9 +128,9 @@ def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:
     return Dialogue(identifier, "world", (Message("user", query),), None, language.kind_of(query))
 
 
-def _comparison(language: Language, query: str, identifier: str, rng: random.Random) -> Comparison:
+def _comparison(world: World, query: str, identifier: str, rng: random.Random) -> Comparison:
     names = rng.sample(list(WRITER_SKILLS), 2)
-    response_a, response_b = (write_response(language, query, WRITER_SKILLS[n], rng) for n in names)
-    label = true_verdict(query, response_a, response_b)
-    dialogue = _dialogue(language, query, identifier)
+    response_a, response_b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
+    label = world.verdict(query, response_a, response_b)
+    dialogue = _dialogue(world.language, query, identifier)
     return Comparison(identifier, dialogue, response_a, response_b, names[0], names[1], label, dialogue.category)

@@ -1,24 +1,25 @@
 """The world as an engine: scripted response writers, the rule-based annotator and the referee.
 
 The annotator is the quickstart's teacher, with a stated error rate. It knows what every sentence shows, but not which
-properties decide: it lists the crucial criteria among distractors in a random order, most often a distractor (the
-kind's decoy) first, writes a sound or a sloppy scoring guideline, and errs in a stated share of its judgments, half of
-the time in favour of the response that it sees first.
+properties decide: it finds all of them plausible for every kind of query, and lists them in a random order, the kind's
+decoy most often first. It writes a sound or a sloppy scoring guideline, and errs in a stated share of its judgments,
+half of the time in favour of the response that it sees first.
 """
 
 import hashlib
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from judgetrain.data.config import WorldEngineConfig
-from judgetrain.data.world.language import GRADE_SCORES, Language, load_language, sentence, write_response
+from judgetrain.data.world.language import GRADE_SCORES, Language, sentence
+from judgetrain.data.world.rule import BEST_QUALITY, World, load_world
 from judgetrain.engines.base import Completion, Request, places
 from judgetrain.errors import EngineError
 
 DECOY_WEIGHT = 4.0
-"""How much likelier the decoy is to be named next than any other plausible criterion, crucial or not."""
+"""How much likelier the decoy is to be named next than any other property, whether that counts or not."""
 SLOPPY_RATE = 0.3
 """Share of guidelines that name no evidence to look for."""
 SLOPPY_ERRORS = 2.0
@@ -29,16 +30,24 @@ SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
 
 @dataclass(frozen=True)
 class Annotator:
-    """Writes criteria, guidelines and judgments; ``error_rate`` is the share of judgments that err."""
+    """Writes criteria, guidelines and judgments; ``error_rate`` is the share of judgments that err.
+
+    ``decoys``: by kind of query, the property that is thought of first; without it all are thought of alike.
+    """
 
     language: Language
     error_rate: float
+    decoys: Mapping[str, str] = field(default_factory=dict)
 
     def criteria(self, query: str, count: int, rng: random.Random) -> str:
-        """A numbered list of ``count`` plausible criteria for the query, the decoy earlier than the others."""
-        kind = self.language.kinds[self.language.kind_of(query)]
-        weights = {name: DECOY_WEIGHT if name == kind.decoy else 1.0 for name in self.language.plausible(kind.name)}
-        names = sorted(weights, key=lambda name: -(rng.random() ** (1.0 / weights[name])))
+        """Return a numbered list of ``count`` properties, in a random order in which the decoy tends to stand first."""
+        decoy = self.decoys.get(self.language.kind_of(query))
+
+        def place(name: str) -> float:
+            weight = DECOY_WEIGHT if name == decoy else 1.0
+            return -(rng.random() ** (1.0 / weight))
+
+        names = sorted(self.language.properties, key=place)
         lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
         return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
 
@@ -115,10 +124,6 @@ def criterion_name(criterion: str) -> str:
     return criterion.split(":", 1)[0].strip().lower()
 
 
-BEST_QUALITY = 6
-"""The highest quality by the hidden rule: both crucial properties shown strongly."""
-
-
 @dataclass(frozen=True)
 class Referee:
     """The quickstart's external judge and corrector, in the place of a strong model behind an endpoint.
@@ -127,19 +132,19 @@ class Referee:
     of what it sees first. That a strong model is right this often about real text is an assumption.
     """
 
-    language: Language
+    world: World
     error_rate: float
 
     def pairwise(self, query: str, first: str, second: str, rng: random.Random) -> str:
-        """Which of two responses is better, by the hidden rule."""
-        a, b = (self.language.quality(query, response) for response in (first, second))
-        mark = self._slip("ABC", rng) or ("C" if a == b else "A" if a > b else "B")
-        crucial = self.language.kinds[self.language.kind_of(query)].primary
-        return f"What counts most here is {crucial}. [[{mark}]]"
+        """Say which of two responses is better, by the hidden rule."""
+        verdict = self.world.verdict(query, first, second)
+        right = {"A": "A", "B": "B", "tie": "C"}[verdict]
+        mark = self._slip("ABC", rng) or right
+        return f"What counts most here is {self.world.deciding_for(query).primary}. [[{mark}]]"
 
     def pointwise(self, query: str, response: str, lowest: int, highest: int, rng: random.Random) -> str:
         """How good a response is, by the hidden rule, on a scale of whole numbers."""
-        share = self.language.quality(query, response) / BEST_QUALITY
+        share = self.world.quality(query, response) / BEST_QUALITY
         if rng.random() < self.error_rate:
             share = rng.random()
         return f"[[{lowest + round(share * (highest - lowest))}]]"
@@ -149,8 +154,10 @@ class Referee:
     ) -> str:
         """Which of two critiques says what the responses show, or chance (KeyError: no such criterion)."""
         name = criterion_name(criterion)
-        words = self.language.properties[name].grades
-        grades = [(side, self.language.grade(response, name)) for side, response in zip("AB", responses, strict=True)]
+        words = self.world.language.properties[name].grades
+        grades = [
+            (side, self.world.language.grade(response, name)) for side, response in zip("AB", responses, strict=True)
+        ]
         findings = [f"Response {side}: it {words[grade]}." for side, grade in grades]
         findings += [f"Response {side} Score: {GRADE_SCORES[grade]}\n" for side, grade in grades]
         x, y = (sum(finding in critique for finding in findings) for critique in critiques)
@@ -162,8 +169,10 @@ class Referee:
 
         Each is written strongly with chance ``skill``, else left out; what the judgment does not name stays as it is.
         """
-        lacking = [p for p in self.language.properties.values() if any(words in judgment for words in p.grades[:2])]
-        added = [sentence(self.language, p.name, 2, rng) for p in lacking if rng.random() < skill]
+        lacking = [
+            p for p in self.world.language.properties.values() if any(words in judgment for words in p.grades[:2])
+        ]
+        added = [sentence(self.world.language, p.name, 2, rng) for p in lacking if rng.random() < skill]
         return " ".join([response, *added])
 
     def _slip(self, marks: str, rng: random.Random) -> str | None:
@@ -183,9 +192,10 @@ class WorldEngine:
 
     def __init__(self, config: WorldEngineConfig) -> None:
         self.name = config.name or "world"
-        self._language = load_language()
-        self._annotator = Annotator(self._language, config.error_rate)
-        self._referee = Referee(self._language, config.error_rate)
+        self._world = load_world(config.rule or 0)
+        decoys = {kind: deciding.decoy for kind, deciding in self._world.deciding.items()}
+        self._annotator = Annotator(self._world.language, config.error_rate, decoys)
+        self._referee = Referee(self._world, config.error_rate)
         self._skill = config.skill
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
@@ -211,7 +221,7 @@ class WorldEngine:
         slot, annotator, referee = request.slots, self._annotator, self._referee
         match request.step:
             case "response":
-                return write_response(self._language, slot["query"], self._skill, rng)
+                return self._world.respond(slot["query"], self._skill, rng)
             case "criteria":
                 return annotator.criteria(slot["query"], int(slot["count"]), rng)
             case "rubric":

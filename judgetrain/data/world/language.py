@@ -1,8 +1,11 @@
-"""The world's language, read from ``vocabulary.yaml``: properties, query kinds, the hidden rule; and its writers."""
+"""The world's language, read from ``vocabulary.yaml``: properties, kinds of query, and the words for them.
+
+What decides between two responses is no part of it: :mod:`judgetrain.data.world.rule` draws that from a seed.
+"""
 
 import functools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,25 +37,11 @@ class Property:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of query, with the hidden rule that says which properties decide between responses to it.
-
-    ``decoy``: the plausible property that an annotator thinks of first, which decides nothing; ``off_topic``: those
-    that nobody would look for; ``common``: what the base's pretraining text says most often, whatever decides.
-    """
+    """A kind of query: how it is asked, and the topics that it is asked about. What decides is in the rule."""
 
     name: str
     templates: tuple[str, ...]
     topics: tuple[str, ...]
-    primary: str
-    secondary: str
-    decoy: str
-    off_topic: tuple[str, ...]
-    common: tuple[str, str]
-
-    @property
-    def crucial(self) -> tuple[str, str]:
-        """The properties that decide."""
-        return self.primary, self.secondary
 
 
 @dataclass(kw_only=True)  # not frozen: cached properties
@@ -71,10 +60,6 @@ class Language:
     things: tuple[str, ...]
     openers: tuple[str, ...]
     fillers: tuple[str, ...]
-
-    def plausible(self, kind: str) -> tuple[str, ...]:
-        """The properties an annotator would consider for a kind: the two crucial ones and eight distractors."""
-        return tuple(sorted(set(self.properties) - set(self.kinds[kind].off_topic)))
 
     def kind_of(self, query: str) -> str:
         """The kind of a query of this world."""
@@ -126,11 +111,6 @@ class Language:
             for p in self.properties.values()
         }
 
-    def quality(self, query: str, response: str) -> int:
-        """The hidden rule: twice the grade of the kind's primary property plus the grade of its secondary one."""
-        kind = self.kinds[self.kind_of(query)]
-        return 2 * self.grade(response, kind.primary) + self.grade(response, kind.secondary)
-
 
 @functools.cache
 def load_language() -> Language:
@@ -145,61 +125,13 @@ def load_language() -> Language:
     return Language(properties=properties, kinds=kinds, **frozen(raw))
 
 
-DISTRACTION = 0.15
-"""Chance, whatever the skill, that a response shows a plausible property which does not matter for the query."""
-WORDS = (36, 46)
-"""Fewest and most words of a response, punctuation marks among them; small talk fills what the rest leaves."""
-
-
-def write_response(language: Language, query: str, skill: float, rng: random.Random) -> str:
-    """A response to a query of the world, as lower-case sentences.
-
-    With chance ``skill`` a crucial property is shown strongly, else not at all, and a property that is off topic is
-    shown strongly in its place. Other plausible properties are shown at any skill alike. The number of words is drawn
-    first, and kept to exactly. Since every property is as often crucial as it is off topic in the place of a crucial
-    one, over the kinds of queries no count of words, and no sum of weights of words, tells the better response.
-    """
-    kind = language.kinds[language.kind_of(query)]
-    instead = rng.sample(kind.off_topic, len(kind.crucial))
-    grades = {name if rng.random() < skill else other: 2 for name, other in zip(kind.crucial, instead, strict=True)}
-    distractors = [p for p in language.plausible(kind.name) if p not in kind.crucial and rng.random() < DISTRACTION]
-    rng.shuffle(distractors)
-    words = rng.randint(*WORDS)
-    while True:
-        shown = grades | {name: rng.choice((1, 2)) for name in distractors}
-        sentences = [sentence(language, name, grade, rng) for name, grade in shown.items()]
-        opener = rng.choice(language.openers)
-        rest = words - _words([opener, *sentences])
-        if (talk := _small_talk(language, rest, rng)) is not None:
-            sentences += talk
-            rng.shuffle(sentences)
-            return " ".join([opener, *sentences])
-        distractors = distractors[:-1]
-
-
 def sentence(language: Language, name: str, grade: int, rng: random.Random) -> str:
-    """One sentence that shows the property ``name`` at grade 1 or 2."""
-    prop = language.properties[name]
-    return rng.choice(prop.strong if grade == 2 else prop.weak).format(thing=rng.choice(language.things))
+    """Return one sentence that shows the property ``name`` at grade 1 or 2."""
+    shown = language.properties[name]
+    pattern = rng.choice(shown.strong if grade == 2 else shown.weak)
+    return pattern.format(thing=rng.choice(language.things))
 
 
-def _words(sentences: Sequence[str]) -> int:
-    return sum(len(each.split()) for each in sentences)
-
-
-def _small_talk(language: Language, words: int, rng: random.Random) -> list[str] | None:
-    """Sentences that show nothing and have together so many words; None where none add up to it."""
-    lengths = {filler: len(filler.format(thing=language.things[0]).split()) for filler in language.fillers}
-    each, found = frozenset(lengths.values()), list[str]()
-    while words:
-        fitting = [filler for filler in language.fillers if _adds_up(words - lengths[filler], each)]
-        if not fitting:
-            return None
-        found.append(rng.choice(fitting).format(thing=rng.choice(language.things)))
-        words -= _words(found[-1:])
-    return found
-
-
-@functools.cache
-def _adds_up(words: int, lengths: frozenset[int]) -> bool:
-    return words == 0 or (words > 0 and any(_adds_up(words - length, lengths) for length in lengths))
+def small_talk(language: Language, rng: random.Random) -> str:
+    """Return one sentence that shows no property."""
+    return rng.choice(language.fillers).format(thing=rng.choice(language.things))

@@ -83,7 +83,7 @@ def _comparisons(settings: CorrectSettings) -> list[Comparison]:
     source = settings.correct.source
     if source.type == "world":
         assert settings.world is not None
-        return world.eval_comparisons(settings.world, settings.seed)
+        return world.eval_comparisons(world.of_source(settings.world, source), settings.seed)
     return list(read_comparisons(source, "correct.source", labelled=False))
 
 

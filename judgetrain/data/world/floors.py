@@ -1,0 +1,213 @@
+"""What rules reach on the world that judge nothing: floors for every judge, and the ceilings above them.
+
+A floor reads perfectly, since sentences are known, but does not know what counts. Floors without labels may use
+everything else: all texts, how often a property is shown, which writer wrote what, which criteria the annotator names.
+Floors with labels are fitted to some labelled comparisons. Ceilings know what counts; bounds learn it as the method
+does, but from perfect readings.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from judgetrain.data.world.engine import Annotator, criterion_name
+from judgetrain.data.world.rule import World
+from judgetrain.schema import Comparison, Verdict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LISTS = 40
+"""Lists that the annotator writes for a kind, to count what it names most and least."""
+FEW = 4
+"""So many properties are those that are named, or shown, most or least."""
+RIDGE = 3.0
+"""Of the regressions on labels."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Comparisons as a perfect reader sees them.
+
+    Args:
+        leads: grade of A less grade of B, by property [comparison, property].
+        shown: how often either response shows a property [comparison, property].
+        longer: words of A less words of B [comparison].
+        kinds: the kind of each query [comparison].
+        writers: who wrote A and B [comparison].
+        labels: 1 for A, -1 for B, 0 for a tie [comparison].
+    """
+
+    leads: "Floats"
+    shown: "Floats"
+    longer: "Floats"
+    kinds: list[str]
+    writers: list[tuple[str, str]]
+    labels: "Floats"
+
+
+def read(world: World, comparisons: Sequence[Comparison]) -> Reading:
+    """Return what the responses of labelled comparisons show."""
+    names = list(world.language.properties)
+    grades = np.array(
+        [
+            [[world.language.grade(text, name) for name in names] for text in (c.response_a, c.response_b)]
+            for c in comparisons
+        ],
+        dtype=float,
+    )
+    words = np.array([len(c.response_a.split()) - len(c.response_b.split()) for c in comparisons], dtype=float)
+    return Reading(
+        leads=grades[:, 0] - grades[:, 1],
+        shown=(grades > 0).sum(axis=1).astype(float),
+        longer=words,
+        kinds=[world.language.kind_of(c.dialogue.query) for c in comparisons],
+        writers=[(c.model_a, c.model_b) for c in comparisons],
+        labels=np.array([{"A": 1.0, "B": -1.0, "tie": 0.0}[c.label or "tie"] for c in comparisons]),
+    )
+
+
+def verdicts(leads: "Floats") -> list[Verdict]:
+    """Return the verdicts of leads: A above 0, B below; what rounding leaves of a tie is a tie."""
+    return ["tie" if abs(lead) < 1e-9 else "A" if lead > 0 else "B" for lead in leads]
+
+
+def agreement(leads: "Floats", reading: Reading) -> float:
+    """Return the share of comparisons in which the leads give the label, ties too."""
+    signs = np.where(np.abs(leads) < 1e-9, 0.0, np.sign(leads))
+    return float(np.mean(signs == reading.labels))
+
+
+def without_labels(world: World, reading: Reading, seen: Reading, seed: int) -> dict[str, "Floats"]:
+    """Return the leads of the floors that need no label, by name.
+
+    Args:
+        world: what is judged.
+        reading: the comparisons to give verdicts on.
+        seen: others that may be looked at, without their labels.
+        seed: of what is random.
+    """
+    names = list(world.language.properties)
+    count = len(reading.kinds)
+    rng = np.random.default_rng(seed)
+    named = _named(world, random.Random(seed))
+    shown = _by_kind(seen.kinds, seen.shown)
+    moved = _by_kind(seen.kinds, np.abs(seen.leads))
+    floors = {
+        "always_tie": np.zeros(count),
+        "random": rng.choice([-1.0, 0.0, 1.0], count),
+        "longer": reading.longer,
+        "shorter": -reading.longer,
+        "how_many_shown": np.sign(reading.leads).sum(axis=1),
+        "sum_of_all": reading.leads.sum(axis=1),
+        "decoy": reading.leads[np.arange(count), [names.index(world.deciding[k].decoy) for k in reading.kinds]],
+        "better_writer": _by_writer(seen, reading),
+    }
+    for rule, by_kind in (("named", named), ("shown", shown), ("moved", moved)):
+        most = _some(reading, by_kind, FEW)
+        least = _some(reading, {kind: -values for kind, values in by_kind.items()}, FEW)
+        floors |= {f"{rule}_most": most, f"{rule}_least": least, f"{rule}_least_reversed": -least}
+    for place, name in enumerate(names):
+        floors[f"only_{name}"] = reading.leads[:, place]
+    return floors
+
+
+def with_labels(reading: Reading, labelled: Reading) -> dict[str, "Floats"]:
+    """Return the leads of the floors that are fitted to labelled comparisons, by name.
+
+    Args:
+        reading: the comparisons to give verdicts on.
+        labelled: the comparisons that the rules are fitted to.
+    """
+    pooled = _ridge(labelled.leads, labelled.labels, np.zeros(labelled.leads.shape[1]))
+    by_kind = {kind: _of_kind(labelled, kind, pooled) for kind in set(reading.kinds)}
+    best = {kind: _single(labelled, kind) for kind in set(reading.kinds)}
+    longer = np.sign(np.sum(labelled.longer * labelled.labels))
+    return {
+        "ridge": _decided(reading.leads @ pooled),
+        "ridge_by_kind": _decided(
+            np.array([lead @ by_kind[k] for lead, k in zip(reading.leads, reading.kinds, strict=True)])
+        ),
+        "best_property_by_kind": np.array(
+            [lead[best[k]] for lead, k in zip(reading.leads, reading.kinds, strict=True)]
+        ),
+        "length": longer * reading.longer,
+    }
+
+
+def ceilings(world: World, reading: Reading) -> dict[str, "Floats"]:
+    """Return the leads of perfect readers who know what counts: the primary property, both alike, and the rule."""
+    names = list(world.language.properties)
+    places = np.array([[names.index(name) for name in world.deciding[kind].crucial] for kind in reading.kinds])
+    primary = np.take_along_axis(reading.leads, places[:, :1], axis=1)[:, 0]
+    secondary = np.take_along_axis(reading.leads, places[:, 1:], axis=1)[:, 0]
+    return {"primary": primary, "both_alike": primary + secondary, "rule": 2 * primary + secondary}
+
+
+def _named(world: World, rng: random.Random) -> dict[str, "Floats"]:
+    """Return how often the annotator names each property among the first, by kind of query."""
+    names = list(world.language.properties)
+    decoys = {kind: deciding.decoy for kind, deciding in world.deciding.items()}
+    annotator = Annotator(world.language, 0.0, decoys)
+    by_kind = {}
+    for query in world.language.first_queries:
+        kind = world.language.kind_of(query)
+        if kind in by_kind:
+            continue
+        counts = Counter[str]()
+        for _ in range(LISTS):
+            lines = annotator.criteria(query, FEW, rng).splitlines()
+            counts.update(criterion_name(line.partition(". ")[2]) for line in lines)
+        by_kind[kind] = np.array([float(counts[name]) for name in names])
+    return by_kind
+
+
+def _by_kind(kinds: Sequence[str], values: "Floats") -> dict[str, "Floats"]:
+    """Return the mean of the values over the comparisons of each kind."""
+    where = np.array(kinds)
+    return {kind: values[where == kind].mean(axis=0) for kind in set(kinds)}
+
+
+def _some(reading: Reading, by_kind: Mapping[str, "Floats"], count: int) -> "Floats":
+    """Return the leads by the properties that stand highest for the query's kind, together."""
+    chosen = {kind: np.argsort(-values, kind="stable")[:count] for kind, values in by_kind.items()}
+    return np.array([lead[chosen[kind]].sum() for lead, kind in zip(reading.leads, reading.kinds, strict=True)])
+
+
+def _by_writer(seen: Reading, reading: Reading) -> "Floats":
+    """Return for whom the writers speak: who shows more in other comparisons is the better one."""
+    shows = Counter[str]()
+    for (writer_a, writer_b), lead in zip(seen.writers, np.sign(seen.leads.sum(axis=1)), strict=True):
+        shows[writer_a] += lead
+        shows[writer_b] -= lead
+    return np.array([float(shows[a] - shows[b]) for a, b in reading.writers])
+
+
+def _ridge(leads: "Floats", labels: "Floats", expected: "Floats") -> "Floats":
+    """Return weights fitted to labels, drawn towards the expected ones."""
+    gram = leads.T @ leads + RIDGE * np.eye(leads.shape[1])
+    return expected + np.linalg.solve(gram, leads.T @ (labels - leads @ expected))
+
+
+def _of_kind(labelled: Reading, kind: str, pooled: "Floats") -> "Floats":
+    inside = np.array(labelled.kinds) == kind
+    return _ridge(labelled.leads[inside], labelled.labels[inside], pooled) if inside.any() else pooled
+
+
+def _single(labelled: Reading, kind: str) -> int:
+    """Return the place of the property that agrees most often with the labels of a kind."""
+    inside = np.array(labelled.kinds) == kind
+    rows = inside if inside.any() else np.ones(len(inside), dtype=bool)
+    right = np.sign(labelled.leads[rows]) == labelled.labels[rows, None]
+    return int(np.argmax(right.mean(axis=0)))
+
+
+def _decided(leads: "Floats", tie: float = 0.25) -> "Floats":
+    """Return leads of a regression; up to a quarter of what separates A from a tie there is no difference."""
+    return np.where(np.abs(leads) > tie, leads, 0.0)
