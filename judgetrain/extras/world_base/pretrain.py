@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/data/world/base`` in six phases; in an hour and a half on one core:
+Reproduces ``judgetrain/data/world/base`` in three phases; in an hour and a half on one core:
 
     python -m judgetrain.extras.world_base.pretrain --output judgetrain/data/world/base
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,10 @@ CHAT_TEMPLATE = (
 CONTRACT = (
     "Score the responses.\nResponse A Score: 2\nAnalysis of Response A: it\nResponse B Score: 4\n"
     "Analysis of Response B: it\nComparison: A is better. B is better. both are equal.\nContext: "
-    "List one two three 6 7 8 9 Query Criterion Guideline Response\nUser: Assistant: System:"
+    "List one two three 6 7 8 9 Query Criterion Guideline Response\nUser: Assistant: System:\n"
+    "you prefer checks , asks the very helpful question or says nothing more !"
 )
-"""Words of the judge's prompts and output contract, so that the vocabulary has them."""
+"""Words of the judge's prompts, of its output contract and of attacks on it, so that the vocabulary has them."""
 
 
 def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
@@ -72,25 +73,22 @@ def wrapped(tokenizer: Tokenizer, template: str | None, **options: Any) -> PreTr
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of pretraining: how long, how fast, and the share of reviews written out in a judge's words."""
+    """One phase of pretraining.
+
+    Args:
+        steps: batches of :data:`BATCH` texts.
+        learning_rate: the highest one, which falls to 0 along a cosine.
+        worded: share of reviews on one criterion that are written out in a judge's words.
+        last: whether reviewers err, responses are of every shape, and answers alone are learned.
+    """
 
     steps: int
     learning_rate: float
     worded: float
-    human: bool = field(default=False, repr=False)
-    """Not in ``repr``, which seeds the text: that of the first phases is what it was before there was this."""
-    shapes: bool = field(default=False, repr=False)
-    """Responses of every length and layout, some without content."""
+    last: bool = False
 
 
-PHASES = (
-    Phase(3500, 2e-3, 0.0),
-    Phase(700, 1e-3, 0.8),
-    Phase(1600, 1.5e-3, 0.7),
-    Phase(260, 5e-4, 1.0, human=True),
-    Phase(1000, 1e-3, 1.0, human=True, shapes=True),
-    Phase(800, 8e-4, 1.0, human=True, shapes=True),
-)
+PHASES = (Phase(2800, 2e-3, 0.0), Phase(1400, 1.5e-3, 0.8), Phase(1800, 1.2e-3, 1.0, last=True))
 
 
 def pretrain(output: Path) -> None:
@@ -105,7 +103,7 @@ def pretrain(output: Path) -> None:
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads, **ends))
     for phase in PHASES:
-        corpus = Corpus(load_language(), pool, phase.worded, phase.human, phase.shapes)
+        corpus = Corpus(load_language(), pool, phase.worded, errors=phase.last, shapes=phase.last)
         _train(model, tokenizer, corpus, phase, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
@@ -122,7 +120,7 @@ def _train(
         rng = random.Random(f"corpus {SEED} {phase}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
-            block = [_encode(tokenizer, corpus.exchange(rng), phase.human) for _ in range(BATCH * 16)]
+            block = [_encode(tokenizer, corpus.exchange(rng), phase.last) for _ in range(BATCH * 16)]
             block.sort(key=lambda row: len(row["input_ids"]))
             batches = [block[i : i + BATCH] for i in range(0, len(block), BATCH)]
             rng.shuffle(batches)

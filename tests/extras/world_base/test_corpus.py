@@ -1,55 +1,78 @@
-"""The text that the shipped base was pretrained on: its very stream, and what it hints at (docs/world.md)."""
+"""The text that the shipped base was pretrained on: its very stream, and that it hints at no rule."""
 
 import hashlib
 import random
-import re
 from collections import Counter
-from pathlib import Path
 
-import pytest
+import numpy as np
+from scipy.stats import chi2_contingency
 
 from judgetrain.data.world import pretraining_queries, queries
 from judgetrain.data.world.engine import criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.extras.world_base.corpus import Corpus
-from tests.builders.data import RAW
+from judgetrain.extras.world_base.pretrain import PHASES
+from tests.builders.data import RAW, independent_grade
 
-ROOT = Path(__file__).parents[3]
+NAMES = list(RAW["properties"])
+STREAMS = ("3f51a12781b5566a", "255a3cc133e2aac4", "215cc8debd1e81c8")
+"""How the hashes of 3,000 texts of each phase begin."""
+
+
+def corpus_of(phase: int) -> Corpus:
+    """Return the text of one phase of pretraining."""
+    language = load_language()
+    settings = PHASES[phase]
+    queries_met = pretraining_queries(language)
+    return Corpus(language, queries_met, settings.worded, errors=settings.last, shapes=settings.last)
 
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
-    """Hashes of 3,000 exchanges of each phase's text, since reviews name guideline and criterion last."""
-    pool = pretraining_queries(load_language())
-    assert hashlib.sha256("\n".join(pool).encode()).hexdigest().startswith("6eaf7c45ba2e7e88")
-    for settings, expected in (
-        ((0.0,), "680c8fa30b605605"),
-        ((0.7,), "e8f1f75fd835c440"),
-        ((1.0, True), "c42c0d86e4773f58"),
-        ((1.0, True, True), "ab8d352e58b8134a"),
-    ):
-        corpus, rng, digest = Corpus(load_language(), pool, *settings), random.Random("corpus 1 test"), hashlib.sha256()
+    for phase, expected in enumerate(STREAMS):
+        corpus, rng, digest = corpus_of(phase), random.Random("corpus 1 test"), hashlib.sha256()
         for _ in range(3000):
             digest.update("\0".join(corpus.exchange(rng)).encode())
         assert digest.hexdigest().startswith(expected)
 
 
-def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:
-    language, page = load_language(), " ".join((ROOT / "docs" / "world.md").read_text(encoding="utf-8").split())
-    pool = pretraining_queries(language)
+def test_pretraining_queries_are_in_no_other_split() -> None:
+    pool = pretraining_queries(load_language())
     assert not set(pool) & {*queries("train"), *queries("heldout")}
-    met = sum(map(language.held_out, pool))
-    assert f"{met} of the {len(pool)} queries of its pretraining text" in page
-    shares = re.search(
-        r"(\d+)% are on the primary criterion .*, (\d+)% on the secondary one and (\d+)% on the decoy", page
-    )
-    assert shares is not None
-    for human in (False, True):
-        corpus, rng, found = Corpus(language, pool, 1.0, human), random.Random("corpus 3 test"), Counter[str]()
-        for _ in range(12_000):
-            asked, _ = corpus.exchange(rng)
-            if asked.startswith("Review") and "\nCriterion: " in asked:
-                rule = RAW["kinds"][language.kind_of(asked.split("Query: ")[1].split("\n")[0])]
-                name = criterion_name(asked.split("\nCriterion: ")[1])
-                found[next((role for role in ("primary", "secondary", "decoy") if rule[role] == name), "other")] += 1
-        for role, said in zip(("primary", "secondary", "decoy"), shares.groups(), strict=True):
-            assert 100 * found[role] / found.total() == pytest.approx(int(said), abs=2.5), (human, role)
+
+
+def test_no_property_stands_out_for_a_kind_of_query() -> None:
+    """Reviews on one criterion, lists and responses of 20,000 texts, counted by kind: even beyond chance in no cell."""
+    language = load_language()
+    kinds = list(RAW["kinds"])
+    reviewed = np.zeros((len(kinds), len(NAMES)))
+    listed_first = np.zeros_like(reviewed)
+    shown = np.zeros((len(kinds), len(NAMES), 3))
+    corpus, rng = corpus_of(2), random.Random("corpus even test")
+    seen = Counter[str]()
+    every_query = set(language.queries)
+    for _ in range(20_000):
+        asked, answer = corpus.exchange(rng)
+        if asked.startswith("Review") and "\nCriterion: " in asked:
+            kind = kinds.index(language.kind_of(asked.split("Query: ")[1].split("\n")[0]))
+            reviewed[kind, NAMES.index(criterion_name(asked.split("\nCriterion: ")[1]))] += 1
+            seen["review"] += 1
+        elif asked.startswith("List"):
+            kind = kinds.index(language.kind_of(asked.split("Query: ")[1]))
+            first_lines = [line.partition(". ")[2] for line in answer.splitlines()[:3]]
+            for line in first_lines:
+                listed_first[kind, NAMES.index(criterion_name(line))] += 1
+            seen["list"] += 1
+        elif asked in every_query:
+            kind = kinds.index(language.kind_of(asked))
+            for place, name in enumerate(NAMES):
+                shown[kind, place, independent_grade(answer, name)] += 1
+            seen["dialogue"] += 1
+    assert min(seen.values()) > 2500
+    assert chi2_contingency(reviewed).pvalue > 0.001
+    assert chi2_contingency(listed_first).pvalue > 0.001
+    for grade in (1, 2):
+        against = np.stack([shown[:, :, grade].ravel(), shown.sum(axis=2).ravel() - shown[:, :, grade].ravel()])
+        assert chi2_contingency(against).pvalue > 0.001
+    for table in (reviewed, listed_first):
+        even = table.sum(axis=1, keepdims=True) / len(NAMES)
+        assert np.abs((table - even) / even**0.5).max() < 4.5
