@@ -114,6 +114,13 @@ class LabelConfig:
         "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",
         choices=("ensemble", "external", "given"),
     )
+    given: int = key(
+        0,
+        "so many comparisons, drawn by the seed, keep their own label; what criteria are worth is fitted to these and "
+        "to the trees without a label",
+        low=0,
+        active_if=lambda c: c.given and c.source == "ensemble",
+    )
     signals: list[str] = key(
         [],
         "scores beside the branches' vote: probdiff, or one as softmax_combo (docs/rewards.md)",

@@ -18,7 +18,7 @@ from judgetrain.data.duplicates import BenchmarkQueries, named_queries
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import read
 from judgetrain.engines.lazy_model import loaded_once, make_engine
-from judgetrain.errors import NothingToLearnError, causes
+from judgetrain.errors import ConfigError, NothingToLearnError, causes
 from judgetrain.judges.config import TREE_READS
 from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.trees.grow import Shape, grow
@@ -124,9 +124,9 @@ class TrainingData:
             self.branches[self._pruning_reason(branch, label)] += 1
         if label.verdict is None:
             return label
-        if tree.comparison.label is not None:
-            said = ensemble.verdict if label.source == "given" else label.verdict
-            self._truth["right" if tree.comparison.label == said else "wrong" if said else "no_label"] += 1
+        if tree.comparison.label is not None and (label.source != "given" or self.config.source == "given"):
+            verdict = ensemble.verdict if label.source == "given" else label.verdict
+            self._truth["right" if tree.comparison.label == verdict else "wrong" if verdict else "no_label"] += 1
         rng = random.Random(derive_seed(self.seed, tree.comparison.id))
         self.sft.extend(self.sft_examples(tree, branches, label, rng))
         self.pairs.extend(self.pair_builder.pairs(tree, label, rng))
@@ -214,6 +214,19 @@ class TrainingData:
         return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
 
 
+def _drawn(trees: Path, count: int, seed: int) -> set[str]:
+    """Return the ids of ``count`` comparisons whose own labels are used, drawn by the seed among those that have one.
+
+    The first of a longer draw are those of a shorter one.
+    """
+    if not count:
+        return set()
+    comparisons = (EvaluationTree.from_row(row).comparison for row in read_rows(trees, "trees"))
+    with_label = [comparison.id for comparison in comparisons if comparison.label is not None]
+    random.Random(derive_seed(seed, "given")).shuffle(with_label)
+    return set(with_label[:count])
+
+
 VIEWED = 20
 """Pages of trees to look at."""
 
@@ -258,18 +271,19 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     by_pair = external and load_external_prompts(config.external)[1] == "preference"
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
     labels = {name: said.label for name, said in asked.items()}
-    by_data = config.source == "given"
+    labelled = _drawn(inputs["tree"], config.given, settings.seed)
+    if len(labelled) < config.given:
+        raise ConfigError(f"label.given={config.given}: {len(labelled)} of the trees' comparisons have a label")
 
     def given(tree: EvaluationTree) -> Label | None:
-        alone = by_data or tree.comparison.alone
-        return given_label(tree, config) if alone else labels.get(tree.comparison.id)
+        by_data = config.source == "given" or tree.comparison.alone or tree.comparison.id in labelled
+        return given_label(tree, config) if by_data else labels.get(tree.comparison.id)
 
     worth = None
     if config.rule == "evidence" and not by_pair:
         trees = map(by_rating, map(EvaluationTree.from_row, read_rows(inputs["tree"], "trees")))
-        label_of = lambda tree: (given(tree) or ensemble_label(tree, config)).verdict  # noqa: E731
         with threadpool_limits(1):  # on matrices of this size two threads take three times the time of one
-            worth = learn(trees, label_of, relabel=config.source == "ensemble")
+            worth = learn(trees, lambda tree: label.verdict if (label := given(tree)) else None)
     data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory, worth, bool(settings.ranking))
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):

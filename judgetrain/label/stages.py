@@ -144,6 +144,8 @@ def _check_label(settings: LabelSettings) -> None:
         raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
     if labels.rule == "paper" and "judgment" in labels.levels and settings.judgments == 1:
         raise ConfigError(f"label.rule=paper: {TWO_JUDGMENTS}, or leave judgment out of label.levels")
+    if labels.given and labels.source != "ensemble":
+        raise ConfigError(f"label.given={labels.given}: label.source={labels.source} labels every tree; leave one out")
     if labels.corrections.path:
         labels.corrections.check("label.corrections")
         load_prompt_set(CORRECTION, "correction", "label.corrections")

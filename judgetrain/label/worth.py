@@ -1,18 +1,25 @@
 """What criteria are worth for queries of a kind, learned from all trees together.
 
-A tree has a handful of judgments on a criterion, and one that does not matter gives the label by chance half of the
-time. What trees have in common is which criteria give the label for which queries: a ridge regression foresees how far
-a criterion's judgments stand on the label's side, from products of the query's kind and the criterion's words (latent
-semantic analysis). Kinds are clusters of what queries say and of the criteria that a judge proposes for them, at three
-grains. It is fitted without the query that it speaks about, so that no tree's own judgments say what its criteria are
-worth.
+One tree has a handful of judgments on a criterion, and a criterion that does not matter gives the label by chance half
+of the time. Over many trees, criteria that matter go together: a response that is better by one of them tends to be
+better by the others, because its writer took care. So worth is learned from agreement.
+
+- *Criteria* that have the same name, or nearly, are one type. *Queries* are put into kinds at three grains by their
+  words and by those of the criteria that a judge proposes for them.
+- A tree with a known label takes that as the better side. A tree without one takes, for each type, the side for which
+  its *other* criteria speak, weighed by what they are worth. A criterion never vouches for itself.
+- A type's worth for a kind is how far its judgments stand on that side, on average. What few trees of a kind say is
+  drawn towards what the coarser kind says.
+
+The last two steps are repeated until they agree. Without labels the result is the leading eigenvector of the types'
+covariances without their diagonal: a model with one factor, the writer's care. Each tree's worth is learned from the
+trees of other queries alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -29,38 +36,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
     Texts = Sequence[str]
 
 FEWEST = 50
 """Trees below which nothing is learned."""
 FOLDS = 10
-RIDGES = (1.0, 3.0, 10.0, 30.0, 100.0)
-"""Among which the error about queries that were left out chooses."""
-QUERY_SIZE, CRITERION_SIZE = 24, 16
-"""Dimensions of the words of a query, or of a list of criteria, and of a criterion."""
-KINDS = 8, 16, 32
+"""Into so many parts the queries are put; each part's worth is learned from the other parts."""
+QUERY_SIZE = 24
+"""Dimensions of the words of a query, and of those of a list of criteria."""
+CRITERION_SIZE = 16
+"""Dimensions of the words of a criterion."""
+MOST_TYPES = 48
+"""Types of criteria at most."""
+SAME_TYPE = 0.8
+"""Cosine of two criteria's words from which on they are one type."""
+KINDS = (8, 16, 32)
 """How many kinds of query there are, at three grains; of those with at least 5 trees a kind."""
+TOWARDS_COARSER = 30.0
+"""As much as so many trees, what the coarser kind says counts beside a kind's own trees."""
+LABELLED = 2.0
+"""As much as so many trees without a label, one with a label counts."""
+CHANCE = 1.0
+"""Standard errors of a mean product that are taken for chance, and taken off."""
+ROUNDS = 20
+"""Times that sides and worth are computed in turn."""
 LEAST = 0.01
-"""The share that must be foreseen: of noise it is near 0, on either side."""
-GAIN = 1.1
-"""How much more must be foreseen from the labels that weighed criteria give, for these to be taken."""
+"""The share of the judgments that must be foreseen: of noise it is near 0, on either side."""
 TIE = 1 / 16
 """A weighed mean of margins up to this share of the scale is a tie: a quarter of a level."""
-ALIKE = 0.5, 0.8
-"""Cosines of two criteria's words: up to the first they say two things, from the second on one."""
 SPREAD = 1 / 6
-"""The least that margins of a criterion are taken to spread, as a share of the scale."""
-CHUNK = 4096
-"""Criteria whose products stand in memory together."""
+"""The least that margins of a type are taken to spread, as a share of the scale."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What criteria are worth, by their ids; 1 gives the label by the whole scale, 0 says nothing about it.
+    """What criteria are worth, by their ids: the more, the better they go with the better side.
 
-    What another criterion of the list says already does not count twice.
-    ``sides``: by comparison, how far the criteria speak for A and for B, each weighed by its worth (0 to 1).
-    ``explained``: the share of the judgments' agreement with the labels that was foreseen (R²).
+    Args:
+        criteria: worth by a criterion's id. A second criterion of a type in one list is worth nothing more.
+        sides: by a comparison's id, how far its criteria speak for A and for B (0 to 1). As in a verdict, each counts a
+            third of the one that is worth more.
+        explained: share of the judgments' variance that is foreseen from the trees of other queries (R²).
     """
 
     criteria: Mapping[str, float]
@@ -68,147 +85,287 @@ class Worth:
     explained: float
 
     def ranked(self, tree: EvaluationTree) -> list[CriterionNode]:
-        """The tree's criteria, what is worth most first."""
+        """Return the tree's criteria, what is worth most first."""
         return sorted(tree.criteria, key=lambda criterion: -self.criteria[criterion.id])
 
     def of_list(self, criteria: Sequence[CriterionNode]) -> float:
-        """What a list is worth: a criterion counts a third of the one before, as in a verdict."""
+        """Return what a list is worth: a criterion counts a third of the one before, as in a verdict."""
         return float(sum(self.criteria[c.id] * DISCOUNT**place for place, c in enumerate(criteria)))
 
     def label(self, tree: EvaluationTree, ensemble: Label) -> Label:
-        """The side for which the weighed criteria speak, in place of the vote in which all branches count alike."""
+        """Return the side for which the weighed criteria speak, in place of a vote in which all count alike."""
         for_a, for_b = self.sides[tree.comparison.id]
         if ensemble.verdict is None or not for_a + for_b:
             return ensemble
         verdict = verdict_of(for_a - for_b, TIE)
-        return replace(
-            ensemble, verdict=verdict, share=0.5 if verdict == "tie" else max(for_a, for_b) / (for_a + for_b)
-        )
+        share = 0.5 if verdict == "tie" else max(for_a, for_b) / (for_a + for_b)
+        return replace(ensemble, verdict=verdict, share=share)
+
+
+@dataclass(frozen=True)
+class _Judgments:
+    """The judgments of all trees, a row a criterion.
+
+    Args:
+        trees: ids of the comparisons.
+        queries: what each comparison asks.
+        labels: 1 for A, -1 for B, 0 for a tie, nan where no label is known.
+        ids: of the criteria.
+        texts: of the criteria.
+        tree: of which tree each criterion is.
+        margin: how far A is ahead by it, as a share of the scale; nan where no judgment could be read.
+    """
+
+    trees: list[str]
+    queries: list[str]
+    labels: Floats
+    ids: list[str]
+    texts: list[str]
+    tree: Integers
+    margin: Floats
 
 
 def learn(
-    trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None], relabel: bool
+    trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None] = lambda tree: None
 ) -> Worth | None:
-    """What the criteria of trees are worth; None of fewer than :data:`FEWEST`, or where nothing is foreseen.
+    """Return what the criteria of trees are worth; None of fewer than :data:`FEWEST`, or where nothing is foreseen.
 
-    With ``relabel`` it is learned again from the labels that weighed criteria give, as long as more is foreseen.
+    Args:
+        trees: with their judgments.
+        label_of: the label of a tree that is known from elsewhere than its own judgments, or None.
     """
-    names, queries, labels = [], [], []
-    ids, texts, places, said = [], [], [], []
+    judgments = _collect(trees, label_of)
+    if len(judgments.trees) < FEWEST:
+        return None
+    types = _types(judgments.texts)
+    margins = _by_type(judgments, types)
+    seen = ~np.isnan(margins)
+    columns = np.column_stack([np.nan_to_num(margins), np.nan_to_num(judgments.labels)])
+    seen_columns = np.column_stack([seen, ~np.isnan(judgments.labels)])
+    kinds = _kinds(judgments.queries, _lists(judgments))
+    folds = _folds(judgments.queries)
+    worth = np.zeros(margins.shape)
+    for fold in range(FOLDS):
+        held_out = folds == fold
+        if held_out.any():
+            worth[held_out] = _worth(columns, seen_columns, kinds, held_out)
+    explained = _explained(columns[:, :-1], seen, judgments.labels, worth)
+    if explained < LEAST:
+        return None
+    return _as_worth(judgments, types, worth, explained)
+
+
+def _collect(trees: Iterable[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None]) -> _Judgments:
+    signs = {"A": 1.0, "B": -1.0, "tie": 0.0}
+    names: list[str] = []
+    queries: list[str] = []
+    labels: list[float] = []
+    ids: list[str] = []
+    texts: list[str] = []
+    places: list[int] = []
+    margins: list[float] = []
     for place, tree in enumerate(trees):
+        label = label_of(tree)
         names.append(tree.comparison.id)
         queries.append(tree.comparison.dialogue.query)
-        labels.append({"A": 1.0, "B": -1.0}.get(label_of(tree) or "", 0.0))
+        labels.append(np.nan if label is None else signs[label])
         for criterion in tree.criteria:
-            margins = [m for j in criterion.judgments if (m := margin_of(criterion, j)) is not None]
+            readable = [m for j in criterion.judgments if (m := margin_of(criterion, j)) is not None]
             ids.append(criterion.id)
             texts.append(criterion.text)
             places.append(place)
-            said.append(fmean(margins) / (HIGHEST - LOWEST) if margins else np.nan)
-    if len(names) < FEWEST or len({*texts}) <= CRITERION_SIZE:
-        return None
-    of, known, margin = np.array(places), ~np.isnan(said), np.nan_to_num(np.array(said))
-    bounds = np.searchsorted(of, np.arange(len(names) + 1))
-    lists = [" ".join(texts[start:end]) for start, end in pairwise(bounds)]
-    products, sides = _Products(queries, lists, texts, of, known), np.array(labels)
+            margins.append(fmean(readable) / (HIGHEST - LOWEST) if readable else np.nan)
+    return _Judgments(names, queries, np.array(labels), ids, texts, np.array(places), np.array(margins))
 
-    spread = np.sqrt(np.maximum(products.foresee(margin**2)[0], SPREAD**2))
 
-    def weighed(worth: Floats) -> tuple[Floats, Floats]:
-        weights = np.maximum(worth, 0.0) * known
-        total = np.maximum(np.bincount(of, weights, len(names)), 1e-9)
-        for_a, for_b = (np.bincount(of, weights * np.maximum(m, 0.0), len(names)) for m in (margin, -margin))
-        return for_a / total, for_b / total
+def _types(texts: Texts) -> Integers:
+    """Return the type of each criterion: those whose names have nearly the same words are one type.
 
-    def foreseen() -> tuple[Floats, float]:
-        worth, explained = products.foresee(sides[of] * margin)
-        for start, end in pairwise(bounds):
-            order = start + np.argsort(-worth[start:end], kind="stable")
-            words = products.criteria[order]
-            before = np.tril(np.interp(words @ words.T, ALIKE, (0.0, 1.0)), -1).max(axis=1, initial=0.0)
-            worth[order] -= np.maximum(worth[order], 0.0) * before
-            # What responses seldom differ in agrees seldom with the label, and may decide where they do differ: of
-            # the two that are worth most, that one stands first which agrees more often where it says anything.
-            two = start + np.argsort(-worth[start:end], kind="stable")[:2]
-            worth[two[np.argsort(-(worth[two] / spread[two]), kind="stable")]] = worth[two]
-        return worth, explained
+    A criterion's name is what stands before its colon, where there is one.
+    """
+    from sklearn.cluster import AgglomerativeClustering, KMeans
 
-    worth, explained = foreseen()
-    while relabel and explained >= LEAST:
-        ahead = np.subtract(*weighed(worth))
-        sides = np.where(np.abs(ahead) > TIE, np.sign(ahead), 0.0)
-        again = foreseen()
-        if again[1] < GAIN * explained:
-            break
-        worth, explained = again
-    if explained < LEAST:
-        return None
-    for_a, for_b = weighed(worth)
-    both = {name: (float(a), float(b)) for name, a, b in zip(names, for_a, for_b, strict=True)}
-    return Worth(dict(zip(ids, worth.tolist(), strict=True)), both, explained)
+    names = [text.partition(":")[0].strip().casefold() or text for text in texts]
+    different = list(dict.fromkeys(names))
+    number_of = {name: number for number, name in enumerate(different)}
+    if len(different) > CRITERION_SIZE:
+        words = _words(different, CRITERION_SIZE)
+        if len(different) <= MOST_TYPES:
+            same = AgglomerativeClustering(
+                None, metric="cosine", linkage="average", distance_threshold=1 - SAME_TYPE
+            ).fit_predict(words)
+        else:
+            same = KMeans(MOST_TYPES, n_init=4, random_state=0).fit_predict(words)
+    else:
+        same = np.arange(len(different))
+    return np.array([same[number_of[name]] for name in names])
+
+
+def _by_type(judgments: _Judgments, types: Integers) -> Floats:
+    """Return the mean margin of each tree by each type [tree, type]; nan where it has none that could be read."""
+    shape = (len(judgments.trees), int(types.max()) + 1)
+    total = np.zeros(shape)
+    count = np.zeros(shape)
+    readable = ~np.isnan(judgments.margin)
+    cells = (judgments.tree[readable], types[readable])
+    np.add.at(total, cells, judgments.margin[readable])
+    np.add.at(count, cells, 1.0)
+    return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+
+
+def _lists(judgments: _Judgments) -> list[str]:
+    """Return the words of each tree's criteria."""
+    lists: list[list[str]] = [[] for _ in judgments.trees]
+    for text, tree in zip(judgments.texts, judgments.tree, strict=True):
+        lists[tree].append(text)
+    return [" ".join(sorted(criteria)) for criteria in lists]
+
+
+def _folds(queries: Texts) -> Integers:
+    """Return the part that each query is in; equal queries are in one."""
+    numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
+    return np.array([numbers[query] % FOLDS for query in queries])
+
+
+def _worth(columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], held_out: NDArray[np.bool_]) -> Floats:
+    """Return what each type is worth for the trees that are held out [tree held out, type], learned from the others.
+
+    Args:
+        columns: a tree's margins by type and last its label; 0 where there is none [tree, type + 1].
+        seen: where there is one.
+        kinds: the kind of each tree at each grain, the coarsest first.
+        held_out: the trees that nothing is learned from.
+    """
+    rest = ~held_out
+    spread = np.sqrt(np.sum(columns[rest] ** 2, axis=0) / np.maximum(seen[rest].sum(axis=0), 1.0))
+    spread[:-1] = np.maximum(spread[:-1], SPREAD)
+    spread[-1] = 1.0
+    products = _mean_products(columns / spread, seen, kinds, rest)
+    labelled = LABELLED * seen[rest, -1].sum()
+    unlabelled = (~seen[rest, -1]).sum()
+    share = labelled / max(labelled + unlabelled, 1.0)
+    by_kind = np.stack([_settle(of_kind[:-1, :-1], of_kind[:-1, -1], share) for of_kind in products])
+    return by_kind[kinds[-1][held_out]]
+
+
+def _mean_products(
+    columns: Floats, seen: NDArray[np.bool_], kinds: Sequence[Integers], rest: NDArray[np.bool_]
+) -> Floats:
+    """Return the mean products of any two columns, by the finest kind [kind, column, column].
+
+    Each kind's are drawn towards those of the coarser kinds that its trees are in.
+    """
+    coarser = np.zeros((1, columns.shape[1], columns.shape[1]))
+    coarser_kind = np.zeros(len(columns), dtype=np.int64)
+    for kind in kinds:
+        finer = np.zeros((int(kind.max()) + 1, *coarser.shape[1:]))
+        chance = np.zeros(finer.shape)
+        for number in range(len(finer)):
+            inside = np.flatnonzero((kind == number) & rest)
+            expected = coarser[coarser_kind[kind == number]].mean(axis=0)
+            total = columns[inside].T @ columns[inside]
+            count = seen[inside].T.astype(float) @ seen[inside]
+            mean = (total + TOWARDS_COARSER * expected) / (count + TOWARDS_COARSER)
+            finer[number] = mean
+            chance[number] = CHANCE / np.sqrt(count + TOWARDS_COARSER)
+        coarser = finer
+        coarser_kind = kind
+    return np.sign(coarser) * np.maximum(np.abs(coarser) - chance, 0.0)
+
+
+def _settle(agreement: Floats, by_labels: Floats, share: float) -> Floats:
+    """Return what each type is worth: how far it goes with the labels and with the other types, weighed by worth.
+
+    Args:
+        agreement: mean products of two types' margins [type, type].
+        by_labels: mean products of a type's margins with labels [type].
+        share: how much the labels count, 0 to 1.
+    """
+    between = agreement.copy()
+    np.fill_diagonal(between, 0.0)
+    worth = np.full(len(between), len(between) ** -0.5)
+    for _ in range(ROUNDS):
+        worth = share * by_labels + (1 - share) * (between @ np.maximum(worth, 0.0))
+        length = np.linalg.norm(np.maximum(worth, 0.0))
+        if length == 0:
+            return worth
+        worth = worth / length
+    return worth
+
+
+def _explained(margins: Floats, seen: NDArray[np.bool_], labels: Floats, worth: Floats) -> float:
+    """Return the share of the margins' variance that is foreseen (R²): worth times the side, scaled to fit best.
+
+    The side is a tree's label or, where it has none, what its other margins say, weighed by worth.
+    """
+    weights = np.maximum(worth, 0.0)
+    total = (weights * margins).sum(axis=1, keepdims=True)
+    others = total - weights * margins
+    labelled = ~np.isnan(labels)
+    unexplained = 0.0
+    for group, side in ((labelled, np.nan_to_num(labels)[:, None]), (~labelled, others)):
+        inside = seen & group[:, None]
+        judged = margins[inside]
+        expected = (weights * side)[inside]
+        scale = max(float(judged @ expected), 0.0) / max(float(expected @ expected), 1e-12)
+        unexplained += float(np.sum((judged - scale * expected) ** 2))
+    return 1 - unexplained / max(float(np.sum(margins[seen] ** 2)), 1e-12)
+
+
+def _as_worth(judgments: _Judgments, types: Integers, by_type: Floats, explained: float) -> Worth:
+    """Return the worth of each criterion of each tree, and for which side the criteria of each tree speak."""
+    criteria: dict[str, float] = {}
+    sides: dict[str, tuple[float, float]] = {}
+    bounds = np.searchsorted(judgments.tree, np.arange(len(judgments.trees) + 1))
+    for place, name in enumerate(judgments.trees):
+        rows = np.arange(bounds[place], bounds[place + 1])
+        worth = by_type[place, types[rows]]
+        first_of_type = np.zeros(len(rows), dtype=bool)
+        first_of_type[np.unique(types[rows], return_index=True)[1]] = True
+        worth = np.where(first_of_type, worth, np.minimum(worth, 0.0))
+        criteria.update(zip((judgments.ids[row] for row in rows), worth.tolist(), strict=True))
+        sides[name] = _sides(judgments.margin[rows], worth)
+    return Worth(criteria, sides, explained)
+
+
+def _sides(margin: Floats, worth: Floats) -> tuple[float, float]:
+    """Return how far criteria speak for A and for B: each that is worth something counts a third of the one before."""
+    useful = np.flatnonzero((worth > 0) & ~np.isnan(margin))
+    order = useful[np.argsort(-worth[useful], kind="stable")]
+    weights = DISCOUNT ** np.arange(len(order))
+    total = max(float(weights.sum()), 1e-9)
+    for_a = float(weights @ np.maximum(margin[order], 0.0)) / total
+    for_b = float(weights @ np.maximum(-margin[order], 0.0)) / total
+    return for_a, for_b
 
 
 def _words(texts: Texts, size: int) -> Floats:
-    """Texts as directions in the latent space of their words and pairs of words."""
+    """Return texts as directions in the latent space of their words, pairs and triples of words [text, size]."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
     from sklearn.preprocessing import normalize
 
-    counts = HashingVectorizer(n_features=2**16, ngram_range=(1, 2), alternate_sign=False, norm=None).transform(texts)
+    counts = HashingVectorizer(n_features=2**16, ngram_range=(1, 3), alternate_sign=False, norm=None).transform(texts)
     words = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
     return np.asarray(normalize(TruncatedSVD(size, random_state=0).fit_transform(words)))
 
 
-def _kinds(queries: Texts, lists: Texts) -> Floats:
-    """Of what kind each query is, by its words and those of its criteria: 1 for all, and for its kind at each grain."""
+def _kinds(queries: Texts, lists: Texts) -> list[Integers]:
+    """Return the kind of each query at each grain, by its words and, where they differ, those of its criteria."""
     from sklearn.cluster import KMeans
 
-    both = []
+    blocks = []
     for texts in (queries, lists):
+        if len(set(texts)) <= QUERY_SIZE:
+            continue
         words = _words(texts, QUERY_SIZE)
-        words -= words.mean(axis=0)
-        both.append(words / np.maximum(np.linalg.norm(words, axis=1, keepdims=True), 1e-9))
-    points, found = np.hstack(both), [np.ones((len(queries), 1))]
-    for kinds in KINDS:
-        if 5 * kinds <= len(queries):
-            of = KMeans(kinds, n_init=4, random_state=0).fit_predict(points)
-            found.append(np.eye(kinds)[of] / len(KINDS) ** 0.5)
-    return np.asarray(np.hstack(found))
-
-
-class _Products:
-    """The products of queries' kinds and criteria's words, a row a criterion, and regressions on them."""
-
-    def __init__(
-        self, queries: Texts, lists: Texts, texts: Texts, of: NDArray[np.int64], known: NDArray[np.bool_]
-    ) -> None:
-        self.queries, self.criteria = _kinds(queries, lists), _words(texts, CRITERION_SIZE)
-        self.of, self.known = of, known
-        numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
-        self.fold = np.array([numbers[query] % FOLDS for query in queries])[of]
-        self.gram = self._summed(lambda x, rows: x.T @ x)
-
-    def _chunks(self) -> Iterator[tuple[slice, Floats]]:
-        for start in range(0, len(self.of), CHUNK):
-            rows = slice(start, start + CHUNK)
-            both = self.criteria[rows][:, :, None] * self.queries[self.of[rows]][:, None, :]
-            yield rows, both.reshape(len(both), -1)
-
-    def _summed(self, term: Callable[[Floats, NDArray[np.int64]], Floats]) -> Floats:
-        found: list[Floats] = [np.zeros(1)] * FOLDS
-        for rows, x in self._chunks():
-            for fold in range(FOLDS):
-                inside = np.flatnonzero((self.fold[rows] == fold) & self.known[rows])
-                found[fold] = found[fold] + term(x[inside], inside + rows.start)
-        return np.stack(found)
-
-    def foresee(self, target: Floats) -> tuple[Floats, float]:
-        """Each row's target as the other folds foresee it, and R² over the known ones, at the best ridge."""
-        moments, unit = self._summed(lambda x, rows: x.T @ target[rows]), np.eye(self.gram.shape[-1])
-        others = [(self.gram.sum(0) - self.gram[f], moments.sum(0) - moments[f]) for f in range(FOLDS)]
-        best: tuple[float, Floats] = (np.inf, target)
-        for ridge in RIDGES:
-            weights = np.stack([np.linalg.solve(gram + ridge * unit, moment) for gram, moment in others])
-            found = np.concatenate([np.einsum("nd,nd->n", x, weights[self.fold[rows]]) for rows, x in self._chunks()])
-            best = min(best, (float(np.mean((found - target)[self.known] ** 2)), found), key=lambda each: each[0])
-        return best[1], 1 - best[0] / max(float(np.mean(target[self.known] ** 2)), 1e-12)
+        words = words - words.mean(axis=0)
+        blocks.append(words / np.maximum(np.linalg.norm(words, axis=1, keepdims=True), 1e-9))
+    kinds = [np.zeros(len(queries), dtype=np.int64)]
+    if not blocks:
+        return kinds
+    points = np.hstack(blocks)
+    for number in KINDS:
+        if 5 * number <= len(queries):
+            kinds.append(KMeans(number, n_init=10, random_state=0).fit_predict(points))
+    return kinds

@@ -3,7 +3,7 @@
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -205,26 +205,30 @@ def test_pairs_that_the_scores_speak_against_are_left_out_and_counted() -> None:
 
 NAMES = [f"{word}: the response {word}s" for word in "add bend call dig end fit get hit kick load mix nod".split()]
 NAMES += [f"{word}: has {word} enough" for word in "salt wit charm depth pace tone".split()]
-KINDS = {"how do i cook {} for my {}": NAMES[0], "write a poem about {} to my {}": NAMES[13]}
+KINDS = {"how do i cook {} for my {}": NAMES[0:2], "write a poem about {} to my {}": NAMES[13:15]}
 THINGS, PEOPLE = ["soup", "rain", "bread", "stars", "tea", "snow", "corn"], ["boss", "aunt", "class", "friend", "team"]
 
 
-def world(number: int, seed: int) -> tuple[list[EvaluationTree], dict[str, str], dict[str, Verdict]]:
-    """Trees of six criteria: one decides about the query and errs in 10% of them, the others say what they like."""
+def world(number: int, seed: int) -> tuple[list[EvaluationTree], dict[str, list[str]], dict[str, Verdict]]:
+    """Return trees of six criteria, which two of them follow the better side, and what that is.
+
+    The two err in 10% of the trees, the others say what they like.
+    """
     rng, trees, deciding, truth = random.Random(seed), [], {}, {}
     for i in range(number):
         kind = list(KINDS)[i % 2]
-        listed = rng.sample([KINDS[kind], *rng.sample([n for n in NAMES if n != KINDS[kind]], 5)], 6)
+        both = KINDS[kind]
+        listed = rng.sample([*both, *rng.sample([n for n in NAMES if n not in both], 4)], 6)
         side = rng.choice("AB")
-        said = [
-            (side if rng.random() < 0.9 else "ABt"[i % 3]) if n == KINDS[kind] else rng.choice("ABtt") for n in listed
+        verdicts = [
+            (side if rng.random() < 0.9 else "ABt"[i % 3]) if name in both else rng.choice("AABBt") for name in listed
         ]
-        tree = tree_of(*[(word * 2,) for word in said], index=i)
+        tree = tree_of(*[(verdict * 2,) for verdict in verdicts], index=i)
         query = kind.format(rng.choice(THINGS), rng.choice(PEOPLE)) + f" , number {i}"
         criteria = tuple(replace(c, text=text) for c, text in zip(tree.criteria, listed, strict=True))
         comparison = replace(Comparison.of(query, f"one {i}", f"two {i}"), id=f"d{i}", label=side)  # type: ignore[arg-type]
         trees.append(replace(tree, comparison=comparison, criteria=criteria))
-        deciding[comparison.id], truth[comparison.id] = KINDS[kind], side  # type: ignore[assignment]
+        deciding[comparison.id], truth[comparison.id] = both, side  # type: ignore[assignment]
     return trees, deciding, truth
 
 
@@ -232,29 +236,63 @@ def by_vote(tree: EvaluationTree) -> Verdict | None:
     return ensemble_label(tree, LabelConfig()).verdict
 
 
-def learned(trees: list[EvaluationTree], label_of: Callable[[EvaluationTree], Verdict | None], relabel: bool) -> Worth:
-    found = learn(trees, label_of, relabel)
-    assert found is not None
-    return found
+def learned(trees: list[EvaluationTree], labels: Mapping[str, Verdict] | None = None) -> Worth:
+    worth = learn(trees, lambda tree: (labels or {}).get(tree.comparison.id))
+    assert worth is not None
+    return worth
+
+
+def leading(worth: Worth, tree: EvaluationTree) -> set[str]:
+    return {criterion.text for criterion in worth.ranked(tree)[:2]}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_what_decides_is_found_without_a_label_and_the_labels_get_better(seed: int) -> None:
     trees, deciding, truth = world(400, seed)
-    found = learned(trees, by_vote, relabel=True)
-    first = [found.ranked(tree)[0].text == deciding[tree.comparison.id] for tree in trees]
-    labels = [found.label(tree, ensemble_label(tree, LabelConfig())) for tree in trees]
+    worth = learned(trees)
+    first = [leading(worth, tree) == {*deciding[tree.comparison.id]} for tree in trees]
+    labels = [worth.label(tree, ensemble_label(tree, LabelConfig())) for tree in trees]
     right = [label.verdict == truth[tree.comparison.id] for tree, label in zip(trees, labels, strict=True)]
     voted = [by_vote(tree) == truth[tree.comparison.id] for tree in trees]
-    assert sum(first) > 0.95 * len(trees) and 0.1 < found.explained < 1
-    assert sum(voted) < 0.7 * len(trees) and sum(right) > 0.8 * len(trees), "nine in ten is the ceiling"
+    assert sum(first) > 0.75 * len(trees) and 0.02 < worth.explained < 1
+    assert sum(voted) < 0.75 * len(trees) and sum(right) > 0.8 * len(trees), "one criterion alone has nine in ten"
     assert all(0.5 <= label.share <= 1 for label in labels)
 
 
-def test_given_labels_stay_what_they_are_and_teach_as_well() -> None:
+def test_criteria_that_follow_nothing_in_common_are_worth_nothing_without_labels() -> None:
+    """Each criterion is right by itself half of the time: their votes have no more to say than chance."""
+    rng = random.Random(1)
+    trees = []
+    for tree in world(300, 1)[0]:
+        verdicts = [(rng.choice(["AA", "BB"]),) for _ in tree.criteria]
+        judged = tree_of(*verdicts).criteria
+        criteria = tuple(replace(c, guidelines=j.guidelines) for c, j in zip(tree.criteria, judged, strict=True))
+        trees.append(replace(tree, criteria=criteria))
+    assert learn(trees) is None
+
+
+def test_given_labels_teach_as_well_and_alone_where_criteria_do_not_agree() -> None:
     trees, deciding, truth = world(300, 5)
-    found = learned(trees, lambda tree: truth[tree.comparison.id], relabel=False)
-    assert sum(found.ranked(t)[0].text == deciding[t.comparison.id] for t in trees) > 0.95 * len(trees)
+    worth = learned(trees, truth)
+    assert sum(leading(worth, t) == {*deciding[t.comparison.id]} for t in trees) > 0.95 * len(trees)
+
+
+def test_a_few_labels_beside_many_trees_say_which_of_two_that_agree_is_the_better_side() -> None:
+    """Two pairs of criteria agree, each about something else; the labels follow the second pair."""
+    rng = random.Random(4)
+    trees = []
+    texts = [NAMES[0], NAMES[1], NAMES[13], NAMES[14]]
+    labels: dict[str, Verdict] = {}
+    for i, tree in enumerate(world(400, 4)[0]):
+        one, other = rng.choice("AB"), rng.choice("AB")
+        noisy = [verdict if rng.random() < 0.9 else rng.choice("AB") for verdict in (one, one, other, other)]
+        criteria = tree_of(*[(verdict * 2,) for verdict in noisy], index=i).criteria
+        criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))
+        trees.append(replace(tree, criteria=criteria))
+        if i % 4 == 0:
+            labels[tree.comparison.id] = other  # type: ignore[assignment]
+    worth = learned(trees, labels)
+    assert sum(leading(worth, tree) == {*texts[2:]} for tree in trees) > 0.95 * len(trees)
 
 
 def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() -> None:
@@ -274,7 +312,7 @@ def test_a_criterion_in_three_wordings_does_not_outvote_one_that_counts_twice() 
         criteria = tuple(replace(c, text=text) for c, text in zip(criteria, texts, strict=True))
         trees.append(replace(tree, criteria=criteria, comparison=replace(tree.comparison, label=label)))  # type: ignore[arg-type]
         against += [tree.comparison.id] if i % 2 and {first, second} == {"A", "B"} else []
-    found = learned(trees, lambda tree: tree.comparison.label, relabel=False)
+    found = learned(trees, {t.comparison.id: t.comparison.label for t in trees if t.comparison.label})
     asked = [tree for tree in trees if tree.comparison.id in against]
     labels = [found.label(tree, ensemble_label(tree, LabelConfig())).verdict for tree in asked]
     right = [label == tree.comparison.label for label, tree in zip(labels, asked, strict=True)]
@@ -288,7 +326,7 @@ def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
     mirrored = tree_of(*[("BB" if c.judgments[0].verdict == "A" else "AA",) for c in trees[0].criteria], index=0)
     judged = [replace(c, guidelines=m.guidelines) for c, m in zip(trees[0].criteria, mirrored.criteria, strict=True)]
     other = [replace(trees[0], criteria=tuple(judged)), *trees[1:]]
-    one, two = (learned(each, lambda tree: truth[tree.comparison.id], relabel=False) for each in (trees, other))
+    one, two = (learned(each, truth) for each in (trees, other))
     for criterion in trees[0].criteria:
         assert two.criteria[criterion.id] == pytest.approx(one.criteria[criterion.id], abs=1e-9)
     assert two.sides["d0"] != one.sides["d0"], "but what they say of this comparison is theirs"
@@ -296,7 +334,7 @@ def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
 
 def test_where_there_is_nothing_to_learn_there_is_no_worth() -> None:
     trees, _, _ = world(FEWEST - 1, 0)
-    assert learn(trees, by_vote, relabel=True) is None
+    assert learn(trees) is None
     rng = random.Random(0)
     noise = [
         replace(t, criteria=tuple(replace(c, guidelines=tree_of((rng.choice(["AA", "BB"]),)).criteria[0].guidelines)
@@ -304,22 +342,22 @@ def test_where_there_is_nothing_to_learn_there_is_no_worth() -> None:
         for t in world(120, 0)[0]
     ]  # fmt: skip
     labels = {t.comparison.id: rng.choice("AB") for t in noise}
-    assert learn(noise, lambda t: labels[t.comparison.id], relabel=False) is None  # type: ignore[arg-type,return-value]
+    assert learn(noise, lambda t: labels[t.comparison.id]) is None  # type: ignore[arg-type,return-value]
     same = [replace(t, comparison=replace(Comparison.of("one", "a", "b"), id=t.comparison.id)) for t in world(80, 0)[0]]
-    assert learn(same, by_vote, relabel=True) is None, "there is no other query to learn from"
+    assert learn(same) is None, "there is no other query to learn from"
 
 
 def test_what_could_not_be_read_is_ranked_by_what_others_say_of_its_like() -> None:
     trees, deciding, _ = world(200, 4)
     unread = tree_of(*[("??",)] * 6, index=0).criteria
     blind = [replace(c, guidelines=u.guidelines) for c, u in zip(trees[0].criteria, unread, strict=True)]
-    found = learned([replace(trees[0], criteria=tuple(blind)), *trees[1:]], by_vote, relabel=True)
-    assert found.ranked(trees[0])[0].text == deciding["d0"] and found.sides["d0"] == (0.0, 0.0)
+    found = learned([replace(trees[0], criteria=tuple(blind)), *trees[1:]])
+    assert leading(found, trees[0]) == {*deciding["d0"]} and found.sides["d0"] == (0.0, 0.0)
 
 
 def test_lists_by_worth_are_taught_against_the_sampled_one_and_random_ones() -> None:
     trees, _, _ = world(120, 6)
-    found = learned(trees, by_vote, relabel=True)
+    found = learned(trees)
     data = TrainingData(Prompter(load_prompt_set("compact"), 6), LabelConfig(levels=["criteria"]), worth=found)
     for tree in trees:
         data.add(tree)
