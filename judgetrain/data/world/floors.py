@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from judgetrain.data.world import WRITER_SKILLS, queries
 from judgetrain.data.world.engine import Annotator, criterion_name
 from judgetrain.data.world.rule import World
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,18 @@ LISTS = 40
 """Lists that the annotator writes for a kind, to count what it names most and least."""
 FEW = 4
 """So many properties are those that are named, or shown, most or least."""
+LABELS = 70
+"""Labelled comparisons that the floors with labels are fitted to."""
+UNLABELLED = 2200
+"""Other comparisons that floors may look at."""
+NO_LABEL = "no label"
+FEW_LABELS = f"{LABELS} labels"
+BOUND = f"{UNLABELLED} comparisons without a label"
+ALL_LABELS = f"{UNLABELLED} labels"
+THE_RULE = "the rule"
+"""What a floor, bound or ceiling needs."""
+ROUNDS = 50
+"""Of the power iteration."""
 RIDGE = 3.0
 """Of the regressions on labels."""
 
@@ -71,6 +84,57 @@ def read(world: World, comparisons: Sequence[Comparison]) -> Reading:
         writers=[(c.model_a, c.model_b) for c in comparisons],
         labels=np.array([{"A": 1.0, "B": -1.0, "tie": 0.0}[c.label or "tie"] for c in comparisons]),
     )
+
+
+def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
+    """Return comparisons of training queries by the world's writers, as stage responses makes them, with the truth."""
+    rng = random.Random(f"floors {seed}")
+    comparisons = []
+    for number, query in enumerate(rng.sample(queries("train"), count)):
+        names = rng.sample(list(WRITER_SKILLS), 2)
+        response_a, response_b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
+        label = world.verdict(query, response_a, response_b)
+        dialogue = Dialogue(f"world-floor:{number:05d}", "world", (Message("user", query),))
+        comparisons.append(Comparison(dialogue.id, dialogue, response_a, response_b, *names, label))
+    return comparisons
+
+
+def all_floors(world: World, comparisons: Sequence[Comparison], seed: int) -> dict[str, dict[str, "Floats"]]:
+    """Return the leads of every floor, bound and ceiling on comparisons, by what it needs and by its name.
+
+    What is fitted, or looked at, is :data:`UNLABELLED` other comparisons; of these :data:`LABELS` have a label for the
+    floors with few labels, and all of them for the bound with all labels.
+    """
+    tested = read(world, comparisons)
+    others = other_comparisons(world, seed, UNLABELLED)
+    seen = read(world, others)
+    return {
+        NO_LABEL: without_labels(world, tested, seen, seed),
+        FEW_LABELS: with_labels(tested, read(world, others[:LABELS])),
+        BOUND: {"agreement": by_agreement(tested, seen)},
+        ALL_LABELS: with_labels(tested, seen),
+        THE_RULE: ceilings(world, tested),
+    }
+
+
+def by_agreement(reading: Reading, seen: Reading) -> "Floats":
+    """Return the leads of a perfect reader who learns what counts from which properties go together, by kind.
+
+    This is what the method learns without labels, from judgments that are never wrong: the two properties of a kind
+    that the leading eigenvector of the covariances without their diagonal holds most.
+    """
+    where = np.array(seen.kinds)
+    together: dict[str, Floats] = {}
+    for kind in set(reading.kinds):
+        leads = seen.leads[where == kind]
+        between = np.corrcoef(leads.T)
+        np.fill_diagonal(between, 0.0)
+        weights = np.ones(len(between))
+        for _ in range(ROUNDS):
+            weights = np.maximum(between @ weights, 0.0)
+            weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
+        together[kind] = weights
+    return _some(reading, together, 2)
 
 
 def verdicts(leads: "Floats") -> list[Verdict]:

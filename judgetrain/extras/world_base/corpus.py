@@ -168,7 +168,7 @@ class Corpus:
 
 
 def response(language: Language, rng: random.Random) -> str:
-    """Return a response under a rule of its own: which two properties follow its writer's care is drawn for it alone."""
+    """Return a response whose two properties that follow its writer's care are drawn for it alone."""
     return write(language, _grades(language, rng), rng)
 
 
