@@ -16,7 +16,7 @@ import numpy as np
 
 from judgetrain.data.world import WRITER_SKILLS, queries
 from judgetrain.data.world.engine import Annotator, criterion_name
-from judgetrain.data.world.rule import World
+from judgetrain.data.world.rule import World, load_world
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 if TYPE_CHECKING:
@@ -114,6 +114,20 @@ def all_floors(world: World, comparisons: Sequence[Comparison], seed: int) -> di
         BOUND: {"agreement": by_agreement(tested, seen)},
         ALL_LABELS: with_labels(tested, seen),
         THE_RULE: ceilings(world, tested),
+    }
+
+
+def floor_names() -> dict[str, list[str]]:
+    """Return the names of all floors, bounds and ceilings, by what they need."""
+    world = load_world(0)
+    comparisons = other_comparisons(world, 0, 40)
+    reading = read(world, comparisons)
+    return {
+        NO_LABEL: list(without_labels(world, reading, reading, 0)),
+        FEW_LABELS: list(with_labels(reading, reading)),
+        BOUND: ["agreement"],
+        ALL_LABELS: list(with_labels(reading, reading)),
+        THE_RULE: list(ceilings(world, reading)),
     }
 
 

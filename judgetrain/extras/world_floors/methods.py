@@ -1,4 +1,4 @@
-"""Methods whose verdicts are a rule's: floors, bounds and ceilings of the generated world (``world:NAME``)."""
+"""Methods whose verdicts are a rule's: floors, bounds and ceilings of the generated world."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from judgetrain.data.world.floors import (
     Reading,
     agreement,
     all_floors,
+    floor_names,
     read,
     verdicts,
 )
-from judgetrain.data.world.language import load_language
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.base import Cost, Prediction
@@ -27,30 +27,21 @@ from judgetrain.judges.method import Method
 from judgetrain.keys import did_you_mean
 
 HIGHEST = {"no_label": NO_LABEL, "few_labels": FEW_LABELS}
-"""Methods that are whichever floor is highest on the comparisons themselves."""
-SINGLE = {
-    NO_LABEL: (
-        "always_tie", "random", "longer", "shorter", "how_many_shown", "sum_of_all", "decoy", "better_writer",
-        "named_most", "named_least", "named_least_reversed", "shown_most", "shown_least", "shown_least_reversed",
-        "moved_most", "moved_least", "moved_least_reversed",
-    ),
-    FEW_LABELS: ("ridge", "ridge_by_kind", "best_property_by_kind", "length"),
-    BOUND: ("agreement",),
-    THE_RULE: ("primary", "both_alike", "rule"),
-}  # fmt: skip
-"""Methods that are one floor, bound or ceiling."""
+"""Floors that are whichever is highest of its group on the comparisons themselves."""
+GROUPS = {"floor": (NO_LABEL, FEW_LABELS), "ceiling": (BOUND, THE_RULE)}
+"""By kind of method, what its rules need."""
 
 
-def names() -> list[str]:
-    """Return what may follow ``world:``."""
-    properties = [f"only_{name}" for name in load_language().properties]
-    single = [name for group in SINGLE.values() for name in group]
-    return [*HIGHEST, *single, *properties]
+def names(kind: str) -> list[str]:
+    """Return what may follow ``floor:`` or ``ceiling:``."""
+    by_need = floor_names()
+    single = [name for needs in GROUPS[kind] for name in by_need[needs]]
+    return [*HIGHEST, *single] if kind == "floor" else single
 
 
 def check_method(settings: Any, method: Method, use: Use) -> None:
     """Refuse (ConfigError) a rule that there is not, and an evaluation without a benchmark of the world."""
-    known = names()
+    known = names(method.kind)
     if method.target not in known:
         hint = did_you_mean(method.target, known)
         raise ConfigError(f"{use.key}: {method.text!r}: there is no such rule; allowed are {', '.join(known)}{hint}")
@@ -69,7 +60,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         world = world_of(of_source(settings.world, config.source), settings.seed)
         floors = all_floors(world, benchmark.comparisons, settings.seed)
         reading = read(world, benchmark.comparisons)
-        name, leads = _chosen(method.target, floors, reading)
+        name, leads = _chosen(method, floors, reading)
         if method.target in HIGHEST:
             share = 100 * agreement(leads, reading)
             evaluation.out.log(f"evaluate: {benchmark.name}: {method.text} is {name}, {share:.1f}%")
@@ -80,13 +71,11 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         yield benchmark, [(predictions, math.nan)]
 
 
-def _chosen(target: str, floors: Mapping[str, Mapping[str, Any]], reading: Reading) -> tuple[str, Any]:
+def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: Reading) -> tuple[str, Any]:
     """Return the name and the leads of a method's rule: the highest of its group, or the one that it names."""
-    if target in HIGHEST:
-        group = floors[HIGHEST[target]]
+    if method.target in HIGHEST:
+        group = floors[HIGHEST[method.target]]
         name = max(group, key=lambda rule: agreement(group[rule], reading))
         return name, group[name]
-    for needs, group in floors.items():
-        if target in group and (needs in SINGLE or target.startswith("only_")):
-            return target, group[target]
-    raise KeyError(target)
+    leads = {name: group for needs in GROUPS[method.kind] for name, group in floors[needs].items()}
+    return method.target, leads[method.target]

@@ -207,7 +207,8 @@ class Kind:
             follow a method's name, and ``evaluate.branches`` counts.
         rates: its judges have ``rate(comparisons, seed)``, which rates each comparison's first response.
         learns: its methods learn from labelled pairs and are written ``NAME:PAIRS`` or ``NAME:PAIRS:MODEL``.
-        published: its verdicts are somebody else's, read from a file.
+        published: its verdicts are nothing that a user could have without training: somebody else's, read from a file,
+            or those of a reader who knows the truth.
         settings: the fields of :class:`~judgetrain.judges.settings.ModelSettings` that it reads. The others are no part
             of the fingerprint where no method reads them.
         asked_as: the method whose judge such a method asks, with ``{}`` for its target: ``pairwise:{}``.

@@ -36,12 +36,12 @@ def rows_of(config: Config, tmp_path: Path) -> dict[str, dict[str, Any]]:
 
 def test_rules_are_right_as_often_as_an_independent_reading_says(tmp_path: Path) -> None:
     methods = [
-        "world:sum_of_all",
-        "world:primary",
-        "world:rule",
-        "world:only_cost",
-        "world:no_label",
-        "world:few_labels",
+        "floor:sum_of_all",
+        "ceiling:primary",
+        "ceiling:rule",
+        "floor:only_cost",
+        "floor:no_label",
+        "floor:few_labels",
     ]
     config = config_of(methods)
     rows = rows_of(config, tmp_path)
@@ -59,20 +59,20 @@ def test_rules_are_right_as_often_as_an_independent_reading_says(tmp_path: Path)
         return right / len(comparisons)
 
     everything = [(name, 1) for name in RAW["properties"]]
-    assert rows["world:sum_of_all"]["agreement"] == pytest.approx(agreement(lambda kind: everything))
-    assert rows["world:primary"]["agreement"] == pytest.approx(agreement(lambda kind: [(deciding[kind].primary, 1)]))
-    assert rows["world:only_cost"]["agreement"] == pytest.approx(agreement(lambda kind: [("cost", 1)]))
-    assert rows["world:rule"]["agreement"] == 1.0
-    assert rows["world:sum_of_all"]["agreement"] <= rows["world:no_label"]["agreement"] < 0.8
-    assert rows["world:few_labels"]["agreement"] < 0.9
+    assert rows["floor:sum_of_all"]["agreement"] == pytest.approx(agreement(lambda kind: everything))
+    assert rows["ceiling:primary"]["agreement"] == pytest.approx(agreement(lambda kind: [(deciding[kind].primary, 1)]))
+    assert rows["floor:only_cost"]["agreement"] == pytest.approx(agreement(lambda kind: [("cost", 1)]))
+    assert rows["ceiling:rule"]["agreement"] == 1.0
+    assert rows["floor:sum_of_all"]["agreement"] <= rows["floor:no_label"]["agreement"] < 0.8
+    assert rows["floor:few_labels"]["agreement"] < 0.9
     assert all(row["consistency"] == 1.0 and row["generated_tokens"] == 0 for row in rows.values())
 
 
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("world:sum_all", "there is no such rule.*did you mean sum_of_all"),
-        ("world:only_humor", "there is no such rule"),
+        ("floor:sum_all", "there is no such rule.*did you mean sum_of_all"),
+        ("floor:only_humor", "there is no such rule"),
     ],
 )
 def test_a_rule_that_there_is_not_is_refused(method: str, message: str) -> None:
@@ -81,7 +81,7 @@ def test_a_rule_that_there_is_not_is_refused(method: str, message: str) -> None:
 
 
 def test_without_a_benchmark_of_the_world_there_is_nothing_to_be_a_floor_of(tmp_path: Path) -> None:
-    config = config_of(["world:rule"])
+    config = config_of(["ceiling:rule"])
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"query": "q", "response_a": "a", "response_b": "b", "label": "A"}) + "\n")
     config.evaluate.benchmarks = [BenchmarkConfig(name="mine", source=SourceConfig(path=str(file)))]
