@@ -1,11 +1,13 @@
-"""The README's table: the quickstart over several seeds, and what each stage gains on it.
+"""The quickstart over several rules: its table, how it goes with labels, and the branching paper's letter beside it.
 
-    python -m tests.benchmarks.quickstart_table --seeds 101 102 103 104 105 --n 500
+    python -m tests.benchmarks.quickstart_table --rules 1 2 3 --arms labels_0
 
-Each seed is one run of the main command (its world, models and sampling all follow the seed); finished runs are
-reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, and differences on the
-seeds' held-out comparisons pooled: no two have a query in common, so that every comparison is a prompt of its own.
-Judge rl is part of the table where evaluate.methods names it.
+Each rule is one world and, with every arm, one run of the main command with ``seed=RULE``: data, models and sampling
+follow the seed too. Arms of a rule share what they have in common; finished runs are reused. Prints a Markdown table
+of means ± standard deviations (n - 1) over rules, and every claim as a difference on the same comparisons with its
+95% interval over rules (Student's t): what would be seen on another rule.
+
+Rules 1 to 5 are for choosing; docs/world.md lists those that were reported and are spent.
 """
 
 import datetime
@@ -14,62 +16,68 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import t as student
+
 from judgetrain.artifacts.integrity import MANIFEST, lineage
-from judgetrain.data.config import WorldConfig
-from judgetrain.data.world import eval_comparisons
-from judgetrain.data.world.language import Kind, load_language
-from judgetrain.evaluate.metrics.intervals import paired_difference
-from judgetrain.judges.base import verdict_of
-from judgetrain.schema import Comparison
 from tests.benchmarks.common import parser_of
 
 Key = tuple[str, int]
-Rows = dict[Key, dict[str, Any]]
-STAGES = ("initial+vote", "sft", "dpo", "rl")
-RESAMPLES = 2000
+"""A method and its number of branches; 0 for methods without branches."""
+Rows = Mapping[Key, Mapping[str, Any]]
+
+OWN = ()
+LETTER = (
+    "label=paper",
+    "judge=paper",
+    "prompts=compact",
+    "tree.guidelines=2",
+    "tree.judgments=2",
+    "tree.max_comparisons=400",
+    "tree.judgment_sampling.temperature=1.0",
+    "judge.tie=0",
+    "evaluate.methods=[initial,sft,dpo,floor:no_label]",
+)
+ARMS: dict[str, tuple[str, ...]] = {
+    "labels_0": OWN,
+    "labels_30": ("label.given=30",),
+    "labels_70": ("label.given=70",),
+    "labels_200": ("label.given=200",),
+    "labels_all": ("label.source=given",),
+    "letter": LETTER,
+    "vote_labels": ("label.rule=paper",),
+    "all_levels": ("label.levels=[criteria,guideline,judgment]",),
+    "vote": ("judge.aggregation=vote",),
+}
+"""What an arm sets beside the recipe. The letter: labels, judges, guidelines and judgments as the branching paper has
+them, but its prompts, of which the base does not know a third of the words. The last three undo one thing each that we
+do otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seed:
-    """One seed's run: its rows of ``metrics.json``, which comparisons each row got right (strict agreement), and the
-    agreement of perfect readers of one criterion and of both."""
+class Run:
+    """A finished run on one rule.
+
+    Args:
+        rows: its rows of ``metrics.json``.
+        right: which comparisons each row got right in both orders.
+        minutes: what everything took that it was made from.
+        labels: the share of the trees' labels that are the truth; None where labels were given.
+    """
 
     rows: Rows
     right: Mapping[Key, Sequence[bool]]
-    one: float = 0.0
-    both: float = 0.0
+    minutes: float
+    labels: float | None
 
 
-def differences(seeds: Sequence[Seed]) -> list[str]:
-    """Each judge against the one before it with as many branches, and trained ones against the Initial judge with the
-    most, pooled: a line each."""
-    counts = sorted({k for method, k in seeds[0].rows if method in STAGES})
-    present = [s for s in STAGES if all((s, k) in seed.rows for seed in seeds for k in counts)]
-    pairs = [((b, k), (a, k)) for a, b in pairwise(present) for k in counts]
-    if STAGES[0] in present:
-        pairs += [((judge, k), (STAGES[0], counts[-1])) for judge in present[1:] for k in counts]
-    return [_difference(seeds, first, second) for first, second in dict.fromkeys(pairs)]
-
-
-def _difference(seeds: Sequence[Seed], first: Key, second: Key) -> str:
-    a, b = ([right for seed in seeds for right in seed.right[key]] for key in (first, second))
-    found = paired_difference(a, b, RESAMPLES, 0)
-    assert found is not None
-    low, high = found.interval or (found.mean, found.mean)
-    ends = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    names = f"{first[0]}@{first[1]} less {second[0]}@{second[1]}"
-    return f"- {names}: {100 * found.mean:+.1f} {ends} points on {len(a)} comparisons"
-
-
-def run(recipe: str, seed: int, output: Path, overrides: Sequence[str]) -> Path:
-    """Run the main command for a seed, its lines passed on to standard error; gives the artifact's directory."""
-    command = [sys.executable, "-m", "judgetrain", "stage=evaluate", f"recipe={recipe}", f"seed={seed}"]
+def run(recipe: str, rule: int, output: Path, overrides: Sequence[str]) -> Path:
+    """Run the main command for a rule, its lines passed on to standard error; return the artifact's directory."""
+    command = [sys.executable, "-m", "judgetrain", "stage=evaluate", f"recipe={recipe}", f"seed={rule}"]
     command += [f"output_dir={output}", *overrides]
     print("$ python", *command[1:], file=sys.stderr, flush=True)
     last = ""
@@ -79,94 +87,134 @@ def run(recipe: str, seed: int, output: Path, overrides: Sequence[str]) -> Path:
             print(line, end="", file=sys.stderr, flush=True)
             last = line.strip() or last
     if process.returncode:
-        sys.exit(f"seed {seed}: the main command ended with exit code {process.returncode}; see above")
+        sys.exit(f"rule {rule}: the main command ended with exit code {process.returncode}; see above")
     return Path(last.rsplit(": ", 1)[1])
 
 
-def seconds(directory: Path) -> float:
-    """Time of the evaluation and of everything it was made from, from the manifests."""
-    return sum(json.loads((each / MANIFEST).read_text())["seconds"] for each in lineage(directory))
+def load(directory: Path) -> Run:
+    """Read a finished run."""
+    import pyarrow.parquet
+
+    metrics = json.loads((directory / "metrics.json").read_text())
+    rows = {(row["method"], row["branches"]): row for row in metrics if row["benchmark"] == "world"}
+    right: dict[Key, list[bool]] = {}
+    for row in pyarrow.parquet.read_table(directory / "predictions.parquet").to_pylist():
+        if row["benchmark"] == "world":
+            agreed = row["label"] == row["verdict_ab"] == row["verdict_ba"]
+            right.setdefault((row["method"], row["branches"]), []).append(agreed)
+    manifests = [json.loads((made / MANIFEST).read_text()) for made in lineage(directory)]
+    minutes = sum(manifest["seconds"] for manifest in manifests) / 60
+    truth = next((m["yield"].get("label_vs_truth") for m in manifests if m["stage"] == "label"), None)
+    labels = truth["right"] / sum(truth.values()) if truth else None
+    return Run(rows=rows, right=right, minutes=minutes, labels=labels)
 
 
 def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
-    """Mean ± standard deviation."""
+    """Return mean ± standard deviation."""
     mean = scale * statistics.mean(values)
     if len(values) < 2:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} ± {scale * statistics.stdev(values):.{digits}f}"
 
 
-def table(runs: Sequence[Rows]) -> str:
-    """One row per method and number of branches."""
+def table(runs: Sequence[Run]) -> str:
+    """Return one row per method and number of branches."""
     lines = [
         "| judge | branches | agreement % | consistency % | tokens per verdict |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for method, branches in runs[0]:
-        rows = [r[method, branches] for r in runs]
-        cells = [spread([row[name] for row in rows]) for name in ("agreement", "consistency")]
+    for method, branches in runs[0].rows:
+        rows = [of_rule.rows[method, branches] for of_rule in runs]
+        agreement = spread([row["agreement"] for row in rows])
+        consistency = spread([row["consistency"] for row in rows])
         tokens = spread([row["generated_tokens"] for row in rows], 1.0, 0)
-        lines.append(f"| {method} | {branches or '–'} | {cells[0]} | {cells[1]} | {tokens} |")
+        lines.append(f"| {method} | {branches or '–'} | {agreement} | {consistency} | {tokens} |")
     return "\n".join(lines)
 
 
-def reader(comparisons: Sequence[Comparison], criteria: Callable[[Kind], Sequence[str]]) -> float:
-    """The agreement of a perfect reader of some criteria, which depend on the kind of query; by their vote."""
-    language = load_language()
+def difference(first: Sequence[Run], second: Sequence[Run], key: Key, than: Key) -> str:
+    """Return by how much a row is right more often than another, on the same comparisons of each rule.
 
-    def right(comparison: Comparison) -> bool:
-        votes = 0
-        for name in criteria(language.kinds[language.kind_of(comparison.dialogue.query)]):
-            a, b = (language.grade(text, name) for text in (comparison.response_a, comparison.response_b))
-            votes += (a > b) - (a < b)
-        return verdict_of(votes) == comparison.label
+    The interval is over rules: a rule's data, models and labels are as one.
+    """
+    differences = [
+        statistics.mean(a.right[key]) - statistics.mean(b.right[than]) for a, b in zip(first, second, strict=True)
+    ]
+    mean = statistics.mean(differences)
+    if len(differences) < 2:
+        return f"{100 * mean:+.1f} points (one rule: no interval)"
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    half = float(student.ppf(0.975, len(differences) - 1)) * error
+    return f"{100 * mean:+.1f} points (95%: {100 * (mean - half):.1f} to {100 * (mean + half):.1f})"
 
-    return statistics.mean(map(right, comparisons))
+
+def claims(arms: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return every claim that the arms allow, a line each."""
+    lines = []
+    floor, few = ("floor:no_label", 0), ("floor:few_labels", 0)
+    for name, runs in arms.items():
+        there = runs[0].rows
+        initial = "initial+vote" if ("initial+vote", 1) in there else "initial"
+        most = max(branches for method, branches in there if method == initial)
+        pairs = [
+            ((initial, most), (initial, 1)),
+            (("dpo", 3), (initial, most)),
+            (("dpo", 3), ("sft", 3)),
+            (("dpo", 3), floor),
+            (("dpo", 3), few),
+            (("dpo", 3), ("dpo", most)),
+        ]
+        for key, than in pairs:
+            if key in there and than in there:
+                lines.append(f"- {name}: {shown(key)} less {shown(than)}: {difference(runs, runs, key, than)}")
+        tokens = statistics.mean(of_rule.rows["dpo", 3]["generated_tokens"] for of_rule in runs)
+        whole = statistics.mean(of_rule.rows[initial, most]["generated_tokens"] for of_rule in runs)
+        lines.append(f"- {name}: tokens of dpo@3 are {100 * tokens / whole:.0f}% of {shown((initial, most))}'s")
+        labels = [of_rule.labels for of_rule in runs if of_rule.labels is not None]
+        if labels:
+            lines.append(f"- {name}: labels that are the truth, {spread(labels)}%")
+    first, *others = arms
+    for name in others:
+        for key in (("dpo", 1), ("dpo", 3)):
+            lines.append(f"- {name} less {first}, {shown(key)}: {difference(arms[name], arms[first], key, key)}")
+    return lines
 
 
-def load(directory: Path, seed: int) -> Seed:
-    """A finished run: its rows on the world, which comparisons each got right, and the ceilings."""
-    import pyarrow.parquet
-
-    metrics = json.loads((directory / "metrics.json").read_text())
-    rows = {(r["method"], r["branches"]): r for r in metrics if r["benchmark"] == "world"}
-    right: dict[Key, list[bool]] = {}
-    for row in pyarrow.parquet.read_table(directory / "predictions.parquet").to_pylist():
-        if row["benchmark"] == "world":
-            agreed = row["label"] == row["verdict_ab"] == row["verdict_ba"]
-            right.setdefault((row["method"], row["branches"]), []).append(agreed)
-    comparisons = eval_comparisons(WorldConfig(eval_comparisons=next(iter(rows.values()))["n"]), seed)
-    one, both = (reader(comparisons, by) for by in (lambda kind: [kind.primary], lambda kind: kind.crucial))
-    return Seed(rows=rows, right=right, one=one, both=both)
+def shown(key: Key) -> str:
+    """Return a row's name."""
+    method, branches = key
+    return f"{method}@{branches}" if branches else method
 
 
 def main() -> None:
-    """The command line."""
+    """Run what is not there yet and print tables and claims."""
     parser = parser_of(__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103, 104, 105])
-    parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
+    parser.add_argument("--rules", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--arms", nargs="+", default=["labels_0"], choices=[*ARMS])
+    parser.add_argument("--n", type=int, help="held-out comparisons of a rule; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
-    # What is no option is an override of the main command, wherever it stands: --seeds would swallow what follows it.
+    # What is no option is an override of the main command, wherever it stands: --rules would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
     overrides += [a for a in sys.argv[1:] if "=" in a and not a.startswith("--")]
     if options.n:
         overrides.append(f"dialogues.world.eval_comparisons={options.n}")
-    directories = [run(options.recipe, seed, options.output, overrides) for seed in options.seeds]
-    found = [load(d, seed) for d, seed in zip(directories, options.seeds, strict=True)]
-    rows = [seed.rows for seed in found]
-    minutes = spread([seconds(d) / 60 for d in directories], 1.0)
-    print(table(rows))
-    for name, criteria in (("one", "the primary criterion"), ("both", "both crucial criteria")):
-        ceiling = spread([getattr(seed, name) for seed in found])
-        print(f"| perfect reader of {criteria} | – | {ceiling} | 100.0 | – |")
-    n = " and ".join(sorted({str(next(iter(r.values()))["n"]) for r in rows}))
+    arms: dict[str, list[Run]] = {name: [] for name in options.arms}
+    for rule in options.rules:
+        for name in options.arms:
+            directory = run(options.recipe, rule, options.output, [*ARMS[name], *overrides])
+            arms[name].append(load(directory))
+    for name, runs in arms.items():
+        minutes = spread([of_rule.minutes for of_rule in runs], 1.0)
+        print(f"\n{name} ({' '.join(ARMS[name]) or 'the recipe as it is'}; {minutes} min a rule)\n")
+        print(table(runs))
+    n = sorted({row["n"] for runs in arms.values() for of_rule in runs for row in of_rule.rows.values()})
     print(
-        f"\nRecipe {options.recipe}{''.join(f' {o}' for o in overrides)}, seeds "
-        f"{', '.join(map(str, options.seeds))}, mean ± standard deviation; n = {n} held-out comparisons a seed, both "
-        f"orders; {datetime.date.today().isoformat()}; {os.cpu_count()} cores; {minutes} min a run.\n"
+        f"\nRecipe {options.recipe}{''.join(f' {o}' for o in overrides)}, rules {', '.join(map(str, options.rules))}, "
+        f"mean ± standard deviation; n = {' and '.join(map(str, n))} held-out comparisons a rule, both orders; "
+        f"{datetime.date.today().isoformat()}; {os.cpu_count()} cores.\n"
     )
-    print("\n".join(differences(found)))
+    print("\n".join(claims(arms)))
 
 
 if __name__ == "__main__":
