@@ -190,9 +190,10 @@ class WorldEngine:
     ``preference`` and ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
-    def __init__(self, config: WorldEngineConfig) -> None:
+    def __init__(self, config: WorldEngineConfig, world: World | None = None) -> None:
+        """Serve the world of the configured rule, or another one."""
         self.name = config.name or "world"
-        self._world = load_world(config.rule or 0)
+        self._world = world or load_world(config.rule or 0)
         decoys = {kind: deciding.decoy for kind, deciding in self._world.deciding.items()}
         self._annotator = Annotator(self._world.language, config.error_rate, decoys)
         self._referee = Referee(self._world, config.error_rate)
