@@ -19,10 +19,11 @@ import numpy as np
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
-from judgetrain.data.world.language import load_language
+from judgetrain.data.world.rule import World, load_world
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.extras.calibrate.fit import calibration_error, fit
 from judgetrain.judges import BranchingJudge, load_judge
+from judgetrain.judges.base import BothOrders
 from judgetrain.judges.kinds.aggregation import margins_of, used
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -46,9 +47,10 @@ def main() -> None:
         seed = json.loads((directory.parent / "manifest.json").read_text())["seed"]
         kept = directory.parent / f"reading_one-{options.n}-{'-'.join(options.criteria)}.json"
         if not kept.exists():  # by a run that was stopped
+            world = load_world(seed)  # the run named no rule, so that its seed drew it
             rows = eval_comparisons(WorldConfig(eval_comparisons=options.n + LABELS), seed)
-            rows = [replace(c, rubric=true_rubric(c.dialogue.query)) for c in rows]
-            made = list(measures(directory, rows[: options.n], rows[options.n :], options.criteria))
+            rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in rows]
+            made = list(measures(directory, world, rows[: options.n], rows[options.n :], options.criteria))
             kept.write_text(json.dumps(made))
         for row, measured in json.loads(kept.read_text()):
             for name, value in measured.items():
@@ -70,9 +72,9 @@ def main() -> None:
 
 
 def measures(
-    directory: Path, rows: list[Comparison], more: list[Comparison], whose: Sequence[str]
+    directory: Path, world: World, rows: list[Comparison], more: list[Comparison], whose: Sequence[str]
 ) -> Iterator[tuple[Row, dict[str, float]]]:
-    """Agreement, tokens of a verdict (both orders, or both responses) and calibration, for each way of asking."""
+    """Yield agreement, a verdict's tokens (both orders, or both responses) and calibration, for each way of asking."""
     for reads in ("two", "one"):
         judge = load_judge(directory, max(BRANCHES), reads=reads, early_stop=False)
         assert isinstance(judge, BranchingJudge)
@@ -87,16 +89,18 @@ def measures(
                     tokens = np.mean([p.whole_cost.generated_tokens for p in predictions])
                     found = {"agreement": float(np.mean(right)), "tokens": float(tokens)}
                     if (reads, criteria, k, rule) == ("two", "own", 1, "mean"):
-                        found["first"] = float(np.mean([_decides(tree) for tree in trees]))
+                        found["first"] = float(np.mean([_decides(world, tree) for tree in trees]))
                     yield (reads, criteria, k, rule), found
-                yield (reads, criteria, k, "fitted"), fitted(trees, rows, known, more, k) | {"tokens": float(tokens)}
+                how = replace(judge.options, aggregation="mean")
+                verdicts = [predict(tree, k, how, "x").verdict for tree in known]
+                measured = fitted(trees, rows, known, more, k, verdicts)
+                yield (reads, criteria, k, "fitted"), measured | {"tokens": float(tokens)}
         judge.close()
 
 
-def _decides(tree: EvaluationTree) -> bool:
-    """Whether the first criterion is the one that counts twice."""
-    language = load_language()
-    primary = language.properties[language.kinds[language.kind_of(tree.comparison.dialogue.query)].primary]
+def _decides(world: World, tree: EvaluationTree) -> bool:
+    """Return whether the tree's first criterion is the one that counts twice."""
+    primary = world.language.properties[world.deciding_for(tree.comparison.dialogue.query).primary]
     return bool(tree.criteria) and tree.criteria[0].text in primary.criteria
 
 
@@ -112,10 +116,15 @@ def fitted(
     known: Sequence[EvaluationTree],
     more: Sequence[Comparison],
     k: int,
+    verdicts: Sequence[BothOrders],
 ) -> dict[str, float]:
-    """Agreement and calibration error of weights that were fitted to other comparisons."""
+    """Return agreement and calibration error of weights that were fitted to other comparisons.
+
+    ``verdicts``: by the plain mean, on the comparisons that weights are fitted to.
+    """
     labels: list[Verdict] = [c.label or "tie" for c in more]
-    weights = fit([margins_of(used(tree, k)) for tree in known], labels, [c.dialogue.asked for c in more])
+    margins = [margins_of(used(tree, k)) for tree in known]
+    weights = fit(margins, labels, [c.dialogue.asked for c in more], verdicts)
     logits = [weights.logit(margins_of(used(tree, k))) for tree in trees]
     right = [weights.verdict(x) == c.label for x, c in zip(logits, rows, strict=True)]
     chances = 1 / (1 + np.exp(-np.array([x or 0.0 for x in logits])))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.data.rows import Asked
 from judgetrain.errors import DataError
+from judgetrain.judges.base import BothOrders
 from judgetrain.judges.kinds.aggregation import Fitted, Margins
 from judgetrain.rubrics import HIGHEST, LOWEST
 from judgetrain.schema import Verdict
@@ -27,16 +28,20 @@ BINS = 5
 """Of the confidence, from a half to 1, by which calibration is measured."""
 
 
-def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked]) -> Fitted:
-    """Weights fitted to labels, with the ridge that does best on held-out prompts.
+def fit(
+    margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence[Asked], verdicts: Sequence[BothOrders]
+) -> Fitted:
+    """Return weights fitted to labels, with the ridge that does best on held-out prompts.
 
     The ridge holds the weights to each other, and so to the ratios of ``mean``: a rubric's weights, or for own criteria
     a third of the one before. None is below 0: no criterion counts against the response that meets it better.
 
     Args:
-        margins: of each comparison, as of :func:`margins_of`.
+        margins: of each comparison, as of :func:`margins_of`; empty where nothing was read.
         labels: the right verdicts; a tie counts as half a win for either.
         prompts: of each comparison (:func:`~judgetrain.data.rows.clusters`); those of one stand in one fold.
+        verdicts: what the judge says of each comparison by its plain mean. It says the same by fitted weights where
+            nothing was read, and nothing at all where one order could not be read.
 
     Raises:
         DataError: fewer than :data:`FEWEST` comparisons with a margin, all of them ties, or all of one prompt.
@@ -62,13 +67,17 @@ def fit(margins: Sequence[Margins], labels: Sequence[Verdict], prompts: Sequence
         held[here] = expit(features[here] @ _weights(*of, strength))
     weights = _weights(features, targets, ridge)
     plain = expit((HIGHEST - LOWEST) * features.sum(1))
+    right_before = np.array([verdict == label for verdict, label in zip(verdicts, labels, strict=True)])
+    readable = np.array([verdicts[i] != "unreadable" for i in known])
+    right_after = right_before.copy()
+    right_after[known] = _right(held, targets, widths) & readable
     return Fitted(
         weights={name: round(float(w), 6) for name, w in zip(names, weights, strict=True)},
         tie=tie,
         n=len(known),
         ridge=ridge,
-        before={"ece": calibration_error(plain, targets), "agreement": _agreement(plain, targets, 0.0)},
-        after={"ece": calibration_error(held, targets), "agreement": _agreement(held, targets, widths)},
+        before={"ece": calibration_error(plain, targets), "agreement": _share(right_before)},
+        after={"ece": calibration_error(held, targets), "agreement": _share(right_after)},
     )
 
 
@@ -132,12 +141,18 @@ def _loss(probabilities: Array, targets: Array) -> float:
     return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean())
 
 
-def _agreement(probabilities: Array, targets: Array, tie: Array | float) -> float:
+def _right(probabilities: Array, targets: Array, tie: Array | float) -> Array:
+    """Return which verdicts are the label, where a probability no further than ``tie`` from a half is a tie."""
     import numpy as np
 
     ahead = probabilities - 0.5
-    said = np.where(np.abs(ahead) <= tie, 0.5, (ahead > 0).astype(float))
-    return round(float((said == targets).mean()), 6)
+    verdicts = np.where(np.abs(ahead) <= tie, 0.5, (ahead > 0).astype(float))
+    right: Array = verdicts == targets
+    return right
+
+
+def _share(right: Array) -> float:
+    return round(float(right.mean()), 6)
 
 
 def _tie(probabilities: Array, targets: Array) -> float:
@@ -147,4 +162,4 @@ def _tie(probabilities: Array, targets: Array) -> float:
     if not (targets == 0.5).any():
         return 0.0
     candidates = np.concatenate([[0.0], np.quantile(np.abs(probabilities - 0.5), np.linspace(0.02, 0.98, 49))])
-    return round(float(max(candidates, key=lambda tie: _agreement(probabilities, targets, tie))), 6)
+    return round(float(max(candidates, key=lambda tie: _right(probabilities, targets, tie).mean())), 6)

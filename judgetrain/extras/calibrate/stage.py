@@ -1,6 +1,7 @@
 """Stage ``calibrate``: how much each of a judge's criteria counts, fitted on comparisons with known labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,19 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError
 from judgetrain.extras.calibrate.fit import fit
 from judgetrain.extras.calibrate.stages import CalibrateSettings
-from judgetrain.judges.base import Cost
+from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.config import FITTED
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.aggregation import Fitted, margins_of, used
-from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.trees.schema import cost_of
+from judgetrain.judges.kinds.branching import BranchingJudge, predict
+from judgetrain.judges.trees.schema import EvaluationTree, cost_of
 from judgetrain.judging.items import read_items
 from judgetrain.judging.rows import table
 from judgetrain.judging.stage import judge_of
 from judgetrain.schema import Comparison
+
+MARGINS = "margins"
+"""The name of the shards."""
 
 
 def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -32,33 +36,70 @@ def run(settings: CalibrateSettings, inputs: Mapping[str, Path], out: StageRun) 
     if not labelled:
         raise DataError(f"none of the {len(items)} rows of verdicts.source has a label; name its column with fields")
     branches = settings.method.most or 1
-    with (
-        spending(settings.asked_engines, config, "verdicts", out) as budget,
-        judge_of(Models(settings, inputs, out, budget), settings) as judge,
-    ):
+    with spending(settings.asked_engines, config, "verdicts", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        # Trees are grown whole, for margins; the verdict to compare with is of as much as the judge would have read.
+        early_stop = models.asking(settings.method).early_stop
+        with judge_of(models, settings) as load_judge:
 
-        def process(index: int, found: Sequence[Comparison]) -> ShardResult:
-            asked = judge()
-            assert isinstance(asked, BranchingJudge)
-            trees, others = asked.ask(found, settings.seed, numbers=[c.number for c in found])
-            rows = [
-                {
-                    "id": tree.comparison.id,
-                    "asked": list(tree.comparison.dialogue.asked),
-                    "label": tree.comparison.label,
-                    "margins": margins_of(used(tree, branches), *([used(other, branches)] if other else [])),
-                }
-                for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True)
-            ]
-            return ShardResult(rows, len(rows), **sum(map(cost_of, (*trees, *others)), Cost()).tokens)
+            def process(index: int, comparisons: Sequence[Comparison]) -> ShardResult:
+                judge = load_judge()
+                assert isinstance(judge, BranchingJudge)
+                return judged(judge, comparisons, settings.seed, branches, early_stop)
 
-        out.sharded("margins", labelled, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
-    rows = list(read_rows(out.directory, "margins"))
+            spread = budget is None
+            out.sharded(MARGINS, labelled, config.shard_size, process, "comparisons", load=load_judge, spread=spread)
+    rows = list(read_rows(out.directory, MARGINS))
     prompts = clusters([tuple(r["asked"]) for r in rows])
-    found = fit([r["margins"] for r in rows], [r["label"] for r in rows], prompts)
+    margins = [row["margins"] for row in rows]
+    labels = [row["label"] for row in rows]
+    verdicts = [row["verdict"] for row in rows]
+    found = fit(margins, labels, prompts, verdicts)
     found.save(out.directory)
     out.tell(told(found, settings.method.name))
+    if found.n < len(rows):
+        out.log(
+            f"calibrate: weights are fitted to {found.n} of {len(rows)} labelled comparisons; the others could not be "
+            "read, or hold an empty response. Agreement is over all of them."
+        )
     out.log(f"calibrate: judge.aggregation=fitted judge.fitted={out.directory / FITTED}")
+
+
+def judged(
+    judge: BranchingJudge, comparisons: Sequence[Comparison], seed: int, branches: int, early_stop: bool
+) -> ShardResult:
+    """Return a finished shard: for each comparison its label, its margins, and the verdict by ``mean``.
+
+    An empty response loses without being read, as in stage judge, and leaves no margins.
+    """
+    by_mean = replace(judge.options, aggregation="mean", fitted=None, early_stop=early_stop)
+    read = [comparison for comparison in comparisons if comparison.forfeit is None]
+    trees: list[EvaluationTree] = []
+    others: list[EvaluationTree] = []
+    if read:
+        trees, others = judge.ask(read, seed, numbers=[comparison.number for comparison in read])
+    margins: dict[str, dict[str, float]] = {}
+    predictions: dict[str, Prediction] = {}
+    for tree, other in zip(trees, others or repeat(None, len(trees)), strict=True):
+        lists = [used(tree, branches)]
+        if other is not None:
+            lists.append(used(other, branches))
+        margins[tree.comparison.id] = margins_of(*lists)
+        predictions[tree.comparison.id] = predict(tree, branches, by_mean, judge.name, other)
+    rows = []
+    for comparison in comparisons:
+        prediction = predictions.get(comparison.id) or Prediction.of(comparison, judge.name)
+        rows.append(
+            {
+                "id": comparison.id,
+                "asked": list(comparison.dialogue.asked),
+                "label": comparison.label,
+                "margins": margins.get(comparison.id, {}),
+                "verdict": prediction.verdict,
+            }
+        )
+    cost = sum(map(cost_of, (*trees, *others)), Cost())
+    return ShardResult(rows, len(rows), **cost.tokens)
 
 
 def told(found: Fitted, judge: str) -> Iterator[Any]:

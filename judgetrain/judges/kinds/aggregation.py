@@ -172,7 +172,9 @@ class Fitted:
 
     ``tie``: a probability no further than this from a half is a tie. ``n`` labelled comparisons. ``before`` and
     ``after``: expected calibration error and agreement of the plain mean, and of the fitted weights on comparisons that
-    had no part in fitting them, nor in choosing ridge and tie (ten folds of prompts).
+    had no part in fitting them, nor in choosing ridge and tie (ten folds of prompts). Agreement is over all labelled
+    comparisons, as in stage judge: what cannot be read agrees with nothing, and an empty response loses. By the plain
+    mean it is that of the judge as it is asked, with its tie and its early stop.
     """
 
     weights: dict[str, float]

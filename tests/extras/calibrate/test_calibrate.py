@@ -1,6 +1,7 @@
 """Weights of criteria fitted to labels, and stage calibrate."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,18 @@ from sklearn.linear_model import LogisticRegression
 
 from judgetrain.artifacts.console import Console
 from judgetrain.engines import lazy_model
+from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.calibrate import fit as fitting
 from judgetrain.extras.calibrate.fit import calibration_error, fit
 from judgetrain.extras.calibrate.stage import PARTS
+from judgetrain.judges.base import verdict_of
+from judgetrain.judges.kinds.aggregation import Fitted
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Verdict
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured
-from tests.builders.scripted import ScriptedEngine
+from tests.builders.scripted import ScriptedEngine, noisy
 from tests.judges.test_reads_one import scored
 
 TRUTH = {"#1": 6.0, "#2": 1.5, "#3": 0.0}
@@ -30,9 +34,15 @@ def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, float]], list[Verdict]]
     return margins, ["A" if rng.random() < p else "B" for p in chances]
 
 
+def fitted(margins: list[dict[str, float]], labels: list[Verdict], prompts: int | None = None) -> Fitted:
+    """Return weights fitted to comparisons of so many prompts, by default one each; the plain mean knows no tie."""
+    asked = [(str(i % (prompts or len(margins))),) for i in range(len(margins))]
+    return fit(margins, labels, asked, [verdict_of(sum(each.values())) or "unreadable" for each in margins])
+
+
 def test_weights_are_those_of_scikit_learn_where_none_of_them_is_below_0() -> None:
     margins, labels = drawn(400, 4)
-    found = fit(margins, labels, [(str(i),) for i in range(400)])
+    found = fitted(margins, labels)
     x = np.array([[m[name] for name in TRUTH] for m in margins])
     # All alike is one direction, with a ridge of 0.01 on the weights' mean: its feature is so many times as large.
     turned, _ = np.linalg.qr(np.column_stack([np.ones(3), [1, -1, 0], [1, 1, -2]]))
@@ -51,7 +61,7 @@ def test_few_labels_leave_the_ratios_of_the_mean_and_many_find_others() -> None:
         x = rng.uniform(-1, 1, (n, 10))
         labels: list[Verdict] = ["A" if rng.random() < 1 / (1 + np.exp(-row @ truth)) else "B" for row in x]
         margins = [{f"#{i}": float(m) for i, m in enumerate(row * thirds, 1)} for row in x]
-        weights = fit(margins, labels, [(str(i),) for i in range(n)]).weights
+        weights = fitted(margins, labels).weights
         return thirds * [weights[f"#{i}"] for i in range(1, 11)]
 
     few, many = found(60), found(3000)
@@ -63,7 +73,7 @@ def test_a_hundred_labels_make_probabilities_that_come_true_and_beat_the_plain_m
     errors, gains = [], []
     for seed in range(5):
         margins, labels = drawn(100, seed)
-        found = fit(margins, labels, [(str(i),) for i in range(100)])
+        found = fitted(margins, labels)
         assert all(weight >= 0 for weight in found.weights.values()) and found.weights["#1"] > found.weights["#3"]
         fresh, right = drawn(2000, 100 + seed)
         logits = [found.logit(m) or 0.0 for m in fresh]
@@ -84,7 +94,7 @@ def test_calibration_error_by_hand() -> None:
 def test_ties_have_a_width_and_exchanging_the_responses_exchanges_the_verdict() -> None:
     margins = [{"#1": m} for m in np.linspace(-1, 1, 101)]
     labels: list[Verdict] = ["tie" if abs(m["#1"]) < 0.3 else "A" if m["#1"] > 0 else "B" for m in margins]
-    found = fit(margins, labels, [(str(i),) for i in range(101)])
+    found = fitted(margins, labels)
     assert found.tie > 0 and found.after["agreement"] > 0.9 > found.before["agreement"]
     for m in (0.05, 0.6, 1.0):
         one, other = (found.verdict(found.logit({"#1": sign * m})) for sign in (1, -1))
@@ -101,14 +111,14 @@ def test_labels_that_follow_nothing_are_met_no_more_often_than_by_chance(monkeyp
         rng = np.random.default_rng(seed)
         margins = [{"#1": m} for m in rng.uniform(-1, 1, 30).round(2).tolist()]
         labels: list[Verdict] = rng.choice(["A", "B", "tie"], 30).tolist()
-        found.append(fit(margins, labels, [(str(i),) for i in range(30)]).after["agreement"])
+        found.append(fitted(margins, labels).after["agreement"])
     assert abs(np.mean(found) - 1 / 3) < 0.026, "three standard errors"
 
 
 @pytest.mark.parametrize(("n", "prompts"), [(3, 3), (19, 19), (40, 1)])
 def test_too_few_labels_or_prompts_are_refused(n: int, prompts: int) -> None:
     with pytest.raises(DataError, match=f"at least 20 labelled comparisons.*found {n}"):
-        fit(*drawn(n), [(str(i % prompts),) for i in range(n)])
+        fitted(*drawn(n), prompts)
 
 
 def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
@@ -137,3 +147,73 @@ def test_stage_calibrate_fits_what_a_judge_says_of_labelled_rows(
     )
     told = [json.loads(line) for line in (used / "verdicts.jsonl").read_text().splitlines()]
     assert sum(row["verdict"] == row["label"] for row in told) > 50
+
+
+def unsure(request: Request, occurrence: int) -> str:
+    """Judgments that vary, an eighth of them unreadable: of query "half" all in one order; of "mute" none is given."""
+    query = request.slots.get("query")
+    if query == "mute":
+        return "!error"
+    if query == "half" and request.slots.get("response_a") == "two":
+        return "I like both."
+    return noisy(request, occurrence)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["judge.tie=0.25"],
+        ["judge.tie=0.2", "judge.early_stop=true"],
+        ["judge.tie=0.2", "judge.aggregation=mean", "judge.early_stop=true"],
+    ],
+)
+def test_agreement_of_the_mean_is_that_of_the_judge_as_it_is_asked(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As stages judge and evaluate have it, on the same rows: ties, empty responses and what is unreadable count."""
+    monkeypatch.setattr(lazy_model, "make_engine", lambda *args, **kwargs: ScriptedEngine(unsure))
+    rng = np.random.default_rng(2)
+    rows = [
+        {"query": f"q{i}", "response_a": f"one {i}", "response_b": f"two {i}", "label": str(rng.choice(["A", "tie"]))}
+        for i in range(60)
+    ]
+    rows += [
+        {"query": f"q{i}", "response_a": f"one {i}", "response_b": " ", "label": label}
+        for i, label in ((60, "A"), (61, "B"))
+    ]
+    rows += [
+        {"query": query, "response_a": "one", "response_b": "two", "label": label}
+        for query in ("half", "mute")
+        for label in ("A", "B")
+    ]
+    file = lines(tmp_path / "mine.jsonl", rows)
+    source = f"verdicts.source.path={file}"
+    words = ["recipe=debug", f"output_dir={tmp_path / 'out'}", "track.tracker=none", *how]
+    directory = Pipeline(configured(*words, "verdicts.judge=base@3", source), Console()).run("calibrate")
+    calibrated = json.loads((directory / "fitted.json").read_text())
+    printed = capsys.readouterr().out
+
+    place = judge_stage(tmp_path / "judge", source, *how, "judge.aggregation=mean", judge="base@3")
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["labelled"] == len(rows) and summary["verdicts"]["tie"] > 5
+    agreement = summary["agreed"] / summary["labelled"]
+    assert calibrated["before"]["agreement"] == pytest.approx(agreement, abs=1e-6)
+    assert f"mean: agreement {100 * agreement:.1f}%" in printed
+    (card,) = (tell(directory, "base") for tell in PARTS.values())
+    assert f"Plain mean: agreement {100 * agreement:.1f}%" in card
+
+    verdicts = Counter(json.loads(line)["verdict"] for line in (place / "verdicts.jsonl").read_text().splitlines())
+    assert verdicts[None] == 2 and verdicts["unreadable"] == 2
+    assert f"fitted to 62 of {len(rows)} labelled comparisons" in printed, "two are empty, of two nothing was read"
+    assert calibrated["n"] == 62
+    assert calibrated["after"]["agreement"] <= 1 - 5 / len(rows), "four have no verdict, and one that is empty lost"
+
+    benchmark = f"evaluate.benchmarks=[{{name: mine, source: {{path: '{file}'}}}}]"
+    evaluation = ["judge.aggregation=mean", "evaluate.methods=[base]", "evaluate.branches=[3]", benchmark]
+    evaluated = Pipeline(configured(*words, *evaluation, "robustness.sample=0"), Console()).run("evaluate")
+    (row,) = json.loads((evaluated / "metrics.json").read_text())
+    assert row["n"] == len(rows) and row["agreement"] == pytest.approx(agreement, abs=1e-6)
+
+    exact = judge_stage(tmp_path / "exact", source, "judge.aggregation=mean", "judge.tie=0", judge="base@3")
+    without_tie = json.loads((exact / "summary.json").read_text())
+    assert without_tie["agreed"] != summary["agreed"], "the tie's width matters on these rows"
