@@ -91,11 +91,12 @@ def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
     rng = random.Random(f"floors {seed}")
     comparisons = []
     for number, query in enumerate(rng.sample(queries("train"), count)):
-        names = rng.sample(list(WRITER_SKILLS), 2)
-        response_a, response_b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
+        writer_a, writer_b = rng.sample(list(WRITER_SKILLS), 2)
+        response_a = world.respond(query, WRITER_SKILLS[writer_a], rng)
+        response_b = world.respond(query, WRITER_SKILLS[writer_b], rng)
         label = world.verdict(query, response_a, response_b)
         dialogue = Dialogue(f"world-floor:{number:05d}", "world", (Message("user", query),))
-        comparisons.append(Comparison(dialogue.id, dialogue, response_a, response_b, *names, label))
+        comparisons.append(Comparison(dialogue.id, dialogue, response_a, response_b, writer_a, writer_b, label))
     return comparisons
 
 
