@@ -15,6 +15,8 @@ from judgetrain.data.stages import ClusterSettings, DialoguesSettings, Responses
 from judgetrain.schema import Dialogue
 
 RAW = yaml.safe_load(VOCABULARY.read_text())
+RESPONSES_SEED = 17
+"""The seed of the run in :func:`run_responses`."""
 
 
 def independent_grade(response: str, name: str) -> int:
@@ -53,5 +55,5 @@ def run_responses(
 ) -> StageRun:
     """Stage responses in ``directory``; ``home`` is where answers of paid models are kept."""
     out = StageRun(directory, "responses", 3, Console(), home=home)
-    responses.run(ResponsesSettings(seed=17, responses=settings, sources=[]), inputs, out)
+    responses.run(ResponsesSettings(seed=RESPONSES_SEED, responses=settings, sources=[]), inputs, out)
     return out

@@ -16,11 +16,12 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses
 from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.responses import pair, wrong_number
-from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.data.world import train_dialogues
+from judgetrain.data.world.rule import load_world
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
-from tests.builders.data import run_responses
+from tests.builders.data import RESPONSES_SEED, run_responses
 from tests.builders.faulty_server import serving
 from tests.builders.scripted import Ending
 from tests.builders.watched import spread
@@ -55,13 +56,17 @@ def prepare(tmp_path: Path, comparisons: Sequence[dict[str, Any]] = ()) -> dict[
 
 @pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
 def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
-    models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in skills]
+    world = load_world(RESPONSES_SEED)  # no source names a rule, so that the run's seed draws it
+    models = [
+        ResponseModelConfig(name=f"w{skill}", engine=WorldEngineConfig(skill=skill, rule=RESPONSES_SEED))
+        for skill in skills
+    ]
     out = run_responses(tmp_path / "responses", ResponsesConfig(models), prepare(tmp_path))
     rows = list(read_rows(out.directory, "comparisons"))
     assert 30 <= len(rows) <= 40
     assert all(r["model_a"] != r["model_b"] for r in rows)
     for c in map(Comparison.from_row, rows):
-        assert c.label == true_verdict(c.dialogue.query, c.response_a, c.response_b), "the world's truth"
+        assert c.label == world.verdict(c.dialogue.query, c.response_a, c.response_b), "the world's truth"
     assert out.notes["pairs"]["comparisons"] == len(rows)
 
 

@@ -1,10 +1,13 @@
 """By whose criteria a judge judges a benchmark: its own, those given, or those of another query."""
 
+from dataclasses import replace
+
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons, true_rubric
 from judgetrain.data.world.engine import WorldEngine
+from judgetrain.data.world.rule import load_world
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.judges import by_criteria
 from judgetrain.judges import BranchingJudge
@@ -46,8 +49,9 @@ def test_what_is_not_there_is_told(rows: list[Comparison], criteria: str, told: 
 @pytest.mark.parametrize("reads", ["one", "two"])
 def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: str) -> None:
     """An annotator who never errs, under the true weights, gives the hidden rule's verdict every time."""
-    found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=100), 3) if c.label != "tie"]
-    rows = [Comparison(**{**vars(c), "rubric": true_rubric(c.dialogue.query)}) for c in found]
+    found = [c for c in eval_comparisons(WorldConfig(eval_comparisons=300), 3) if c.label != "tie"]
+    world = load_world(3)  # the configuration names no rule, so that the seed draws it
+    rows = [replace(c, rubric=true_rubric(world, c.dialogue.query)) for c in found]
     engine = WorldEngine(WorldEngineConfig(error_rate=0.0))
     settings = JudgeConfig(reads=reads, score="parsed", aggregation="mean")
     judge = BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions.of(settings, 10))
@@ -56,4 +60,5 @@ def test_the_worlds_true_criteria_are_right_and_another_querys_are_not(reads: st
         for criteria in ("given", "shuffled")
         for shown in [by_criteria(rows, criteria, "teacher")]
     }
-    assert agreed["given"] == 1.0 and agreed["shuffled"] < 0.6
+    # What does not count follows the writers' care a little, so that another query's criteria do better than chance.
+    assert agreed["given"] == 1.0 and agreed["shuffled"] < 0.7

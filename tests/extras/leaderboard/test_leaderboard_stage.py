@@ -13,7 +13,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.data.cells import RowError
 from judgetrain.data.world import queries
-from judgetrain.data.world.language import load_language, write_response
+from judgetrain.data.world.rule import load_world
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.extras.leaderboard.ratings import Battles, battle_of, read_battles
 from judgetrain.pipeline.run import Pipeline
@@ -22,6 +22,8 @@ from tests.builders.pages import parse
 from tests.builders.pipeline import configured
 
 SKILLS = (0.2, 0.5, 0.9)
+RULE = 3
+"""Of what the writers follow and the referee goes by."""
 
 
 def ranked(home: Path, *overrides: str) -> Path:
@@ -40,12 +42,12 @@ def board(directory: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three writers' answers to 15 queries, as alpaca_eval's outputs."""
-    place, language, rng = tmp_path_factory.mktemp("answers"), load_language(), random.Random(0)
+    place, rng = tmp_path_factory.mktemp("answers"), random.Random(0)
+    world = load_world(RULE)
     asked = rng.sample(queries("heldout"), 15)
     for skill in SKILLS:
         rows = [
-            {"instruction": q, "output": write_response(language, q, skill, rng), "generator": f"writer {skill}"}
-            for q in asked
+            {"instruction": q, "output": world.respond(q, skill, rng), "generator": f"writer {skill}"} for q in asked
         ]
         (place / f"{skill}.json").write_text(json.dumps(rows), encoding="utf-8")
     return f"verdicts.systems=[{place}/*.json]"
@@ -72,7 +74,8 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
 
 
 def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:
-    judge = ("verdicts.judge=pairwise:external", "evaluate.external={type: world, error_rate: 0.0}")
+    referee = f"evaluate.external={{type: world, error_rate: 0.0, rule: {RULE}}}"
+    judge = ("verdicts.judge=pairwise:external", referee)
     directory = ranked(tmp_path, answers, *judge)
     found = board(directory)
     assert [s["system"] for s in found["systems"]] == [f"writer {skill}" for skill in SKILLS[::-1]]

@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world.language import load_language
+from judgetrain.data.world.rule import load_world
 from judgetrain.engines.config import WORLD_BASE
 from judgetrain.errors import ConfigError
 from judgetrain.extras.robustness.attacks.attack import KINDS, WORDINGS, Attack, load_attacks, worse_first
@@ -80,7 +80,8 @@ def test_the_worse_response_is_put_first() -> None:
 
 
 def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> None:
-    language = load_language()
+    truth = load_world(17)
+    language = truth.language
     for comparison in world.eval_comparisons(WorldConfig(eval_comparisons=60), 17):
         if comparison.label == "tie":
             continue
@@ -95,7 +96,7 @@ def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> No
             )
             if attack.kind == "empty":
                 assert max(after[0]) == 0, f"{attack.name} has content"
-                assert language.quality(query, attacked.response_b) > 0
+                assert truth.quality(query, attacked.response_b) > 0
             elif attack.how == "swap":
                 assert after == before[::-1]
             else:

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from judgetrain.data.config import WorldConfig
-from judgetrain.data.world import eval_comparisons, true_rubric
+from judgetrain.data.world import eval_comparisons, true_rubric, world_of
 from tests.builders.evaluate import check, run
 from tests.builders.pipeline import configured
 
 
 def test_a_model_is_asked_by_one_sentence_and_the_mean_of_eight_judgments_decides(tmp_path: Path) -> None:
     """Recounted from what was written; the annotator errs now and then, so that eight of its judgments differ."""
-    (text,) = {true_rubric(c.dialogue.query).criteria[0].text for c in eval_comparisons(WorldConfig(), 1)[:1]}
+    world = world_of(WorldConfig(), 1)
+    query = eval_comparisons(WorldConfig(), 1)[0].dialogue.query
+    text = true_rubric(world, query).criteria[0].text
     (tmp_path / "rubric.yaml").write_text(json.dumps([text]))
     config = configured(
         "recipe=debug",
