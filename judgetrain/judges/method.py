@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 ``shuffled``: by which criteria (:attr:`Method.criteria`)."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
-_PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
+_PREFIX = re.compile(r"([a-z_][a-z0-9_]*):(.*)", re.DOTALL)
 _LEARNED = re.compile(r"(\d+)(?::(.+))?")
 """Behind the prefix of a kind that learns from labelled pairs: ``70`` or ``70:teacher``."""
 

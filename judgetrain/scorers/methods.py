@@ -18,10 +18,33 @@ from judgetrain.scorers.glassbox import combine, reference_sentprob
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
-ESTIMATORS: tuple[Estimator, ...] = tuple(resolve_name(code)() for code in rooms.scorers().values())
+
+def load_estimators() -> tuple[Estimator, ...]:
+    """Return every room's estimators, the core's first.
+
+    Raises:
+        ConfigError: an estimator's group is not its name in ``room.yaml``, or two estimators have a score of one name.
+    """
+    estimators: list[Estimator] = []
+    owners: dict[str, str] = {}
+    for name, code in rooms.scorers().items():
+        estimator: Estimator = resolve_name(code)()
+        if estimator.group != name:
+            raise ConfigError(f"The scorer {code} has the group {estimator.group!r}: its room.yaml must call it so.")
+        for score_name in estimator.names:
+            if score_name in owners:
+                raise ConfigError(
+                    f"The scorers {owners[score_name]} and {code} both have a score {score_name!r}: rename one."
+                )
+            owners[score_name] = code
+        estimators.append(estimator)
+    return tuple(estimators)
+
+
+ESTIMATORS = load_estimators()
 """Every way to compute scores, the core's first."""
 SINGLE_PASS = ESTIMATORS[0]
-"""Scores of a response that follow from the response alone, by one reading of it."""
+"""Scores of a response that follow from the response alone, by one reading of it: the first in the core's room.yaml."""
 COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 """Scores that are the normalised sum of others, over all items together (:func:`combine`); higher is better."""
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
