@@ -179,7 +179,7 @@ TEACHER = Stage(
 
 TREE = Stage(
     name="tree",
-    code="judgetrain.label.stage:run_tree",
+    code="judgetrain.label.tree_stage:run",
     inputs=needs("teacher", "initial"),
     check=_check_tree,
     settings=TreeSettings,

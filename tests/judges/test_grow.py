@@ -21,7 +21,7 @@ from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, Judgme
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.rewards import Rewards, percentiles
-from judgetrain.label.stage import TrainingData
+from judgetrain.label.training_data import TrainingData
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.builders.judges import SAMPLING
 from tests.builders.label import tree_of

@@ -23,8 +23,8 @@ from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.rewards import Rewards, branch_rewards, nodes_of, read_scores
-from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
+from judgetrain.label.training_data import TrainingData
 from judgetrain.label.worth import FEWEST, Worth, learn
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Verdict

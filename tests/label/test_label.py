@@ -24,9 +24,9 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.label.examples import Prompter, against_label, consensus
 from judgetrain.label.labels import KnownLabels, ensemble_label
-from judgetrain.label.stage import TrainingData
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.teacher_stage import orders_of, teaching_examples
+from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import ORDERS, RESPONSES, Comparison
 from tests.builders.data import write_lines

@@ -22,7 +22,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import LabelPairBuilder, PairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.rewards import Rewards
-from judgetrain.label.stage import TrainingData
+from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import check_stage, configured

@@ -1,0 +1,58 @@
+"""Supervised examples of corrections: rows as stage correct writes them (``label.corrections``)."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from judgetrain.data.cells import RowError
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.duplicates import BenchmarkQueries
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import read
+from judgetrain.judges.prompting.prompts import PromptSet, slots_of
+from judgetrain.label.examples import sft_row
+from judgetrain.schema import Comparison
+
+KEY = "label.corrections"
+COLUMNS = ("response", "judgment", "corrected")
+
+
+def correction_rows(
+    source: SourceConfig, prompts: PromptSet, queries: BenchmarkQueries | None = None
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return supervised examples of level ``correction``, and how many rows were left out, by reason.
+
+    The prompt is the one that stage correct asks with. Rows have a query (or messages) and the columns response,
+    judgment and corrected; stage correct's own call the judgment evaluation.
+
+    Args:
+        source: where the rows are.
+        prompts: has the step ``correction``.
+        queries: of benchmarks: rows that hold one are left out as ``contaminated``.
+
+    Raises:
+        DataError: a row lacks one of the columns; names file and line.
+    """
+    reader = RowReader(replace(source, name=source.name or "corrections"), key=KEY)
+    left_out = Counter[str]()
+
+    def take(row: Any, number: int) -> list[dict[str, Any]]:
+        dialogue = reader.dialogue(row, number)
+        texts = {"judgment": row.get("evaluation")}
+        texts |= {name: row[name] for name in COLUMNS if name in row}
+        corrected = texts.pop("corrected", "")
+        if corrected is None:
+            left_out["not_corrected"] += 1
+            return []
+        if queries is not None and queries.matches(dialogue):
+            left_out["contaminated"] += 1
+            return []
+        for name, text in {"response": None, **texts, "corrected": corrected}.items():
+            if not isinstance(text, str) or not text.strip():
+                raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
+        comparison = Comparison(dialogue.id, dialogue, texts["response"], corrected)
+        prompt = list(prompts.render("correction", slots_of(comparison) | texts))
+        return [sft_row(prompt, corrected, "correction", comparison, [])]
+
+    examples = [example for of_row in read(source, KEY, take) for example in of_row]
+    return examples, left_out

@@ -1,0 +1,236 @@
+"""What trees teach: their labels, the supervised examples and the preference pairs (branching paper, 4.3 and 4.4)."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import DiskList
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.errors import causes
+from judgetrain.judges.trees.schema import (
+    CriterionNode,
+    EvaluationTree,
+    GuidelineNode,
+    JudgmentNode,
+    PrunedBranch,
+    both_sides,
+    prune,
+)
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Pair, Prompter, leanings
+from judgetrain.label.labels import HINTS, Label, accepts, ensemble_label
+from judgetrain.label.pairs import Preferences, pair_builder
+from judgetrain.label.rewards import Rewards
+from judgetrain.label.worth import Worth
+
+Row = dict[str, Any]
+BranchPath = tuple[CriterionNode, GuidelineNode, JudgmentNode]
+
+
+class TrainingData:
+    """Collects the labels, supervised examples and preference pairs of trees.
+
+    Args:
+        prompter: renders the judge's prompts.
+        config: how trees are labelled, and how much is taken from each.
+        rewards: the branches' scores.
+        seed: what is drawn for a tree depends on it and on the comparison's id.
+        preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
+        place: the directory of the temporary files that hold examples and pairs.
+        worth: what criteria are worth over all trees, where that was learned.
+        ranked: judgments of the two responses, one by one, are taken together or not at all.
+    """
+
+    def __init__(
+        self,
+        prompter: Prompter,
+        config: LabelConfig | None = None,
+        rewards: Rewards | None = None,
+        seed: int = 0,
+        preferred: Mapping[str, Preferences] | None = None,
+        place: Path | None = None,
+        worth: Worth | None = None,
+        ranked: bool = False,
+    ) -> None:
+        self.prompter = prompter
+        self.config = config or LabelConfig()
+        self.rewards = rewards or Rewards()
+        self.seed = seed
+        self.worth = worth
+        self.ranked = ranked
+        self.pair_builder = pair_builder(prompter, self.config, self.rewards, preferred, worth)
+        self.sft: DiskList[Row] = DiskList(dict, dict, place)
+        self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
+        self.labels: list[Row] = []
+        self.divided: dict[str, int] = {}
+        """How many comparisons give SFT examples and pairs, where no comparison gives both."""
+        self.trees: Counter[str] = Counter()
+        self.branches: Counter[str] = Counter()
+        self._truth: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
+        """Prune and label one tree, take its examples and pairs, and return its label.
+
+        ``given`` stands in for the label that the branches give.
+        """
+        branches = prune(tree)
+        ensemble = ensemble_label(tree, self.config)
+        label = given or self._own_label(tree, ensemble)
+        self._failures.update(tree.failures)
+        self.labels.append(self._label_row(tree, label, ensemble))
+        self.trees[label.reason or f"label_{label.verdict}"] += 1
+        for branch in branches.values():
+            self.branches[self._pruning_reason(branch, label)] += 1
+        if label.verdict is None:
+            return label
+        self._compare_with_truth(tree, label, ensemble)
+        rng = random.Random(derive_seed(self.seed, tree.comparison.id))
+        self.sft.extend(self.sft_examples(tree, branches, label, rng))
+        self.pairs.extend(self.pair_builder.pairs(tree, label, rng))
+        return label
+
+    def _own_label(self, tree: EvaluationTree, ensemble: Label) -> Label:
+        """Return the label that the tree's branches give: by worth, where that was learned, else by their vote."""
+        label = self.worth.label(tree, ensemble) if self.worth else ensemble
+        return self.rewards.break_tie(tree, label)
+
+    def _label_row(self, tree: EvaluationTree, label: Label, ensemble: Label) -> Row:
+        comparison = tree.comparison
+        row: Row = {
+            "comparison_id": comparison.id,
+            **label.to_row(),
+            "ensemble_verdict": ensemble.verdict,
+            "truth": comparison.label,
+            "made": comparison.made or "",
+        }
+        if comparison.alone and comparison.rating_a:  # a rating is no verdict on two responses
+            row |= {"verdict": None, "truth": None, "rating": comparison.rating_a.score}
+        return row
+
+    def _compare_with_truth(self, tree: EvaluationTree, label: Label, ensemble: Label) -> None:
+        """Count whether the branches' label is the comparison's own; not where a few labels were given beside them."""
+        truth = tree.comparison.label
+        if truth is None or (label.source == "given" and self.config.source != "given"):
+            return
+        verdict = ensemble.verdict if label.source == "given" else label.verdict
+        if verdict is None:
+            self._truth["no_label"] += 1
+        else:
+            self._truth["right" if verdict == truth else "wrong"] += 1
+
+    def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
+        """Return ``kept``, or why a branch trains nothing: a constraint that it breaks, or what the label lacks.
+
+        Reasons about the label are ``no_label`` and ``against_label``.
+        """
+        if not branch.kept:
+            return branch.reason
+        if label.verdict is None:
+            return "no_label"
+        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.rule) else "against_label"
+
+    def sft_examples(
+        self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
+    ) -> list[Row]:
+        """Return examples from the branches that satisfy both constraints and are in keeping with the label."""
+        kept = [path for path in tree.judgments() if self._pruning_reason(branches[path[2].id], label) == "kept"]
+        if not kept:
+            return []
+        drawn = self._drawn(kept, rng)
+        rows = [
+            self.prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
+            for criterion, guideline, judgment in drawn
+            if judgment.finish_reason == "stop"
+        ]
+        guidelines = {guideline.id: (criterion, guideline) for criterion, guideline, _ in drawn}
+        for criterion, guideline in guidelines.values():
+            if guideline.finish_reason == "stop" and criterion.wrote(guideline):
+                rows.append(self.prompter.guideline_row(tree.comparison, criterion, guideline))
+        if len(tree.criteria) == self.prompter.count and not tree.given:
+            rows.append(self.prompter.criteria_row(tree.comparison, self._leading_first(tree, kept, label)))
+        return rows
+
+    def _drawn(self, kept: Sequence[BranchPath], rng: random.Random) -> list[BranchPath]:
+        """Return at most ``max_sft_per_tree`` branches, drawn at random, in the tree's order.
+
+        Where responses are ranked, the two judgments of a pair are drawn together.
+        """
+        limit = self.config.max_sft_per_tree
+        names = [both_sides(judgment.id) if self.ranked else judgment.id for _, _, judgment in kept]
+        drawn: set[str] = set()
+        for place in rng.sample(range(len(kept)), min(len(kept), limit)):
+            more = drawn | {names[place]}
+            if sum(name in more for name in names) <= max(limit, 2):
+                drawn = more
+        return [path for path, name in zip(kept, names, strict=True) if name in drawn]
+
+    def _leading_first(self, tree: EvaluationTree, kept: Sequence[BranchPath], label: Label) -> Sequence[CriterionNode]:
+        """Return the tree's criteria as a list is to name them.
+
+        What is worth most stands first; without worth, what gives the label; by the paper's letter, as sampled.
+        """
+        if self.worth:
+            return self.worth.ranked(tree)
+        good: set[str] = set()
+        if self.config.rule == "evidence":
+            good = {criterion.id for criterion, _, judgment in kept if judgment.verdict == label.verdict}
+        return sorted(tree.criteria, key=lambda criterion: (criterion.id not in good, criterion.rank))
+
+    def select_pairs(self) -> None:
+        """Leave out repeated pairs and, where ``config.balance`` asks for it, those that unbalance the rest.
+
+        With ``config.sft_share``, first the pairs of the comparisons that give SFT examples, and those examples of the
+        others (the paper's table 6).
+        """
+        if self.config.sft_share is not None:
+            self._divide(self.config.sft_share)
+        self.pairs = self.pairs.only(self.pair_builder.selected(self.pairs, self.seed))
+
+    def _divide(self, share: float) -> None:
+        """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
+        ids = [row["comparison_id"] for row in self.labels]
+        number = min(max(1, round(share * len(ids))), len(ids))
+        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, number))
+        self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
+        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if row["comparison_id"] in taught)
+        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if pair.comparison_id not in taught)
+
+    def table(self) -> dict[str, Row]:
+        """Return what was kept and dropped, by rule; ``branches`` are counted by the first rule that they break."""
+        truth = "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth"
+        table: dict[str, Row] = {
+            "trees": dict(sorted(self.trees.items())),
+            "branches": dict(sorted(self.branches.items())),
+            "sft": dict(Counter(row["level"] for row in self.sft)),
+            "pairs": dict(Counter(pair.level for pair in self.pairs)),
+            "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
+            "pairs_lean_to": leanings(self.pairs),
+            truth: dict(self._truth),
+        }
+        if self.divided:
+            table["comparisons_for"] = self.divided
+        if self.worth:
+            table["criteria_worth"] = {"explained": round(self.worth.explained, 3)}
+        return table
+
+    def nothing_left(self) -> str:
+        """Return why there is nothing to train on: what most was lost for, and what helps."""
+        message = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        if self.divided:
+            message += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
+        lost = Counter({reason: number for reason, number in self.branches.items() if reason != "no_label"})
+        form = "teach the Initial judge longer, or enforce the judgments' form (tree.constrained=true)"
+        judging = causes(self._failures, HINTS, f"look at the texts in trees-*.jsonl; {form}")
+        if self.unlabelled.total() > self.trees.total() / 2:
+            return f"{message}, no label: {causes(self.unlabelled, HINTS, judging)}"
+        if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
+            return f"{message}, {lost['unreadable']} branches are unreadable: {judging}"
+        return f"{message}, branches that were lost: {causes(lost, HINTS, 'grow more trees, or more branches')}"
+
+    @property
+    def unlabelled(self) -> Counter[str]:
+        """Return how many trees have no label, by reason."""
+        return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
