@@ -53,12 +53,12 @@ class Case(NamedTuple):
 
 
 def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> "dict[str, External]":
-    """What the external judge says by comparison; writes its replies as ``external`` shards, and ``external.json``.
+    """Ask the external judge about every tree, and return its answers by comparison.
 
-    What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
-    At ``max_requests`` or ``max_tokens`` the stage stops; with a higher limit it goes on.
-    Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
-    critiques conflict there is nothing to prefer.
+    Its replies are written as ``external`` shards, and how often it disagrees as ``external.json``. What a server has
+    answered is kept beside the teacher's answers: other settings of the stage cost nothing again. At ``max_requests``
+    or ``max_tokens`` the stage stops; with a higher limit it goes on. Trees with too few readable branches are not
+    asked about: they keep the branches' label, which is none. Where no critiques conflict there is nothing to prefer.
     """
     settings = config.external
     prompts, dialect = load_external_prompts(settings)
@@ -69,41 +69,54 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
         loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine,
     ):
 
-        def process(index: int, items: Sequence[Case]) -> ShardResult:
+        def process(index: int, shard: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
-            return _shard(items, ask(items, Asker(engine(), prompts, settings.sampling, ATTEMPTS), dialect, seed))
+            asker = Asker(engine(), prompts, settings.sampling, ATTEMPTS)
+            return _shard(shard, ask(shard, asker, dialect, seed))
 
         out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
-    replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
-    if told := errors_told(r for each in replies for question in each for r in question):
-        out.log(f"label: external judge: {told}")
-    said = {}
-    for case, each in zip(cases, replies, strict=True):
-        found = preferences(case.conflicts, each) if case.conflicts else label_of_verdicts(each[0])
-        said[case.comparison.id] = replace(found, ensemble=case.ensemble)
-    table = {"asked": dialect, **disagreement([*said.values()])}
+    replies = [_replies_of(row) for row in read_rows(out.directory, "external")]
+    errors = errors_told(reply for questions in replies for question in questions for reply in question)
+    if errors:
+        out.log(f"label: external judge: {errors}")
+    answers_by_comparison = {}
+    for case, questions in zip(cases, replies, strict=True):
+        if case.conflicts:
+            answer = preferences(case.conflicts, questions)
+        else:
+            answer = label_of_verdicts(questions[0])
+        answers_by_comparison[case.comparison.id] = replace(answer, ensemble=case.ensemble)
+    table = {"asked": dialect, **disagreement([*answers_by_comparison.values()])}
     out.write_json("external", table)
     out.note("external", table)
     out.log(f"label: external judge: {summary(table)}", keep=True)
-    return said
+    return answers_by_comparison
+
+
+def _replies_of(row: Mapping[str, Any]) -> list[list[Reply]]:
+    """Return a comparison's replies, by question."""
+    return [[Reply(**reply) for reply in question] for question in row["replies"]]
 
 
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
-    """What the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
+    """Yield what the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
     for row in read_rows(trees, "trees"):
         tree = EvaluationTree.from_row(row)
         ensemble = ensemble_label(tree, config)
         if ensemble.reason == "too_few_readable" or tree.comparison.alone:
             continue
-        conflicts = list(conflicting(tree)) if dialect == "preference" else []
-        rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
-        if dialect == "pairwise" or conflicts:
-            chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
-            yield Case(tree.comparison, tuple(chosen), ensemble.verdict)
+        if dialect == "pairwise":
+            yield Case(tree.comparison, (), ensemble.verdict)
+            continue
+        conflicts = list(conflicting(tree))
+        if conflicts:
+            rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
+            drawn = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
+            yield Case(tree.comparison, tuple(drawn), ensemble.verdict)
 
 
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
-    """All pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
+    """Yield the pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
     for criterion, guideline in tree.guidelines():
         readable = [j for j in guideline.judgments if j.verdict is not None and j.order in ORDERS]
         for x, y in combinations(readable, 2):
@@ -116,43 +129,54 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
 
 
 def _questions(conflict: Conflict) -> list[Question]:
-    """Which critique is better, in both orders; answers are X or Y as the conflict names them."""
+    """Ask which critique is better, in both orders; answers are X or Y as the conflict names them."""
     slots = conflict.slots
     exchanged = slots | {"judgment_x": slots["judgment_y"], "judgment_y": slots["judgment_x"]}
     return [Question("XY", slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
 
 
 def ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
-    """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
+    """Return by comparison the replies to each of its questions: one on its responses, or one for each conflict."""
+    step: Step
+    read: Read
     if dialect == "pairwise":
-        asked = [[[*pairwise_questions(case.comparison)]] for case in cases]
-        read: Read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
+        step = "pairwise"
+        read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
+        questions = [[[*pairwise_questions(case.comparison)]] for case in cases]
     else:
-        asked, read = [[_questions(conflict) for conflict in case.conflicts] for case in cases], read_preference
-    step: Step = "pairwise" if dialect == "pairwise" else "preference"
-    replies = iter(asker.ask([questions for each in asked for questions in each], step, read, seed))
-    return [[next(replies) for _ in each] for each in asked]
+        step = "preference"
+        read = read_preference
+        questions = [[_questions(conflict) for conflict in case.conflicts] for case in cases]
+    every_question = [question for of_case in questions for question in of_case]
+    replies = iter(asker.ask(every_question, step, read, seed))
+    return [[next(replies) for _ in of_case] for of_case in questions]
 
 
-def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
+def _shard(cases: Sequence[Case], answered: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
     rows: list[dict[str, Any]] = []
-    for case, questions in zip(cases, asked, strict=True):
-        said = [[r.to_row() for r in question] for question in questions]
-        pairs = [list(c.nodes) for c in case.conflicts]
-        rows.append({"comparison_id": case.comparison.id, "pairs": pairs, "replies": said})
-    replies = [r for questions in asked for question in questions for r in question]
-    failures = {f"external:{reason}": n for reason, n in failures_of(replies).items()}
+    replies: list[Reply] = []
+    for case, questions in zip(cases, answered, strict=True):
+        row: dict[str, Any] = {"comparison_id": case.comparison.id}
+        row["pairs"] = [list(conflict.nodes) for conflict in case.conflicts]
+        row["replies"] = [[reply.to_row() for reply in question] for question in questions]
+        rows.append(row)
+        for question in questions:
+            replies += question
+    failures = {f"external:{reason}": number for reason, number in failures_of(replies).items()}
     return ShardResult(rows, 0, failures, **tokens_of(replies), counts_out=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class External:
-    """What the external judge says of one comparison.
+    """An external judge's answers about one comparison.
 
-    ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``label`` is
-    that of its verdicts on the responses. Where it compares critiques there is none: ``nodes`` are then the ids of the
-    preferred and the other critique of each pair that both orders decide alike. ``ensemble`` is the branches' verdict,
-    to compare with.
+    Args:
+        orders: its answers to the same question in both orders, None where unreadable.
+        failures: how many replies could not be read, by reason.
+        label: of its verdicts on the responses; None where it compares critiques.
+        nodes: where it compares critiques, the ids of the preferred and the other critique of each pair that both
+            orders decide alike.
+        ensemble: the branches' verdict, to compare with.
     """
 
     orders: tuple[tuple[str | None, str | None], ...]
@@ -163,73 +187,86 @@ class External:
 
 
 def label_of_verdicts(replies: Sequence[Reply]) -> External:
-    """The label that verdicts on the responses give, where both orders say the same."""
-    first, second = verdicts_in(replies, "AB"), verdicts_in(replies, "BA")
-    order_ab, order_ba = vote(first)[0], vote(second)[0]
-    agreed = order_ab if order_ab == order_ba else None
-    votes = [*first, *second, *[None for r in replies if r.answer is None]]
+    """Return the label that verdicts on the responses give, where both orders say the same."""
+    first = verdicts_in(replies, "AB")
+    second = verdicts_in(replies, "BA")
+    order_ab = vote(first)[0]
+    order_ba = vote(second)[0]
+    unreadable = [None for reply in replies if reply.answer is None]
+    votes = [*first, *second, *unreadable]
     _, share, counts = vote(votes)
-    reason = "external_unreadable" if None in (order_ab, order_ba) else "external_orders_disagree"
+    reason = None
+    if order_ab is None or order_ba is None:
+        reason = "external_unreadable"
+    elif order_ab != order_ba:
+        reason = "external_orders_disagree"
     label = Label(
-        verdict=agreed,
+        verdict=None if reason else order_ab,
         share=share,
         votes=counts,
         readable=1 - counts["unreadable"] / len(votes),
-        reason=None if agreed else reason,
+        reason=reason,
         source="external",
     )
     return External(label=label, orders=((order_ab, order_ba),), failures=dict(failures_of(replies)))
 
 
 def preferences(conflicts: Sequence[Conflict], replies: Sequence[Sequence[Reply]]) -> External:
-    """Which critiques are preferred in both orders; ``replies``: those to each conflict."""
-    orders = tuple((_answer(each, "XY"), _answer(each, "YX")) for each in replies)
-    held = [(c, first) for c, (first, second) in zip(conflicts, orders, strict=True) if first and first == second]
-    return External(
-        orders=orders,
-        failures=dict(failures_of(r for each in replies for r in each)),
-        nodes=tuple(c.nodes if better == "X" else c.nodes[::-1] for c, better in held),
-    )
+    """Return which critiques are preferred in both orders; ``replies``: those to each conflict."""
+    orders = tuple((_answer(to_one, "XY"), _answer(to_one, "YX")) for to_one in replies)
+    nodes = []
+    for conflict, (first, second) in zip(conflicts, orders, strict=True):
+        if first and first == second:
+            nodes.append(conflict.nodes if first == "X" else conflict.nodes[::-1])
+    every_reply = [reply for to_one in replies for reply in to_one]
+    return External(orders=orders, failures=dict(failures_of(every_reply)), nodes=tuple(nodes))
 
 
 def _answer(replies: Sequence[Reply], shown: str) -> str | None:
-    answers = [str(r.answer) for r in replies if r.shown == shown and r.answer is not None]
+    """Return the last readable answer to a question as it was shown."""
+    answers = [str(reply.answer) for reply in replies if reply.shown == shown and reply.answer is not None]
     return answers[-1] if answers else None
 
 
-def disagreement(said: Sequence[External]) -> dict[str, Any]:
-    """How often the external judge disagrees; each entry has what was compared, and the ``rate`` (0 to 1).
+def disagreement(answers: Sequence[External]) -> dict[str, Any]:
+    """Return how often the external judge disagrees; each entry has what was compared, and the ``rate`` (0 to 1).
 
     ``orders``: with itself, when the order is exchanged. ``ensemble``: with the branches' label, where both have one
     (the paper, section 4.4: 20%).
     """
-    labels = [(o.label, o.ensemble) for o in said if o.label]
+    labels = [(answer.label, answer.ensemble) for answer in answers if answer.label]
+    reasons = Counter(label.reason or f"label_{label.verdict}" for label, _ in labels)
+    failures = sum((Counter(answer.failures) for answer in answers), Counter[str]())
     return {
-        "comparisons": len(said),
-        "labels": dict(sorted(Counter(label.reason or f"label_{label.verdict}" for label, _ in labels).items())),
-        "failures": dict(sorted(sum((Counter(o.failures) for o in said), Counter[str]()).items())),
-        "orders": _rate(order for o in said for order in o.orders),
-        "ensemble": _rate((label.verdict, other) for label, other in labels),
+        "comparisons": len(answers),
+        "labels": dict(sorted(reasons.items())),
+        "failures": dict(sorted(failures.items())),
+        "orders": _rate(order for answer in answers for order in answer.orders),
+        "ensemble": _rate((label.verdict, ensemble) for label, ensemble in labels),
     }
 
 
 def _rate(answers: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    compared = [first != second for first, second in answers if first is not None and second is not None]
-    rate = round(sum(compared) / len(compared), 6) if compared else None
-    return {"compared": len(compared), "disagree": sum(compared), "rate": rate}
+    """Return how many pairs of answers there are, and how many differ."""
+    differ = [first != second for first, second in answers if first is not None and second is not None]
+    rate = round(sum(differ) / len(differ), 6) if differ else None
+    return {"compared": len(differ), "disagree": sum(differ), "rate": rate}
 
 
 def summary(table: dict[str, Any]) -> str:
-    """The table in one line."""
-    labelled = sum(n for reason, n in table["labels"].items() if reason.startswith("label_"))
-    parts = [f"{labelled} of {table['comparisons']} comparisons labelled"] if table["labels"] else []
-    for what, found in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
-        parts += [f"{found['rate']:.1%} of {found['compared']} disagree {what}"] if found["compared"] else []
+    """Return the table in one line."""
+    parts = []
+    if table["labels"]:
+        labelled = sum(number for reason, number in table["labels"].items() if reason.startswith("label_"))
+        parts.append(f"{labelled} of {table['comparisons']} comparisons labelled")
+    for with_whom, rate in (("with itself", table["orders"]), ("with the branches", table["ensemble"])):
+        if rate["compared"]:
+            parts.append(f"{rate['rate']:.1%} of {rate['compared']} disagree {with_whom}")
     return ", ".join(parts)
 
 
 def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> Costs:
-    """The expected cost of the external judge's labels; what is asked again because it could not be read adds to it."""
+    """Return the expected cost of the external judge's labels; what is asked again because unreadable adds to it."""
     prompts, dialect = load_external_prompts(settings)
     probe = CostProbe()
     ask(cases, Asker(Estimator(probe), prompts, settings.sampling, 1), dialect, 0)
@@ -237,7 +274,7 @@ def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> Costs:
 
 
 def estimated(settings: LabelSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
-    """The lines of a dry run of stage label."""
+    """Yield the lines of a dry run of stage label."""
     config = settings.label.external
     _, dialect = load_external_prompts(config)
     cases = list(cases_of(settings.label, inputs()["tree"], dialect, derive_seed(settings.seed, "label")))
