@@ -59,27 +59,29 @@ class PairBuilder:
     """The paper's letter: tie labels order criteria and guidelines, and sides may differ in digits alone."""
 
     def pairs(self, tree: EvaluationTree, label: Label, rng: random.Random) -> list[Pair]:
-        """At most ``max_pairs_per_level`` pairs of each level, drawn at random.
+        """Return at most ``max_pairs_per_level`` pairs of each level, drawn at random.
 
         A tie label makes judgment pairs, and lists where other trees say what their criteria are worth: criteria and
         guidelines that see no difference are no better for it.
         """
-        verdict, limit = label.verdict, self.config.max_pairs_per_level
+        verdict = label.verdict
         assert verdict is not None
-        found = {"judgment": list(self.judgment_pairs(tree, verdict))}
+        limit = self.config.max_pairs_per_level
+        by_level = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie" or self.by_label:
-            found["guideline"] = list(self.guideline_pairs(tree, verdict))
+            by_level["guideline"] = list(self.guideline_pairs(tree, verdict))
         if verdict != "tie" or self.by_label or self.worth:
-            found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, limit))
+            by_level["criteria"] = list(self.criteria_pairs(tree, verdict, rng, limit))
         pairs: list[Pair] = []
         for level in self.config.levels:
-            candidates = [w for pair in found.get(level, []) if (w := self._with_margin(pair, tree, label))]
+            weighed = [self._with_margin(pair, tree, label) for pair in by_level.get(level, [])]
+            candidates = [pair for pair in weighed if pair is not None]
             self.skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
             pairs += rng.sample(candidates, min(len(candidates), limit))
         return pairs
 
     def _with_margin(self, pair: Pair, tree: EvaluationTree, label: Label) -> Pair | None:
-        """The pair with its reward parts and combined margin; None where the signals speak against it."""
+        """Return the pair with its reward parts and combined margin; None where the signals speak against it."""
         weighed = self.rewards.of_pair(pair, tree)
         if weighed is None:
             self.skipped[f"{pair.level}:low_margin"] += 1
@@ -88,29 +90,31 @@ class PairBuilder:
         return weighed
 
     def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion, guideline and order: a judgment that is right against one that is not.
+        """Yield pairs of one criterion, guideline and order: a judgment that is right against one that is not.
 
         Pairs whose sides differ in numbers alone are left out and counted, as are chosen ones that were cut off.
         """
         left_out = {"near_identical"} if self.by_label else {"near_identical", "score_digits_only"}
         for criterion, guideline, chosen, rejected in self.judgments_apart(tree, label):
+            reason = near_identical(chosen.text, rejected.text)
             if chosen.finish_reason != "stop":
                 self.skipped["judgment:chosen_cut_off"] += 1
-            elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
+            elif reason in left_out:
                 self.skipped[f"judgment:{reason}"] += 1
             else:
                 prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
                 yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion: a guideline by which judgments are more often right against one by which fewer are.
+        """Yield pairs of one criterion: a guideline by which judgments are more often right, and one by which less.
 
         Guidelines that the token limit cut make no pair; ``skipped`` counts them, not the pairs that they might have
         made.
         """
         for criterion in tree.criteria:
-            if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
-                self.skipped["guideline:cut_off"] += cut
+            cut_off = sum(guideline.finish_reason == "length" for guideline in criterion.guidelines)
+            if cut_off:
+                self.skipped["guideline:cut_off"] += cut_off
             whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
             for chosen, rejected, margin in self.guidelines_apart(tree, criterion, whole, label):
                 if near_identical(chosen.text, rejected.text) == "near_identical":
@@ -120,7 +124,7 @@ class PairBuilder:
                     yield pair_of("guideline", tree, prompt, [chosen], [rejected], margin)
 
     def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
-        """Orderings of the same criteria: those that lead to the label first against those that do not.
+        """Yield pairs of orderings of the same criteria: those that lead to the label first, and those that do not.
 
         Both sides hold the same lines, so that length and content cancel and only the order is learned. Up to
         ``number`` pairs: what is worth most first against the list as it was sampled, and against random orders.
@@ -135,11 +139,14 @@ class PairBuilder:
     def lists_apart(
         self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int
     ) -> Iterator[tuple[Criteria, Criteria, float]]:
-        """The orderings to choose and to reject, and how much more the first are worth."""
+        """Yield the orderings to choose and to reject, and how much more the first are worth."""
         if self.worth is not None:
-            best, sampled = self.worth.ranked(tree), list(tree.criteria)
-            for other in [sampled, *(rng.sample(best, len(best)) for _ in range(number - 1))][:number]:
-                if (margin := self.worth.of_list(best) - self.worth.of_list(other)) > 0:
+            best = self.worth.ranked(tree)
+            sampled = list(tree.criteria)
+            at_random = [rng.sample(best, len(best)) for _ in range(number - 1)]
+            for other in [sampled, *at_random][:number]:
+                margin = self.worth.of_list(best) - self.worth.of_list(other)
+                if margin > 0:
                     yield best, other, margin
             return
         good, bad, worth = self.criteria_apart(tree, label)
@@ -150,7 +157,7 @@ class PairBuilder:
             yield chosen, rejected, worth[chosen[0].id] - worth[rejected[0].id]
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
-        """A judgment that reads its criterion rightly, and one of its guideline and order that does not.
+        """Yield a judgment that reads its criterion rightly, and one of its guideline and order that does not.
 
         What is right is the criterion's consensus: what the judgments by all its guidelines agree on, in each order by
         itself, so sure that the posterior probability of their majority is at least ``min_evidence``. Without the
@@ -162,30 +169,38 @@ class PairBuilder:
         """
         for criterion in tree.criteria:
             agreed = self._agreed("judgment", criterion, label)
-            for guideline in criterion.guidelines if agreed else ():
-                right = [j for j in guideline.judgments if j.verdict == agreed]
-                wrong = [j for j in guideline.judgments if j.verdict not in (agreed, None)]
-                yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong, agreed))
+            if agreed is None:
+                continue
+            for guideline in criterion.guidelines:
+                right = [judgment for judgment in guideline.judgments if judgment.verdict == agreed]
+                wrong = [judgment for judgment in guideline.judgments if judgment.verdict not in (agreed, None)]
+                for chosen, rejected in of_one_order(right, wrong, agreed):
+                    yield criterion, guideline, chosen, rejected
 
     def guidelines_apart(
         self, tree: EvaluationTree, criterion: CriterionNode, guidelines: Sequence[GuidelineNode], label: Verdict
     ) -> Iterator[tuple[GuidelineNode, GuidelineNode, float]]:
-        """A guideline by which the criterion's consensus is reached more often, one by which it is less, and a margin.
+        """Yield a guideline by which the criterion's consensus is reached more often, one by which less, and a margin.
 
         A guideline says how its criterion is to be read. Whether the label was given says as much of the criterion. The
         difference must be larger than chance by ``min_evidence``.
         """
         agreed = self._agreed("guideline", criterion, label)
-        known = [(against_consensus(g.judgments, agreed), g) for g in guidelines if agreed and g.judgments]
-        for pair in itertools.combinations(known, 2):
-            (less, worse), (more, chosen) = sorted(pair, key=lambda each: each[0].net)
+        if agreed is None:
+            return
+        judged = [guideline for guideline in guidelines if guideline.judgments]
+        outcomes = {guideline.id: against_consensus(guideline.judgments, agreed) for guideline in judged}
+        for pair in itertools.combinations(judged, 2):
+            rejected, chosen = sorted(pair, key=lambda guideline: outcomes[guideline.id].net)
+            more = outcomes[chosen.id]
+            less = outcomes[rejected.id]
             if _above(more, less, self.config.min_evidence):
-                yield chosen, worse, (more.net - less.net) / 2
+                yield chosen, rejected, (more.net - less.net) / 2
             else:
                 self.skipped["guideline:no_evidence"] += 1
 
     def criteria_apart(self, tree: EvaluationTree, label: Verdict) -> Ranked:
-        """The criteria that lead to the label, those below them, and what each is worth.
+        """Return the criteria that lead to the label, those below them, and what each is worth.
 
         What counts is net success: judgments that give the label less those that give the other side. A criterion
         leads if with ``min_evidence`` its net success is above 0. It is set against criteria below it with
@@ -197,33 +212,36 @@ class PairBuilder:
             return [], [], {}
         good = [c for c in tree.criteria if outcomes[c.id].net > 0 and above_zero(outcomes[c.id]) >= sure]
         bad = [c for c in tree.criteria if all(_above(outcomes[g.id], outcomes[c.id], sure) for g in good)]
-        return good, bad, {name: found.net / 2 for name, found in outcomes.items()}
+        return good, bad, {name: outcome.net / 2 for name, outcome in outcomes.items()}
 
     def _agreed(self, level: str, criterion: CriterionNode, label: Verdict) -> Verdict | None:
-        """A criterion's consensus where it is in keeping with the label; else None, and it is counted."""
+        """Return a criterion's consensus where it is in keeping with the label; else None, and count it."""
         agreed = consensus(criterion.judgments, self.config.min_evidence)
-        if agreed is not None and accepts(agreed, label, self.config.rule):
-            return agreed
-        self.skipped[f"{level}:{'no_consensus' if agreed is None else 'against_label'}"] += 1
-        return None
+        if agreed is None:
+            self.skipped[f"{level}:no_consensus"] += 1
+            return None
+        if not accepts(agreed, label, self.config.rule):
+            self.skipped[f"{level}:against_label"] += 1
+            return None
+        return agreed
 
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[int]:
-        """Indices of the pairs of all trees without repeats, balanced by the traits that ``config.balance`` names."""
+        """Return indices of the pairs of all trees without repeats, balanced by the traits of ``config.balance``."""
         traits = sorted(set(self.config.balance))
         rng = random.Random(derive_seed(seed, "balance", *traits))
-        left = list(range(len(pairs)))
-        for reason in ("repeated", f"unbalanced_{'_'.join(traits)}"):
-            here = only(pairs, left)
-            left_out = repeats(here) if reason == "repeated" else surplus(here, traits, rng)
-            self.skipped.update(f"{here[i].level}:{reason}" for i in left_out)
-            left = [at for i, at in enumerate(left) if i not in left_out]
-        return left
+        repeated = repeats(pairs)
+        self.skipped.update(f"{pairs[i].level}:repeated" for i in repeated)
+        different = [i for i in range(len(pairs)) if i not in repeated]
+        remaining = only(pairs, different)
+        unbalanced = surplus(remaining, traits, rng)
+        self.skipped.update(f"{remaining[i].level}:unbalanced_{'_'.join(traits)}" for i in unbalanced)
+        return [place for i, place in enumerate(different) if i not in unbalanced]
 
 
 def of_one_order(
     right: Judgments, wrong: Judgments, verdict: Verdict | None
 ) -> Iterator[tuple[JudgmentNode, JudgmentNode]]:
-    """Each right judgment with each wrong one that saw the responses in the same order.
+    """Yield each right judgment with each wrong one that saw the responses in the same order.
 
     Of one response the right one must itself stand further to the side of the ``verdict``: else what made it right is
     its sibling, the judgment of the other response.
@@ -234,10 +252,18 @@ def of_one_order(
 
 
 def _further(one: JudgmentNode, other: JudgmentNode, verdict: Verdict | None) -> bool:
-    own, less = (node.score_a if node.order == "A" else node.score_b for node in (one, other))
-    if own is None or less is None or verdict not in ("A", "B"):
+    """Return whether one judgment of a response stands further to the verdict's side than another."""
+    score = _score_of_shown(one)
+    other_score = _score_of_shown(other)
+    if score is None or other_score is None or verdict not in ("A", "B"):
         return False
-    return (own > less) == ((one.order == verdict) != one.inverted) and own != less
+    should_be_higher = (one.order == verdict) != one.inverted
+    return score != other_score and (score > other_score) == should_be_higher
+
+
+def _score_of_shown(judgment: JudgmentNode) -> float | None:
+    """Return the score of the one response that a judgment was shown."""
+    return judgment.score_a if judgment.order == "A" else judgment.score_b
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
@@ -247,7 +273,7 @@ def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
 def orderings(
     criteria: Sequence[CriterionNode], good: Criteria, bad: Criteria, rng: random.Random, number: int
 ) -> Iterator[tuple[Criteria, Criteria]]:
-    """Up to ``number`` orderings with the good criteria first, and against each the one with the bad ones first.
+    """Yield up to ``number`` orderings with the good criteria first, and against each that with the bad ones first.
 
     Each is headed by another criterion where there are enough.
     """
@@ -265,31 +291,39 @@ def orderings(
 def pair_of(
     level: str, tree: EvaluationTree, prompt: Messages, chosen: Sequence[Node], rejected: Sequence[Node], margin: float
 ) -> Pair:
-    """The pair of two judgments, two guidelines, or two lists of criteria."""
-    texts = [[node.text for node in side] for side in (chosen, rejected)]
-    sides = [render_criteria(side) if level == "criteria" else side[0] for side in texts]
-    verdicts = [node.verdict if isinstance(node, JudgmentNode) else None for node in (chosen[0], rejected[0])]
+    """Return the pair of two judgments, two guidelines, or two lists of criteria."""
     return Pair(
         prompt=prompt,
-        chosen=sides[0],
-        rejected=sides[1],
+        chosen=_text_of(chosen, level),
+        rejected=_text_of(rejected, level),
         level=level,
         margin=margin,
         comparison_id=tree.comparison.id,
         chosen_nodes=tuple(node.id for node in chosen),
         rejected_nodes=tuple(node.id for node in rejected),
-        chosen_verdict=verdicts[0],
-        rejected_verdict=verdicts[1],
+        chosen_verdict=_verdict_of(chosen[0]),
+        rejected_verdict=_verdict_of(rejected[0]),
         made=tree.comparison.made or "",
     )
+
+
+def _text_of(nodes: Sequence[Node], level: str) -> str:
+    """Return a side's text: that of its node, or the list of its criteria."""
+    texts = [node.text for node in nodes]
+    return render_criteria(texts) if level == "criteria" else texts[0]
+
+
+def _verdict_of(node: Node) -> Verdict | None:
+    return node.verdict if isinstance(node, JudgmentNode) else None
 
 
 Preferences = Sequence[tuple[str, str]]
 """Of one tree: the ids of the preferred judgment and of the other one, pair by pair."""
 
-HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
-"""Criteria lead a chosen list if at least this share of their judgments is right, a rejected one if at most that share
-is: the paper gives no thresholds."""
+HIGH_SUCCESS = 0.75
+"""Criteria lead a chosen list if at least this share of their judgments is right: the paper gives no threshold."""
+LOW_SUCCESS = 0.25
+"""Criteria lead a rejected list if at most this share of their judgments is right."""
 
 
 @dataclass
@@ -299,40 +333,52 @@ class LabelPairBuilder(PairBuilder):
     by_label: ClassVar[bool] = True
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
-        """Each judgment in keeping with the label, and each of its guideline and order that is not."""
+        """Yield each judgment in keeping with the label, and each of its guideline and order that is not."""
         for criterion, guideline in tree.guidelines():
-            readable = [j for j in guideline.judgments if j.verdict is not None]
-            right = [j for j in readable if accepts(j.verdict, label, self.config.rule)]
-            wrong = [j for j in readable if not accepts(j.verdict, label, self.config.rule)]
-            yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong, label))
+            right = []
+            wrong = []
+            for judgment in guideline.judgments:
+                if judgment.verdict is not None:
+                    in_keeping = accepts(judgment.verdict, label, self.config.rule)
+                    (right if in_keeping else wrong).append(judgment)
+            for chosen, rejected in of_one_order(right, wrong, label):
+                yield criterion, guideline, chosen, rejected
 
     def guidelines_apart(
         self, tree: EvaluationTree, criterion: CriterionNode, guidelines: Sequence[GuidelineNode], label: Verdict
     ) -> Iterator[tuple[GuidelineNode, GuidelineNode, float]]:
-        """The guidelines with the highest success, and each with a lower one."""
-        rates = ((self.rate(tree, g.judgments, label), g) for g in guidelines)
-        known = [(rate, g) for rate, g in rates if rate is not None]
-        best = max((rate for rate, _ in known), default=0.0)
-        for (high, chosen), (low, rejected) in itertools.permutations(known, 2):
+        """Yield the guidelines with the highest success, and each with a lower one."""
+        rated = []
+        for guideline in guidelines:
+            rate = self.rate(tree, guideline.judgments, label)
+            if rate is not None:
+                rated.append((rate, guideline))
+        best = max((rate for rate, _ in rated), default=0.0)
+        for (high, chosen), (low, rejected) in itertools.permutations(rated, 2):
             if low < high == best:
                 yield chosen, rejected, high - low
 
     def criteria_apart(self, tree: EvaluationTree, label: Verdict) -> Ranked:
-        """Criteria that lead to the label (:data:`HIGH_SUCCESS`), and those that lead away (:data:`LOW_SUCCESS`).
+        """Return criteria that lead to the label (:data:`HIGH_SUCCESS`), and such as lead away (:data:`LOW_SUCCESS`).
 
         Criteria of which nothing is known stand in the middle.
         """
-        rates = {c.id: self.rate(tree, c.judgments, label) for c in tree.criteria}
-        known = {name: rate for name, rate in rates.items() if rate is not None}
-        good = [c for c in tree.criteria if known.get(c.id, -1.0) >= HIGH_SUCCESS]
-        bad = [c for c in tree.criteria if known.get(c.id, 2.0) <= LOW_SUCCESS]
-        return good, bad, known
+        rates = {}
+        for criterion in tree.criteria:
+            rate = self.rate(tree, criterion.judgments, label)
+            if rate is not None:
+                rates[criterion.id] = rate
+        rated = [criterion for criterion in tree.criteria if criterion.id in rates]
+        good = [criterion for criterion in rated if rates[criterion.id] >= HIGH_SUCCESS]
+        bad = [criterion for criterion in rated if rates[criterion.id] <= LOW_SUCCESS]
+        return good, bad, rates
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
-        """The share of the readable judgments that are in keeping with the label; None if none is readable."""
-        readable = [j.verdict for j in judgments if j.verdict is not None]
-        right = sum(accepts(verdict, label, self.config.rule) for verdict in readable)
-        return right / len(readable) if readable else None
+        """Return the share of the readable judgments that are in keeping with the label; None if none is readable."""
+        verdicts = [judgment.verdict for judgment in judgments if judgment.verdict is not None]
+        if not verdicts:
+            return None
+        return sum(accepts(verdict, label, self.config.rule) for verdict in verdicts) / len(verdicts)
 
 
 @dataclass
@@ -346,28 +392,34 @@ class PreferredPairBuilder(LabelPairBuilder):
     preferred: Mapping[str, Preferences] = field(default_factory=dict)
 
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
-        """The judgments that the external judge decided alike in both orders."""
-        nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
+        """Yield the judgments that the external judge decided alike in both orders."""
+        paths = {judgment.id: (criterion, guideline, judgment) for criterion, guideline, judgment in tree.judgments()}
         for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
-            yield *nodes[chosen], nodes[rejected][2]
+            yield *paths[chosen], paths[rejected][2]
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
-        """The share of right verdicts among those that were compared; None if none was."""
-        right = self._right(tree)
-        known = [right[j.id] for j in judgments if j.id in right]
-        return sum(known) / len(known) if known else None
+        """Return the share of right verdicts among those that were compared; None if none was."""
+        is_right = self._right(tree)
+        compared = [is_right[judgment.id] for judgment in judgments if judgment.id in is_right]
+        return sum(compared) / len(compared) if compared else None
 
     def _right(self, tree: EvaluationTree) -> dict[str, bool]:
-        """Of the judgments whose verdict was preferred or not under their guideline: which of the two."""
-        pairs, found = self.preferred.get(tree.comparison.id, ()), dict[str, bool]()
+        """Return for judgments whether their verdict was preferred under their guideline, more often than not.
+
+        A verdict that was preferred as often as it was not is left out.
+        """
+        is_right: dict[str, bool] = {}
         for _, guideline in tree.guidelines():
-            verdicts, balance = {j.id: j.verdict for j in guideline.judgments}, Counter[Verdict | None]()
-            for chosen, rejected in pairs:
+            verdicts = {judgment.id: judgment.verdict for judgment in guideline.judgments}
+            balance: Counter[Verdict | None] = Counter()
+            for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
                 if chosen in verdicts:
                     balance[verdicts[chosen]] += 1
                     balance[verdicts[rejected]] -= 1
-            found |= {name: balance[verdict] > 0 for name, verdict in verdicts.items() if balance[verdict]}
-        return found
+            for name, verdict in verdicts.items():
+                if balance[verdict]:
+                    is_right[name] = balance[verdict] > 0
+        return is_right
 
 
 def pair_builder(
@@ -377,7 +429,7 @@ def pair_builder(
     preferred: Mapping[str, Preferences] | None = None,
     worth: Worth | None = None,
 ) -> PairBuilder:
-    """What makes the pairs that ``label.rule`` asks for; of an external judge's preferences where there are any."""
+    """Return what makes the pairs that ``label.rule`` asks for, of an external judge's preferences where it has any."""
     if preferred is not None:
         return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
     if config.rule == "paper":
