@@ -29,7 +29,7 @@ Vote = tuple[Verdict | None, float, dict[str, int]]
 
 
 def vote(verdicts: Iterable[Verdict | None]) -> Vote:
-    """Majority of the deciding votes.
+    """Return the majority of the deciding votes.
 
     A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
     could be read.
@@ -44,7 +44,7 @@ def vote(verdicts: Iterable[Verdict | None]) -> Vote:
 
 
 def plurality(verdicts: Iterable[Verdict | None]) -> Vote:
-    """What most readable votes say, where a tie is a vote like the others; where two verdicts lead, a tie."""
+    """Return what most readable votes say; a tie is a vote like the others, and where two verdicts lead it is one."""
     votes = Counter(verdicts)
     counts = {"A": votes["A"], "B": votes["B"], "tie": votes["tie"], "unreadable": votes[None]}
     readable = sum(counts[verdict] for verdict in VERDICTS)
@@ -95,17 +95,17 @@ class Label:
 
     @property
     def deciding_share(self) -> float:
-        """The share of the readable votes that are no tie, 0 where none could be read."""
+        """Return the share of the readable votes that are no tie, 0 where none could be read."""
         deciding = self.votes["A"] + self.votes["B"]
         return deciding / max(1, deciding + self.votes["tie"])
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary."""
+        """Return a JSON-ready dictionary."""
         return asdict(self) | {"deciding_share": self.deciding_share}
 
 
 def accepts(verdict: Verdict | None, label: Verdict, rule: str) -> bool:
-    """Whether a branch's verdict is in keeping with the label.
+    """Return whether a branch's verdict is in keeping with the label.
 
     A tie on one criterion does not contradict a label A or B: that criterion may simply not tell the responses
     apart. By the paper's rule only the label itself will do.
@@ -114,27 +114,34 @@ def accepts(verdict: Verdict | None, label: Verdict, rule: str) -> bool:
 
 
 def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label that the comparison brings, or an abstention: ``no_given_label``, or ``too_few_readable`` branches.
+    """Return the label that the comparison brings, or an abstention with its reason.
 
-    ``rated_alone``: a response that people rated by itself, where their labels are not to be read.
+    Reasons: ``no_given_label``; ``too_few_readable`` branches; ``rated_alone``, a response that people rated by itself,
+    where their labels are not to be read.
     """
-    ensemble, verdict = ensemble_label(tree, config), tree.comparison.label
+    ensemble = ensemble_label(tree, config)
     if ensemble.reason == "too_few_readable":
         return ensemble
+    verdict = tree.comparison.label
     reason = None if verdict else "no_given_label"
     if tree.comparison.alone and config.source != "given":
-        verdict, reason = None, "rated_alone"
-    votes = vote([verdict] if verdict else [])[2]
-    share = 0.0 if verdict is None else 0.5 if verdict == "tie" else 1.0
-    return Label(verdict=verdict, share=share, votes=votes, readable=ensemble.readable, reason=reason, source="given")
+        verdict = None
+        reason = "rated_alone"
+    counts = vote([verdict] if verdict else [])[2]
+    shares = {None: 0.0, "tie": 0.5, "A": 1.0, "B": 1.0}
+    return Label(
+        verdict=verdict, share=shares[verdict], votes=counts, readable=ensemble.readable, reason=reason, source="given"
+    )
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label of a tree by ``label.rule``, or an abstention: ``too_few_readable`` branches."""
-    verdict, share, votes = (plurality if config.rule == "paper" else vote)(j.verdict for _, _, j in tree.judgments())
+    """Return the label of a tree by ``label.rule``, or an abstention: ``too_few_readable`` branches."""
+    count = plurality if config.rule == "paper" else vote
+    verdict, share, votes = count(judgment.verdict for _, _, judgment in tree.judgments())
     readable = 1 - votes["unreadable"] / max(1, sum(votes.values()))
-    reason = "too_few_readable" if readable < MIN_READABLE or verdict is None else None
-    return Label(verdict=None if reason else verdict, share=share, votes=votes, readable=readable, reason=reason)
+    if readable < MIN_READABLE or verdict is None:
+        return Label(verdict=None, share=share, votes=votes, readable=readable, reason="too_few_readable")
+    return Label(verdict=verdict, share=share, votes=votes, readable=readable)
 
 
 ALONE: Order = "A"
@@ -145,27 +152,27 @@ a level. At just that distance it is neither right nor wrong."""
 
 
 def level_of(rating: Rating) -> float:
-    """The level that a rating says, on the scale of judgments."""
+    """Return the level that a rating says, on the scale of judgments."""
     return LOWEST + (HIGHEST - LOWEST) * rating.score
 
 
 def judged(comparisons: Sequence[Comparison], orders: Sequence[Order]) -> list[Comparison]:
-    """Those that judgments in these orders can be about: not responses alone where judgments read two."""
-    return [c for c in comparisons if ALONE in orders or not c.alone]
+    """Return those that judgments in these orders can be about: not responses alone where judgments read two."""
+    return [comparison for comparison in comparisons if ALONE in orders or not comparison.alone]
 
 
 def each_in(orders: Sequence[Order]) -> Steer:
-    """Grows complete trees, but of a response that stands alone with judgments of it alone."""
+    """Return a steer that grows complete trees, but of a response that stands alone with judgments of it alone."""
 
     def steer(tree: EvaluationTree) -> dict[int, Sequence[Order]]:
         shown = [order for order in orders if order == ALONE or not tree.comparison.alone]
-        return {c.rank: shown for c in tree.criteria if not c.guidelines}
+        return {criterion.rank: shown for criterion in tree.criteria if not criterion.guidelines}
 
     return steer
 
 
 def by_rating(tree: EvaluationTree) -> EvaluationTree:
-    """The tree as labels and pairs are made of it: of a rated response, with label A for what is right.
+    """Return the tree as labels and pairs are made of it: of a rated response, with label A for what is right.
 
     The scores of its judgments are then how near they are to the rating, and how near is near enough: the verdict is A
     where a judgment is right, B where it is wrong, and the nearer of two is the better one. Other trees stay.
@@ -173,7 +180,8 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
     rating = tree.comparison.rating_a
     if not tree.comparison.alone or rating is None:
         return tree
-    within, level = WITHIN[rating.score in (0.0, 1.0)], level_of(rating)
+    within = WITHIN[rating.score in (0.0, 1.0)]
+    level = level_of(rating)
 
     def placed(judgment: JudgmentNode) -> JudgmentNode:
         if judgment.score_a is None:
@@ -181,24 +189,26 @@ def by_rating(tree: EvaluationTree) -> EvaluationTree:
         due = LOWEST + HIGHEST - level if judgment.inverted else level
         return replace(judgment, score_a=-abs(judgment.score_a - due), score_b=-within, inverted=False)
 
-    criteria = tuple(
-        replace(c, guidelines=tuple(replace(g, judgments=tuple(map(placed, g.judgments))) for g in c.guidelines))
-        for c in tree.criteria
-    )
-    return replace(tree, comparison=replace(tree.comparison, label="A"), criteria=criteria)
+    criteria = []
+    for criterion in tree.criteria:
+        guidelines = [replace(g, judgments=tuple(map(placed, g.judgments))) for g in criterion.guidelines]
+        criteria.append(replace(criterion, guidelines=tuple(guidelines)))
+    return replace(tree, comparison=replace(tree.comparison, label="A"), criteria=tuple(criteria))
 
 
 Shown = tuple[str, str, str, str]
 """Of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
 
-BETTER, WORSE, EQUAL = 4, 2, 3
-"""The scores: always the same ones, so that a small model's uncertainty stands between two digits."""
+# The scores are always the same ones, so that a small model's uncertainty stands between two digits.
+BETTER = 4
+WORSE = 2
+EQUAL = 3
 
 SCORES = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}
 
 
 def no_engine(config: EngineConfig) -> NoReturn:
-    """Stage teacher gives the labels itself; asked by another, this type of engine has none (ConfigError: always)."""
+    """Raise ConfigError: stage teacher gives the labels itself, and no other may ask this type of engine."""
     raise ConfigError(f"{config.model_name}: knows training labels alone; leave teacher out of evaluate.methods")
 
 
@@ -222,78 +232,91 @@ GUIDELINE = f"{BETTER} to the better response, {WORSE} to the other, {EQUAL} to 
 
 
 class KnownLabels:
-    """Writes the criteria that suit a query, and judgments that say the known labels of the comparisons that it is made
-    of; nothing else can be judged. A response that stands in several pairs has the mean of their scores, as a whole
-    number; one that people rated, its rating. Token counts are words."""
+    """An engine that writes the known labels of comparisons as evaluations; nothing else can be judged.
+
+    It names criteria that suit a query. A response that stands in several pairs has the mean of their scores, as a
+    whole number; one that people rated, its rating. Token counts are words.
+    """
 
     name = "given"
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._texts: dict[Shown, str] = {}
-        scores: dict[Shown, list[int]] = {}
+        scores_of: dict[Shown, list[int]] = {}
         for comparison in comparisons:
             ratings = {"A": comparison.rating_a, "B": comparison.rating_b}
             for order in (*ORDERS, *RESPONSES):
                 shown = _shown(judgment_slots(comparison, order, "", ""))
-                if rating := ratings.get(order):
+                rating = ratings.get(order)
+                if rating:
                     self._texts.setdefault(shown, rated(rating))
                 elif comparison.label is not None:
                     label = comparison.label if order in ("AB", "A") else mirror(comparison.label)
                     if order in ORDERS:
                         self._texts.setdefault(shown, judgment(label))
                     else:
-                        scores.setdefault(shown, []).append(SCORES[label][0])
-        for shown, each in scores.items():  # halves go away from the middle: 2.5 to 2, 3.5 to 4
-            self._texts.setdefault(shown, f"Score: {round(sum(each) / len(each))}")
+                        scores_of.setdefault(shown, []).append(SCORES[label][0])
+        for shown, scores in scores_of.items():
+            # Halves go away from the middle: 2.5 to 2, 3.5 to 4.
+            self._texts.setdefault(shown, f"Score: {round(sum(scores) / len(scores))}")
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; nothing is drawn."""
+        """Return one completion per request; nothing is drawn."""
         return [self._complete(request) for request in requests]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free nothing: there is no model."""
 
     def _complete(self, request: Request) -> Completion:
-        slots = request.slots
-        if request.step == "criteria":
-            text = render_criteria([f"{a.name}: {a.asks}" for a in suited(slots["query"])[: int(slots["count"])]])
-        elif request.step == "guideline":
-            text = GUIDELINE
-        elif (known := self._texts.get(_shown(slots))) is not None:
-            text = known
-        else:
+        text = self._text(request)
+        if text is None:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
-        read, written = len(prompt.split()), len(text.split())
-        return Completion(text=text, prompt_tokens=read, generated_tokens=written, finish_reason="stop")
+        return Completion(
+            text=text, prompt_tokens=len(prompt.split()), generated_tokens=len(text.split()), finish_reason="stop"
+        )
+
+    def _text(self, request: Request) -> str | None:
+        """Return what is written at a request's step; None where no label is known."""
+        slots = request.slots
+        if request.step == "criteria":
+            aspects = suited(slots["query"])[: int(slots["count"])]
+            return render_criteria([f"{aspect.name}: {aspect.asks}" for aspect in aspects])
+        if request.step == "guideline":
+            return GUIDELINE
+        return self._texts.get(_shown(slots))
 
 
 def _shown(slots: Mapping[str, str]) -> Shown:
-    first, second = slots.get("response_a", slots.get("response", "")), slots.get("response_b", "")
+    first = slots.get("response_a", slots.get("response", ""))
+    second = slots.get("response_b", "")
     return slots["context"], slots["query"], first, second
 
 
 def suited(query: str) -> list[Aspect]:
-    """The aspects, those that suit the query first, then the ones of every query, then the others."""
+    """Return the aspects, those that suit the query first, then the ones of every query, then the others."""
 
     def rank(aspect: Aspect) -> int:
-        return 1 if not aspect.when else 0 if re.search(aspect.when, query.casefold()) else 2
+        if not aspect.when:
+            return 1
+        return 0 if re.search(aspect.when, query.casefold()) else 2
 
     return sorted(ASPECTS, key=rank)
 
 
 def rated(rating: Rating) -> str:
-    """A judgment of one response that says its rating, and why where people say it."""
+    """Return a judgment of one response that says its rating, and why where people say it."""
+    score = f"Score: {round(level_of(rating))}"
     reason = " ".join((rating.reason or "").split())
-    return f"Score: {round(level_of(rating))}" + (f"\nAnalysis: {reason}" if reason else "")
+    return f"{score}\nAnalysis: {reason}" if reason else score
 
 
 def judgment(label: Verdict) -> str:
-    """A short judgment that says the label, of the responses as shown.
+    """Return a short judgment that says the label, of the responses as shown.
 
     The verdict's letter comes first: a small model learns to copy the letter that stands before the better response
     sooner than which of two digits to give the first one (docs/real_text.md).
     """
-    scores = SCORES[label]
-    said = "both are equal" if label == "tie" else f"{label} is better"
-    return f"Comparison: {said}.\nResponse A Score: {scores[0]}\nResponse B Score: {scores[1]}"
+    score_a, score_b = SCORES[label]
+    outcome = "both are equal" if label == "tie" else f"{label} is better"
+    return f"Comparison: {outcome}.\nResponse A Score: {score_a}\nResponse B Score: {score_b}"
