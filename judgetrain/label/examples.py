@@ -36,35 +36,38 @@ class Prompter:
     reference: bool = False
 
     def criteria(self, comparison: Comparison) -> Messages:
-        """The prompt for a list of criteria."""
-        return list(self.prompts.render("criteria", slots_of(comparison, self.reference) | {"count": str(self.count)}))
+        """Return the prompt for a list of criteria."""
+        slots = slots_of(comparison, self.reference) | {"count": str(self.count)}
+        return list(self.prompts.render("criteria", slots))
 
     def guideline(self, comparison: Comparison, criterion: str) -> Messages:
-        """The guideline prompt."""
-        return list(self.prompts.render("guideline", slots_of(comparison, self.reference) | {"criterion": criterion}))
+        """Return the prompt for a guideline."""
+        slots = slots_of(comparison, self.reference) | {"criterion": criterion}
+        return list(self.prompts.render("guideline", slots))
 
     def judgment(self, comparison: Comparison, criterion: str, guideline: str, node: JudgmentNode) -> Messages:
-        """The judgment prompt, with the responses in the order that the node saw, or the one that it saw."""
+        """Return the judgment prompt, with the responses in the order that the node saw, or the one that it saw."""
         slots = judgment_slots(comparison, node.order, criterion, guideline, self.reference)
         return list(self.prompts.render(judgment_step(node.order), slots))
 
     def criteria_row(self, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
-        """A supervised example of a criteria list, in the order given."""
+        """Return a supervised example of a criteria list, in the order given."""
         text = render_criteria([c.text for c in criteria])
         return sft_row(self.criteria(comparison), text, "criteria", comparison, [c.id for c in criteria])
 
     def guideline_row(self, comparison: Comparison, criterion: CriterionNode, node: GuidelineNode) -> dict[str, Any]:
-        """A supervised example of a scoring guideline."""
+        """Return a supervised example of a scoring guideline."""
         return sft_row(self.guideline(comparison, criterion.text), node.text, "guideline", comparison, [node.id])
 
     def judgment_row(
         self, comparison: Comparison, criterion: CriterionNode, guideline: GuidelineNode, node: JudgmentNode
     ) -> dict[str, Any]:
-        """A supervised example of a judgment; of one response with ``ahead``, its score less the other response's."""
+        """Return a supervised example of a judgment; of one response with ``ahead``, its score less the other's."""
         prompt = self.judgment(comparison, criterion.text, guideline.text, node)
         row = sft_row(prompt, node.text, "judgment", comparison, [node.id])
         if node.order not in ORDERS and node.score_a is not None and node.score_b is not None:
-            row["ahead"] = (node.score_a - node.score_b) * (1 if node.order == "A" else -1)
+            lead_of_a = node.score_a - node.score_b
+            row["ahead"] = lead_of_a if node.order == "A" else -lead_of_a
         return row
 
 
@@ -75,7 +78,7 @@ def _answer(text: str) -> Messages:
 def sft_row(
     prompt: Messages, completion: str, level: str, comparison: Comparison, nodes: Sequence[str]
 ) -> dict[str, Any]:
-    """A supervised example: ``prompt``, ``completion``, its level, and the ids of the nodes it came from."""
+    """Return a supervised example: ``prompt``, ``completion``, its level, and the ids of the nodes it came from."""
     return {
         "prompt": prompt,
         "completion": _answer(completion),
@@ -107,11 +110,11 @@ class Pair:
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> "Pair":
-        """The pair of its own fields, as JSON has them."""
+        """Return the pair of its fields, as JSON has them."""
         return cls(**parts | {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")})
 
     def to_row(self) -> dict[str, Any]:
-        """A row in TRL's conversational preference format."""
+        """Return a row in TRL's conversational preference format."""
         return {
             "prompt": self.prompt,
             "chosen": _answer(self.chosen),
@@ -141,30 +144,32 @@ class Outcomes(NamedTuple):
 
     @property
     def net(self) -> float:
-        """Right less wrong ones as a share of all, from -1 to 1; 0 of none."""
+        """Return right less wrong ones as a share of all, from -1 to 1; 0 of none."""
         return (self.right - self.wrong) / max(1, sum(self))
 
 
 def independent(judgments: Iterable[JudgmentNode]) -> list[JudgmentNode]:
-    """The judgments that are evidence of their own: those of response B by itself say what their siblings of A say."""
+    """Return the judgments that are separate evidence: those of response B by itself repeat their siblings of A."""
     return [j for j in judgments if j.order != "B"]
 
 
 def against_label(judgments: Iterable[JudgmentNode], label: Verdict) -> Outcomes:
-    """Judgments by a label A or B: ties are neither right nor wrong."""
-    found = Counter(j.verdict for j in independent(judgments))
-    return Outcomes(found[label], found["B" if label == "A" else "A"], found["tie"] + found[None])
+    """Return how judgments stand to a label A or B: ties are neither right nor wrong."""
+    verdicts = Counter(judgment.verdict for judgment in independent(judgments))
+    other_side: Verdict = "B" if label == "A" else "A"
+    return Outcomes(verdicts[label], verdicts[other_side], verdicts["tie"] + verdicts[None])
 
 
 def against_consensus(judgments: Iterable[JudgmentNode], consensus: Verdict) -> Outcomes:
-    """Judgments by the verdict that their criterion's judgments agree on: any other one is wrong."""
-    found = Counter(j.verdict for j in independent(judgments))
-    return Outcomes(found[consensus], found.total() - found[consensus] - found[None], found[None])
+    """Return how judgments stand to the verdict that their criterion's agree on: any other verdict is wrong."""
+    verdicts = Counter(judgment.verdict for judgment in independent(judgments))
+    wrong = verdicts.total() - verdicts[consensus] - verdicts[None]
+    return Outcomes(verdicts[consensus], wrong, verdicts[None])
 
 
 @functools.cache
 def better(first: Outcomes, second: Outcomes) -> float:
-    """The probability that the first kind of judgments has the higher net success, given their outcomes.
+    """Return the probability that the first kind of judgments has the higher net success, given their outcomes.
 
     Each outcome's chance has a Dirichlet posterior; the two are independent.
     """
@@ -177,31 +182,40 @@ def better(first: Outcomes, second: Outcomes) -> float:
 
 
 def above_zero(outcomes: Outcomes) -> float:
-    """The probability that judgments of this kind are more often right than wrong."""
+    """Return the probability that judgments of this kind are more often right than wrong."""
     return _mostly(outcomes.right, outcomes.wrong)
 
 
 def _mostly(right: int, wrong: int) -> float:
-    """As SciPy's ``beta.sf``, to the last bit, whose checks of a distribution's arguments take 50 times as long."""
+    """Return the posterior probability that more than half of such judgments are right."""
     from scipy.special import betaincc
 
+    # SciPy's ``beta.sf`` gives the same to the last bit, but its checks of arguments take 50 times as long.
     return float(betaincc(right + PRIOR, wrong + PRIOR, 0.5))
 
 
 def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
-    """The verdict that readable judgments agree on, in each order and with probability ``sure`` by their majority.
+    """Return the verdict that readable judgments agree on, in each order and with probability ``sure``.
 
     In order AB and in BA, where both responses are shown, no other verdict is more frequent, and the posterior
     probability that more than half of such judgments give it is at least ``sure``; else None.
     """
-    told = independent(judgments)
-    orders = dict.fromkeys([*(ORDERS if any(j.order in ORDERS for j in told) else ()), *(j.order for j in told)])
-    counts = [Counter(j.verdict for j in told if j.order == order and j.verdict) for order in orders]
-    total = sum(counts, Counter())
-    for verdict, count in total.most_common(1):
-        leads = all(0 < found[verdict] == max(found.values()) for found in counts)
-        if leads and 2 * count > total.total() and _mostly(count, total.total() - count) >= sure:
-            return verdict
+    evidence = independent(judgments)
+    orders = [judgment.order for judgment in evidence]
+    if any(order in ORDERS for order in orders):
+        orders = [*ORDERS, *orders]
+    by_order = {order: Counter[Verdict]() for order in orders}
+    for judgment in evidence:
+        if judgment.verdict:
+            by_order[judgment.order][judgment.verdict] += 1
+    total = sum(by_order.values(), Counter[Verdict]())
+    if not total:
+        return None
+    verdict, count = total.most_common(1)[0]
+    leads_everywhere = all(0 < verdicts[verdict] == max(verdicts.values()) for verdicts in by_order.values())
+    is_sure = _mostly(count, total.total() - count) >= sure
+    if leads_everywhere and 2 * count > total.total() and is_sure:
+        return verdict
     return None
 
 
@@ -212,15 +226,18 @@ _Kind = tuple[bool, bool]
 
 
 def near_identical(first: str, second: str) -> str | None:
-    """Why two texts teach no difference, or None.
+    """Return why two texts teach no difference, or None.
 
     ``score_digits_only``: they differ in numbers alone; ``near_identical``: in case, punctuation and spacing at most.
     """
     if _words(first) == _words(second):
         return "near_identical"
-    if _words(re.sub(r"\d+(?:[.,]\d+)?", "", first)) == _words(re.sub(r"\d+(?:[.,]\d+)?", "", second)):
+    if _words(_NUMBER.sub("", first)) == _words(_NUMBER.sub("", second)):
         return "score_digits_only"
     return None
+
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 
 
 def _words(text: str) -> list[str]:
@@ -228,23 +245,23 @@ def _words(text: str) -> list[str]:
 
 
 def repeats(pairs: Iterable[Pair]) -> set[int]:
-    """Indices of the pairs that have the prompt of an earlier one, and its chosen and rejected side word by word.
+    """Return indices of the pairs that have the prompt of an earlier one, and its sides word by word.
 
     Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
     """
     seen: set[bytes] = set()
-    found: set[int] = set()
+    repeated: set[int] = set()
     for index, pair in enumerate(pairs):
-        said = repr((pair.prompt, _words(pair.chosen), _words(pair.rejected)))
-        key = blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        texts = repr((pair.prompt, _words(pair.chosen), _words(pair.rejected)))
+        key = blake2b(texts.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if key in seen:
-            found.add(index)
+            repeated.add(index)
         seen.add(key)
-    return found
+    return repeated
 
 
 def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:
-    """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
+    """Return indices of pairs to be left out, so that at each level both sides of every trait have as many.
 
     ``by`` ``order``: chosen judged in order AB or BA; ``verdict``: the chosen judgment decides or says tie; ``place``:
     what is taught speaks for the response shown first or second (a chosen verdict for it, or a rejected one for the
@@ -258,9 +275,11 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
         cells: dict[tuple[_Kind, _Sides], list[int]] = {}
         for index, pair in enumerate(pairs):
             if pair.level == level:
-                said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
-                kind = said[0] in ("A", "B"), said[1] in ("A", "B")
-                cells.setdefault((kind, tuple(_TRAITS[name](pair) for name in names)), []).append(index)
+                kind = (False, False)
+                if "place" in names:
+                    kind = (pair.chosen_verdict in ("A", "B"), pair.rejected_verdict in ("A", "B"))
+                sides = tuple(_TRAITS[name](pair) for name in names)
+                cells.setdefault((kind, sides), []).append(index)
         every = itertools.product((True, False, None), repeat=len(names))
         for sides, kind in itertools.product(every, sorted({kind for kind, _ in cells})):
             opposite = tuple(None if side is None else not side for side in sides)
@@ -271,45 +290,65 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
 
 
 def _longer(pair: Pair) -> bool | None:
-    chosen, rejected = len(pair.chosen.strip()), len(pair.rejected.strip())
-    return None if chosen == rejected else chosen > rejected
+    """Return whether the chosen side is the longer one; None where both are as long."""
+    chosen = len(pair.chosen.strip())
+    rejected = len(pair.rejected.strip())
+    if chosen == rejected:
+        return None
+    return chosen > rejected
 
 
 def _order(pair: Pair) -> bool | None:
-    found = re.search(r"/(AB|BA)\d+$", pair.chosen_nodes[0]) if pair.level == "judgment" else None
-    return None if found is None else found[1] == "AB"
+    """Return whether a judgment pair saw the responses in order AB; None where there is no order."""
+    if pair.level != "judgment":
+        return None
+    order = re.search(r"/(AB|BA)\d+$", pair.chosen_nodes[0])
+    return None if order is None else order[1] == "AB"
 
 
 def _decides(pair: Pair) -> bool | None:
-    """Whether the chosen judgment is no tie; None also of one response, whose judgment says a score and no verdict."""
-    alone = re.search(r"/[AB]\d+$", pair.chosen_nodes[0])
-    return None if alone or pair.chosen_verdict is None else pair.chosen_verdict != "tie"
+    """Return whether the chosen judgment is no tie.
+
+    None where it has no verdict, and of one response, whose judgment says a score and no verdict.
+    """
+    reads_one = re.search(r"/[AB]\d+$", pair.chosen_nodes[0])
+    if reads_one or pair.chosen_verdict is None:
+        return None
+    return pair.chosen_verdict != "tie"
 
 
 def _first(pair: Pair) -> bool | None:
-    order, (chosen, rejected) = _order(pair), (pair.chosen_verdict, pair.rejected_verdict)
-    spoken_for = chosen if chosen in ("A", "B") else mirror(rejected) if chosen and rejected else None
-    return None if order is None or spoken_for not in ("A", "B") else order == (spoken_for == "A")
+    """Return whether a pair speaks for the response shown first; None where it speaks for no place."""
+    order_is_ab = _order(pair)
+    side: Verdict | None = None
+    if pair.chosen_verdict in ("A", "B"):
+        side = pair.chosen_verdict
+    elif pair.chosen_verdict and pair.rejected_verdict:
+        side = mirror(pair.rejected_verdict)
+    if order_is_ab is None or side not in ("A", "B"):
+        return None
+    return order_is_ab == (side == "A")
 
 
 _TRAITS: dict[str, Callable[[Pair], bool | None]] = {"order": _order, "verdict": _decides, "place": _first}
 
 
 def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
-    """What a judge could learn from the pairs besides quality, by level: shares, near 0.5 where that is nothing.
+    """Return what a judge could learn from the pairs besides quality, by level: shares, near 0.5 where that is nothing.
 
     ``chosen_longer``: of the pairs of unequal length, those whose chosen side is the longer; ``order_ab``: of the
     judgment pairs, those in order AB; ``decides``: those whose chosen side is no tie; ``first``: of those that speak
     for a place, those for the response shown first.
     """
     shares = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
-    found: dict[str, dict[str, list[bool]]] = {}
+    by_level: dict[str, dict[str, list[bool]]] = {}
     for pair in pairs:
-        sides = found.setdefault(pair.level, {name: [] for name in shares})
+        sides = by_level.setdefault(pair.level, {name: [] for name in shares})
         for name, trait in shares.items():
-            if (side := trait(pair)) is not None:
+            side = trait(pair)
+            if side is not None:
                 sides[name].append(side)
-    return {
-        level: {name: round(sum(said) / len(said), 3) if said else None for name, said in sides.items()}
-        for level, sides in sorted(found.items())
-    }
+    table: dict[str, dict[str, Any]] = {}
+    for level, sides in sorted(by_level.items()):
+        table[level] = {name: round(sum(values) / len(values), 3) if values else None for name, values in sides.items()}
+    return table
