@@ -1,6 +1,6 @@
 """Errors that a user can act on: printed as one message without a traceback, exit code 2."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 class JudgetrainError(Exception):
@@ -20,18 +20,30 @@ class EngineError(JudgetrainError):
 
 
 class EngineLostError(EngineError):
-    """What holds a model has ended by itself, and cannot be used again; another may do what it was asked."""
+    """A process that holds a model has ended by itself.
+
+    It cannot be used again. Another process may answer the same requests.
+    """
 
 
 class UnansweredError(EngineError):
-    """A server answered all requests of a call but so many, which were given up, the last for this reason."""
+    """A server left some requests of a call unanswered, and the client gave them up.
+
+    Args:
+        number: how many requests were given up; the others were answered.
+        reason: why the last of them was given up.
+    """
 
     def __init__(self, number: int, reason: str) -> None:
-        self.number, self.reason = number, reason
+        self.number = number
+        self.reason = reason
         super().__init__(f"{number} requests were given up, the last for: {reason}; the same command asks these alone")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Between processes it goes by its parts, not by its message."""
+        """Return how to build the error again in another process.
+
+        Exceptions are rebuilt from their message by default, which is not what this class is made from.
+        """
         return type(self), (self.number, self.reason)
 
 
@@ -40,17 +52,36 @@ class TrainingError(JudgetrainError):
 
 
 class NothingToLearnError(DataError, TrainingError):
-    """No example or pair came out for a judge to be trained on; those before it stand. Names what was lost for what."""
+    """A step left no example or pair for a judge to be trained on; steps before it keep their results.
+
+    The message counts what was lost, by reason.
+    """
 
 
 def causes(reasons: Mapping[str, int], hints: Mapping[str, str], otherwise: str) -> str:
-    """How much was lost for each reason, most first, and the hint for the first of them that has one.
+    """Return the end of a message that says why things were lost and what to change.
 
-    ``hints`` are by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too. ``otherwise``: what to look
-    at where no reason has one.
+    Reasons stand with their counts, the most frequent first. Behind them stands the hint for the most frequent reason
+    that has one.
+
+    Args:
+        reasons: how many things were lost for each reason, as ``{"judgment:too_long": 3}``.
+        hints: what to change, by what a reason ends in: ``too_long`` serves ``judgment:too_long`` too.
+        otherwise: what to look at where no reason has a hint.
     """
-    counted = sorted(((reason, n) for reason, n in reasons.items() if n), key=lambda item: -item[1])
-    helping = (hint for reason, _ in counted for end, hint in hints.items() if reason.endswith(end))
-    return "; ".join(
-        [*([", ".join(f"{n} {reason}" for reason, n in counted)] if counted else []), next(helping, otherwise)]
-    )
+    counted = [(reason, number) for reason, number in reasons.items() if number]
+    counted.sort(key=lambda item: -item[1])
+    hint = _first_hint([reason for reason, _ in counted], hints, otherwise)
+    if not counted:
+        return hint
+
+    return ", ".join(f"{number} {reason}" for reason, number in counted) + f"; {hint}"
+
+
+def _first_hint(reasons: Iterable[str], hints: Mapping[str, str], otherwise: str) -> str:
+    """Return the hint for the first of the reasons that has one, or ``otherwise``."""
+    for reason in reasons:
+        for end, hint in hints.items():
+            if reason.endswith(end):
+                return hint
+    return otherwise

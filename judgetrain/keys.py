@@ -13,41 +13,57 @@ from typing import Any
 from judgetrain.errors import ConfigError
 
 MANY = 10
-"""Choices in whose list what was meant is looked for in vain."""
+"""Above this many choices, errors add "did you mean"."""
 PACKAGE = "package:"
-"""Stands before the name of an installed PyPI package where a path may name one."""
+"""A path that starts with this names an installed PyPI package."""
 PathOf = Callable[[Any, Any], "str | list[Any] | None"]
-"""Given a value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names, or None."""
+"""A function that returns the path which a key's value names.
+
+It is given the value and the object that holds it. It returns a file, a glob, a directory or ``package:NAME``; a list
+for what stands on the Hub; None where the value names no file.
+"""
 
 
 @dataclass(frozen=True)
 class File:
-    """In what a key's ``content`` gives: the content of the files that a path names."""
+    """A path whose files' content takes its place in fingerprints."""
 
     path: str
 
 
 def in_place(path_of: PathOf, keep: bool = False) -> Callable[[Any, Any], Any]:
-    """``content=`` of a value that is only a place: fingerprints hold the files' content instead, wherever they lie.
+    """Return a ``content=`` function for keys that name files (:func:`key`).
 
-    Of an installed package the name stays, beside its version; a value that names no file here stays as it is.
-    ``keep``: the value, or each of a list, says more than a place, and stays beside the content.
+    Fingerprints then hold the files' content in place of the path, so that moving a file changes no result. An
+    installed package keeps its name, beside its version. A value that names no file stays as it is.
+
+    Args:
+        path_of: returns the path that a value names.
+        keep: the value says more than a place, and stays beside the content. This holds for the entries of a list too.
     """
 
     def content(value: Any, owner: Any) -> Any:
         if isinstance(value, list):
             return [content(entry, owner) for entry in value]
+
         path = path_of(value, owner)
-        if not path or isinstance(path, list):  # what stands for a place on the Hub
-            return [value, path] if path else value
-        return [value, File(path)] if keep or path.startswith(PACKAGE) else File(path)
+        if not path:
+            return value
+        if isinstance(path, list):
+            # It stands for a place on the Hub, and there are no files here to read.
+            return [value, path]
+
+        if keep or path.startswith(PACKAGE):
+            return [value, File(path)]
+        return File(path)
 
     return content
 
 
 of_file = in_place(lambda path, owner: path or None)
-"""``content=`` of the path of one file, where there is one."""
+"""``content=`` for the path of one file, which may be absent."""
 beside = partial(in_place, keep=True)
+"""Return a ``content=`` function that keeps the value beside its files' content (:func:`in_place`)."""
 
 
 def key(
@@ -65,23 +81,25 @@ def key(
     content: Callable[[Any, Any], Any] | None = None,
     variants: Mapping[str, type] | None = None,
 ) -> Any:
-    """A configuration field: its default, one line of documentation, what values are allowed, and what depends on it.
+    """Return a configuration field: a default, one line of documentation, and what values are allowed.
 
     Args:
-        default: a value, a dataclass, or a list, dictionary or dataclass instance, of which every object gets a copy.
+        default: a value, a dataclass, or a list, dictionary or dataclass instance that is copied for every object.
         doc: one line.
-        low: the smallest number allowed; of a list or mapping, of its entries.
-        above: all numbers that are allowed are larger; of a list or mapping, of its entries.
-        high: the largest number allowed.
-        choices: the values allowed; of a list, of its entries.
-        unit: of a number.
-        empty: a text that may be empty though its default is not.
-        in_fingerprint: whether it decides results; False for what changes how fast or where something is computed.
-        active_if: given the object that holds the field, whether the value has any use beside the other values there;
-            fingerprints leave it out where it has none.
-        content: given the value and the object that holds it, what stands in fingerprints in its place: plain data, in
-            which :class:`File` stands for a file's content. :func:`in_place` and :func:`beside` make such functions.
-        variants: by the value of their key ``type``, the dataclasses that the field may hold.
+        low: the smallest number allowed; in a list or mapping, for its entries.
+        above: numbers must be larger than this; in a list or mapping, its entries.
+        high: the largest number allowed; in a list or mapping, for its entries.
+        choices: the values allowed; in a list, for its entries.
+        unit: the unit of a number, for messages.
+        empty: a text may be empty although its default is not.
+        in_fingerprint: whether the value decides results. False for what changes only how fast or where something is
+            computed.
+        active_if: returns whether the value has any effect, given the object that holds the field. Fingerprints leave
+            it out where it has none.
+        content: returns what stands in fingerprints in place of the value, given the value and the object that holds
+            it. The result is plain data in which :class:`File` stands for a file's content. :func:`in_place` and
+            :func:`beside` make such functions.
+        variants: the dataclasses that the field may hold, by the value of their key ``type``.
     """
     limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
     uses = {"in_fingerprint": in_fingerprint, "active_if": active_if, "content": content, "variants": variants}
@@ -94,63 +112,95 @@ def key(
 
 
 def validate(config: Any, prefix: str = "") -> None:
-    """Check every value of a configuration dataclass, those in lists and mappings too, against its range (ConfigError).
+    """Check every value of a configuration dataclass against its range, those in lists and mappings too.
 
-    Numbers must be finite, and a text that has a default must not be empty.
+    Numbers must be finite. A text that has a default must not be empty.
+
+    Args:
+        config: an instance of the dataclass.
+        prefix: stands before the name of every key in messages, as ``train.``.
+
+    Raises:
+        ConfigError: a value is out of range; names the key, the value and what is allowed.
     """
     for item in dataclasses.fields(config):
         _check(f"{prefix}{item.name}", getattr(config, item.name), item)
 
 
-def did_you_mean(wrong: str, there: Iterable[str]) -> str:
-    """The end of a message that names what looks most like a wrong name; empty if nothing does."""
-    found = get_close_matches(wrong, list(there), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+def did_you_mean(wrong: str, names: Iterable[str]) -> str:
+    """Return the end of a message that proposes the closest of some names, or an empty text where none is close."""
+    closest = get_close_matches(wrong, list(names), n=1)
+    if not closest:
+        return ""
+    return f"; did you mean {closest[0]}?"
+
+
+def bounds(meta: Mapping[str, Any]) -> str:
+    """Return a key's range in words, as ``at least 0 and at most 1``; empty where it has none.
+
+    ``meta`` is the metadata of the key's dataclass field.
+    """
+    parts = []
+    for limit, words in (("low", "at least"), ("above", "above"), ("high", "at most")):
+        if meta.get(limit) is not None:
+            parts.append(f"{words} {meta[limit]:g}")
+    return " and ".join(parts)
 
 
 def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
-    choices = item.metadata.get("choices")
+    """Raise ConfigError where a value, or an entry in it, is none that its field allows."""
     if dataclasses.is_dataclass(value):
         validate(value, f"{name}.")
     elif isinstance(value, list):
-        for i, entry in enumerate(value):
-            _check_entry(f"{name}[{i}]", entry, item)
+        for index, entry in enumerate(value):
+            _check_entry(f"{name}[{index}]", entry, item)
     elif isinstance(value, Mapping):
-        for k, entry in value.items():
-            _check_entry(f"{name}.{k}", entry, item)
-    elif choices and value not in choices:
-        meant = did_you_mean(str(value), map(str, choices)) if len(choices) > MANY else ""
-        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{meant}")
-    elif value == "" and item.default not in ("", None, dataclasses.MISSING) and not item.metadata.get("empty"):
+        for entry_name, entry in value.items():
+            _check_entry(f"{name}.{entry_name}", entry, item)
+    else:
+        _check_single(name, value, item)
+
+
+def _check_single(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
+    """Raise ConfigError where a text, number or other single value is none that its field allows."""
+    choices = item.metadata.get("choices")
+    if choices and value not in choices:
+        hint = did_you_mean(str(value), map(str, choices)) if len(choices) > MANY else ""
+        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{hint}")
+
+    has_default = item.default not in ("", None, dataclasses.MISSING)
+    if value == "" and has_default and not item.metadata.get("empty"):
         raise ConfigError(f"{name}={value!r}: must not be empty; leave it out for {item.default}")
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         _check_number(name, value, item.metadata)
 
 
 _OF_VALUES = re.compile(r"(?:list|dict)\[(?:(?:str|Any), )?(str|int|float)\]")
-"""A list or mapping whose entries are single values, as annotations write it."""
+"""Matches the annotation of a list or mapping whose entries are single values."""
 
 
 def _check_entry(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
-    """Check an entry; OmegaConf lets lists and mappings stand where a single value is expected."""
-    found = _OF_VALUES.fullmatch(str(item.type))
-    if found and (value is None or isinstance(value, (list, Mapping))):
-        kind = "a text" if found[1] == "str" else "a number"
-        raise ConfigError(f"{name}={value!r}: expected {kind}")
+    """Raise ConfigError where an entry of a list or mapping is none that its field allows.
+
+    OmegaConf lets lists and mappings stand where a single value is expected, so that is refused here.
+    """
+    single = _OF_VALUES.fullmatch(str(item.type))
+    if single is not None and (value is None or isinstance(value, (list, Mapping))):
+        if single[1] == "str":
+            raise ConfigError(f"{name}={value!r}: expected a text")
+        raise ConfigError(f"{name}={value!r}: expected a number")
     _check(name, value, item)
 
 
 def _check_number(name: str, value: float, meta: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a number is not finite or out of its field's range."""
     if not math.isfinite(value):
         raise ConfigError(f"{name}={value!r}: must be a finite number")
-    low, above, high = (meta.get(limit) for limit in ("low", "above", "high"))
-    fits = (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
-    if not fits:
+
+    too_low = meta.get("low") is not None and value < meta["low"]
+    not_above = meta.get("above") is not None and value <= meta["above"]
+    too_high = meta.get("high") is not None and value > meta["high"]
+    if too_low or not_above or too_high:
         unit = f" {meta['unit']}" if meta.get("unit") else ""
         raise ConfigError(f"{name}={value!r}: must be {bounds(meta)}{unit}")
-
-
-def bounds(meta: Mapping[str, Any]) -> str:
-    """The range of a key in words, out of its field's metadata; empty where it has none."""
-    words = {"low": "at least", "above": "above", "high": "at most"}
-    return " and ".join(f"{word} {meta[limit]:g}" for limit, word in words.items() if meta.get(limit) is not None)
