@@ -1,7 +1,7 @@
-"""What every room brings, as data: its stages, commands and sections of the configuration (``room.yaml``).
+"""Lists what every room brings, as its ``room.yaml`` says: stages, commands, sections of the configuration and more.
 
 Nothing here imports a room. ``--help`` reads these files alone, and a run imports the rooms that its stages need.
-A room may stand anywhere in the package, ``extras/`` among it: whoever adds one edits no other.
+A room may stand anywhere in the package, below ``extras/`` too: adding one changes no other room.
 
 A room may also stand in another installed package, which names it in its ``pyproject.toml``:
 
@@ -24,24 +24,24 @@ from judgetrain.errors import ConfigError
 
 PACKAGE = Path(__file__).parent
 GROUP = "judgetrain.rooms"
-"""The entry points by which installed packages name their rooms."""
+"""The group of entry points by which installed packages name their rooms."""
 CORE = ("data", "scorers", "judges", "label", "train")
-"""Rooms whose sections every run types: all that ``stage=dpo`` can read."""
+"""Rooms whose configuration every run checks: all that ``stage=dpo`` can read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What ``stage=`` may name: a stage or a command.
+    """A stage or a command, that is, what ``stage=`` may name.
 
     Args:
         name: as in ``stage=NAME``.
         does: one line for the help.
-        code: ``module:NAME`` of the stage, or ``module:function`` of a command, which is given the pipeline.
-        order: where it stands in lists; stages after those that they need.
-        result: of a stage, that it is what a user asked for and no step on the way to a judge: ``stage=clean`` keeps
-            what it made, whatever the present settings are.
-        judge: of a stage, that it makes a judge, which methods may name.
-        takes: of a command, the key that a word behind its name sets, as in ``init DIR``.
+        code: ``module:NAME`` of a stage, or ``module:function`` of a command; the function is called with the pipeline.
+        order: its place in lists; a stage stands after those that it needs.
+        result: the stage makes something that users want for itself, and no step on the way to a judge.
+            ``stage=clean`` keeps its artifacts, whatever the present settings are.
+        judge: the stage makes a judge, which methods may name.
+        takes: the key that a word behind a command's name sets, as in ``init DIR``.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Section:
     """A top-level section of the configuration.
 
     Args:
-        name: of the section.
+        name: the section's key.
         code: ``module:Class`` of its dataclass.
         doc: one line for the help.
-        core: every run types it.
-        measured: it says what is measured, not what it is like: reports do not tell runs apart by it.
+        core: every run checks it, whatever its stage.
+        measured: its keys choose what is measured, so that reports do not name runs by them.
     """
 
     name: str
@@ -72,30 +72,33 @@ class Section:
     measured: bool = False
 
     def load(self) -> type[Any]:
-        """The dataclass."""
-        found: type[Any] = resolve_name(self.code)
-        return found
+        """Return the section's dataclass."""
+        section_class: type[Any] = resolve_name(self.code)
+        return section_class
 
     def default(self) -> Any:
-        """The section with its defaults."""
+        """Return the section with its defaults."""
         return self.load()()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """One room's ``room.yaml``.
+    """The content of one room's ``room.yaml``.
 
     Args:
+        name: its folder below the package, or the name by which an installed package's folder is imported.
+        stages: the stages that it brings.
+        commands: the commands that it brings.
+        sections: the sections of the configuration that it brings.
         evaluation: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
-        card: ``module:NAME`` of what it says in a judge's card: by a section's title, a function that gives its text
-            from the directory of a finished artifact and the judge's name.
-        kinds: by name, ``module:NAME`` of a kind of judge (:class:`judgetrain.judges.kinds.kind.Kind`).
-        scorers: by the name of its group, ``module:Class`` of an estimator
-            (:class:`judgetrain.scorers.estimator.Estimator`).
-        adapters: the folder of benchmark adapters, a YAML file each, which is called as the adapter.
-        executors: by the value of ``executor.type``, ``module:Class`` of what processes shards.
-        trackers: by the value of ``track.tracker``, ``module:function`` of what makes a stage's run.
-        stability: ``stable``, or ``experimental``: it may change or go without notice.
+        card: ``module:NAME`` of its sections in a judge's card: a mapping from a section's title to a function that
+            returns the text, given the directory of a finished artifact and the judge's name.
+        kinds: ``module:NAME`` of every kind of judge (:class:`judgetrain.judges.kinds.kind.Kind`), by name.
+        scorers: ``module:Class`` of every estimator (:class:`judgetrain.scorers.estimator.Estimator`), by its group.
+        adapters: the folder of benchmark adapters; each is a YAML file called ``ADAPTER.yaml``.
+        executors: ``module:Class`` of every executor of shards, by the value of ``executor.type``.
+        trackers: ``module:function`` that begins a stage's run in a tracker, by the value of ``track.tracker``.
+        stability: ``stable``, or ``experimental`` where the room may change or go without notice.
     """
 
     name: str
@@ -122,14 +125,14 @@ def rooms() -> tuple[Room, ...]:
     folders = {path.parent.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("room.yaml")}
     core = [name for name in CORE if name in folders]
     others = sorted(set(folders) - set(core))
-    every = [_read(name, folders[name]) for name in [*core, *others]]
-    every += [_read(name, path) for name, path in _installed()]
-    _refuse_equal_names(every)
-    return tuple(every)
+    all_rooms = [_read(name, folders[name]) for name in [*core, *others]]
+    all_rooms += [_read(name, path) for name, path in _installed()]
+    _refuse_equal_names(all_rooms)
+    return tuple(all_rooms)
 
 
 def _installed() -> Iterator[tuple[str, Path]]:
-    """Yield the rooms of installed packages: each with the name by which it is imported, and its file."""
+    """Yield the name by which each room of an installed package is imported, and its ``room.yaml``."""
     from importlib.metadata import entry_points
     from importlib.util import find_spec
 
@@ -137,20 +140,20 @@ def _installed() -> Iterator[tuple[str, Path]]:
         spec = find_spec(point.value)
         folders = spec.submodule_search_locations if spec is not None else None
         files = [Path(folder) / "room.yaml" for folder in folders or ()]
-        there = [file for file in files if file.is_file()]
-        if not there:
+        room_files = [file for file in files if file.is_file()]
+        if not room_files:
             package = point.dist.name if point.dist is not None else point.value
             raise ConfigError(
                 f"The installed package {package} names the room {point.value!r} for judgetrain, and there is no "
                 f"room.yaml in that folder: put one there, or uninstall {package}."
             )
-        yield point.value, there[0]
+        yield point.value, room_files[0]
 
 
-def _refuse_equal_names(every: Iterable[Room]) -> None:
-    """Raise ConfigError where two rooms bring something of one name, which one of them would hide."""
-    brought: dict[tuple[str, str], str] = {}
-    for room in every:
+def _refuse_equal_names(all_rooms: Iterable[Room]) -> None:
+    """Raise ConfigError where two rooms bring a thing of the same sort and name, since one would hide the other."""
+    room_by_name: dict[tuple[str, str], str] = {}
+    for room in all_rooms:
         names = [("stage or command", entry.name) for entry in (*room.stages, *room.commands)]
         names += [("section", section.name) for section in room.sections]
         names += [("kind of judge", name) for name in room.kinds]
@@ -158,29 +161,37 @@ def _refuse_equal_names(every: Iterable[Room]) -> None:
         names += [("tracker", name) for name in room.trackers]
         names += [("executor", name) for name in room.executors]
         names += [("adapter", name) for name in _adapters_in(room)]
-        for what in names:
-            if what in brought:
+        for sort, name in names:
+            if (sort, name) in room_by_name:
                 raise ConfigError(
-                    f"The rooms {brought[what]} and {room.name} both bring the {what[0]} {what[1]!r}: rename one in "
-                    f"its room.yaml, or uninstall the package that it came with."
+                    f"The rooms {room_by_name[sort, name]} and {room.name} both bring the {sort} {name!r}: rename one "
+                    f"in its room.yaml, or uninstall the package that it came with."
                 )
-            brought[what] = room.name
+            room_by_name[sort, name] = room.name
 
 
 def _adapters_in(room: Room) -> dict[str, Path]:
+    """Return the files of a room's benchmark adapters, by the adapters' names."""
     if room.adapters is None:
         return {}
     return {path.stem: path for path in sorted(room.adapters.glob("*.yaml"))}
 
 
 def _read(name: str, path: Path) -> Room:
+    """Read a room's ``room.yaml``; ``name`` is the room's."""
     with path.open(encoding="utf-8") as file:
+        # The loader in C is the faster one. It is missing where PyYAML was built without libyaml.
         content: Mapping[str, Any] = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+    stage_rows = content.get("stages", {})
+    command_rows = content.get("commands", {})
+    section_rows = content.get("sections", {})
+    is_core = name in CORE
     return Room(
         name=name,
-        stages=tuple(Entry(name=n, **entry) for n, entry in content.get("stages", {}).items()),
-        commands=tuple(Entry(name=n, **entry) for n, entry in content.get("commands", {}).items()),
-        sections=tuple(Section(name=n, core=name in CORE, **entry) for n, entry in content.get("sections", {}).items()),
+        stages=tuple(Entry(name=stage, **row) for stage, row in stage_rows.items()),
+        commands=tuple(Entry(name=command, **row) for command, row in command_rows.items()),
+        sections=tuple(Section(name=section, core=is_core, **row) for section, row in section_rows.items()),
         evaluation=content.get("evaluation", ""),
         card=content.get("card", ""),
         kinds=content.get("kinds", {}),
@@ -193,18 +204,18 @@ def _read(name: str, path: Path) -> Room:
 
 
 def stages() -> dict[str, Entry]:
-    """Every stage by name, in order."""
+    """Return every stage by its name; a stage stands after those that it needs."""
     return _ordered(entry for room in rooms() for entry in room.stages)
 
 
 def commands() -> dict[str, Entry]:
-    """Every command by name, in order."""
+    """Return every command by its name, in the order of the help."""
     return _ordered(entry for room in rooms() for entry in room.commands)
 
 
 @cache
 def sections() -> dict[str, Section]:
-    """Every section of the configuration by name."""
+    """Return every section of the configuration by its name."""
     return {section.name: section for room in rooms() for section in room.sections}
 
 
@@ -226,10 +237,14 @@ def adapters() -> dict[str, Path]:
 
 
 def _ordered(entries: Iterator[Entry]) -> dict[str, Entry]:
+    """Return entries by their names, sorted by ``order``."""
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.order)}
 
 
 def shipped(name: str) -> Path:
-    """A directory of files that are no Python (conf, recipes, launch): in the installed package, else beside it."""
+    """Return a directory of shipped files: ``conf``, ``recipes`` or ``launch``.
+
+    A wheel holds it as ``_NAME`` inside the package. In a checkout it lies beside the package.
+    """
     installed = PACKAGE / f"_{name}"
     return installed if installed.is_dir() else PACKAGE.parent / name
