@@ -1,4 +1,4 @@
-"""What a judge scores by: criteria with their weights, scales and guidelines, given by people or written by a model."""
+"""Criteria that a judge scores by, with weights, scales and guidelines; people give them or a model writes them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,21 +9,23 @@ from typing import Any, Literal
 from judgetrain.errors import DataError
 
 Source = Literal["given", "judge", "teacher"]
+"""Who wrote a criterion: people, the judge itself, or a teacher model."""
 
-LOWEST, HIGHEST = 1.0, 5.0
-"""The range of the scores that a judge writes, whatever a criterion's own scale (branching paper, table 10)."""
+# The range of the scores that a judge writes, whatever a criterion's own scale (branching paper, table 10).
+LOWEST = 1.0
+HIGHEST = 5.0
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of a criterion's scale: what it counts, and what a response at this level is like where that is said."""
+    """A level of a criterion's scale: its score, and how a response at this level looks (empty: not described)."""
 
     score: float
     text: str = ""
 
 
 SCALE = tuple(Level(float(score)) for score in range(int(LOWEST), int(HIGHEST) + 1))
-"""The scale of a criterion that names none: 1 to 5."""
+"""The default scale, 1 to 5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +35,14 @@ class Criterion:
     Args:
         text: what to look for, in a sentence or two.
         name: a short name, unique in its rubric; empty where there is none.
-        weight: how much it counts in a weighted mean; below 0 for what a response must not do.
-        scale: its levels, the worst first. A judge writes scores from 1 to 5 whatever the scale: the first level is its
-            1, the last its 5, the others stand evenly between them.
-        guideline: what a response at each score is like. None: the levels' texts say it, or the judge writes one.
+        weight: its weight in a mean; negative for what a response must not do.
+        scale: its levels, the worst first. A judge writes scores from 1 to 5 whatever the scale: 1 stands for the first
+            level, 5 for the last, and the others are spread evenly between them.
+        guideline: how a response at each score looks. None: the levels' texts describe it, or the judge writes one.
         source: who wrote it.
 
     Raises:
-        DataError: no text, a weight that is 0 or no number, or levels that are fewer than two or do not rise.
+        DataError: there is no text, the weight is 0 or not finite, or there are not two rising levels at least.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Criterion:
             raise DataError("text: expected what to look for, found nothing")
         if not math.isfinite(self.weight) or self.weight == 0:
             raise DataError(f"weight: expected a number other than 0, found {self.weight}")
+
         scores = [level.score for level in self.scale]
         if len(scores) < 2 or any(not math.isfinite(score) for score in scores):
             raise DataError(f"scale: expected two levels or more, each with a number; found {scores}")
@@ -63,38 +66,57 @@ class Criterion:
 
     @property
     def line(self) -> str:
-        """The criterion as a judge lists one, in one line: its name, a colon and its text."""
-        line = f"{self.name}: {self.text}" if self.name and not self.text.startswith(f"{self.name}:") else self.text
+        """The criterion in one line, as judges list it: its name, a colon and its text."""
+        line = self.text
+        # The text may open with the name already, as a judge itself lists criteria.
+        if self.name and not self.text.startswith(f"{self.name}:"):
+            line = f"{self.name}: {self.text}"
         return " ".join(line.split())
 
     @property
     def stated_guideline(self) -> str | None:
-        """Its guideline, or one that its levels' texts make; None where neither says anything."""
+        """The scoring guideline, else one made of the levels' texts; None where neither says anything.
+
+        A guideline made of levels has a line a level, the best first, with the level's score on a judge's scale.
+        """
         if self.guideline and self.guideline.strip():
             return self.guideline
+
         step = (HIGHEST - LOWEST) / (len(self.scale) - 1)
-        told = [(LOWEST + i * step, level.text.strip()) for i, level in enumerate(self.scale) if level.text.strip()]
-        return "\n".join(f"{score:.2g}: {text}" for score, text in told[::-1]) or None
+        lines = []
+        for index, level in enumerate(self.scale):
+            text = level.text.strip()
+            if text:
+                lines.append(f"{LOWEST + index * step:.2g}: {text}")
+        if not lines:
+            return None
+        return "\n".join(reversed(lines))
 
     def share(self, score: float) -> float:
-        """How much of the criterion's own scale a judge's score is, 0 to 1: levels count what they say."""
-        first, last = self.scale[0].score, self.scale[-1].score
-        return (self.level(score) - first) / (last - first)
+        """Return where a judge's score (1 to 5) lies between the worst level (0) and the best level (1).
+
+        The levels' own scores count: on a scale of 0, 1 and 10, a judge's 3 is the second level and gives 0.1.
+        """
+        worst = self.scale[0].score
+        best = self.scale[-1].score
+        return (self.level(score) - worst) / (best - worst)
 
     def level(self, score: float) -> float:
-        """A judge's score on this criterion's own scale: between its levels, as far as the score is between 1 and 5."""
+        """Return a judge's score (1 to 5) on the criterion's own scale, interpolated between its levels."""
         place = share(score) * (len(self.scale) - 1)
+        # At the highest score the last two levels are the ones around it.
         below = min(int(place), len(self.scale) - 2)
-        low, high = self.scale[below].score, self.scale[below + 1].score
+        low = self.scale[below].score
+        high = self.scale[below + 1].score
         return low + (high - low) * (place - below)
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """An ordered list of criteria, what matters most first.
+    """An ordered list of criteria, the most important first.
 
     Raises:
-        DataError: no criteria, or two of one name (of one text, where they have no names).
+        DataError: there is no criterion, or two have the same name (the same text, where they have no names).
     """
 
     criteria: tuple[Criterion, ...]
@@ -102,42 +124,54 @@ class Rubric:
     def __post_init__(self) -> None:
         if not self.criteria:
             raise DataError("a rubric needs a criterion at least, found none")
-        seen: set[str] = set()
-        for each in self.criteria:
-            name = " ".join((each.name or each.text).split()).casefold()
-            if name in seen:
-                raise DataError(f"two criteria are called {each.name or each.text!r}")
-            seen.add(name)
+
+        earlier_names: set[str] = set()
+        for criterion in self.criteria:
+            label = criterion.name or criterion.text
+            name = " ".join(label.split()).casefold()
+            if name in earlier_names:
+                raise DataError(f"two criteria are called {label!r}")
+            earlier_names.add(name)
 
     def to_row(self) -> list[dict[str, Any]]:
-        """A JSON-ready list; the inverse of :meth:`from_row`."""
-        return [asdict(each) for each in self.criteria]
+        """Return a list for JSON; the inverse of :meth:`from_row`."""
+        return [asdict(criterion) for criterion in self.criteria]
 
     @classmethod
     def from_row(cls, rows: Sequence[Mapping[str, Any]]) -> "Rubric":
-        """Read back what :meth:`to_row` wrote."""
+        """Return the rubric that :meth:`to_row` wrote."""
         return cls(tuple(map(criterion_of, rows)))
 
 
 def criterion_of(row: Mapping[str, Any]) -> Criterion:
-    """A criterion as :meth:`Rubric.to_row` writes it."""
-    return Criterion(**{**row, "scale": tuple(Level(**level) for level in row["scale"])})
+    """Return a criterion from a row of :meth:`Rubric.to_row`."""
+    scale = tuple(Level(**level) for level in row["scale"])
+    return Criterion(**{**row, "scale": scale})
 
 
 def share(score: float) -> float:
-    """How much of the scale a judge's score (1 to 5) is: 0 to 1."""
+    """Return where a judge's score (1 to 5) lies on the scale, from 0 to 1."""
     return (score - LOWEST) / (HIGHEST - LOWEST)
 
 
 def weighted(shares: Sequence[tuple[float, float]]) -> float | None:
-    """The weighted mean of ``(weight, share)``, 0 to 1; None of nothing.
+    """Return the weighted mean of ``(weight, share)`` pairs, from 0 to 1; None where there are none.
 
-    What weights below 0 take off is measured against what the others can give, as HealthBench scores a response
-    (arXiv 2505.08775, section 3), and a mean below 0 is 0. Where all weights are below 0 a response starts at 1.
+    Points that negative weights take off are measured against the points that the other criteria can give, and a mean
+    below 0 is 0: so HealthBench scores a response (arXiv 2505.08775, section 3). Where all weights are negative, a
+    response starts at 1.
+
+    Args:
+        shares: each criterion's weight (negative for what a response must not do) and the response's share, 0 to 1.
     """
     if not shares:
         return None
-    most = math.fsum(weight for weight, _ in shares if weight > 0)
-    found = math.fsum(weight * each for weight, each in shares)
-    found = found / most if most else 1.0 + found / -math.fsum(weight for weight, _ in shares)
-    return min(max(found, 0.0), 1.0)
+
+    points = math.fsum(weight * value for weight, value in shares)
+    possible_points = math.fsum(weight for weight, _ in shares if weight > 0)
+    if possible_points:
+        mean = points / possible_points
+    else:
+        penalties = -math.fsum(weight for weight, _ in shares)
+        mean = 1.0 + points / penalties
+    return min(max(mean, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""The schema every source is read into: dialogues, and comparisons of two responses to one dialogue."""
+"""The rows that every source is read into: dialogues, and comparisons of two responses to one dialogue."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from judgetrain.rubrics import Rubric
 
 Verdict = Literal["A", "B", "tie"]
 Order = Literal["AB", "BA", "A", "B"]
-"""What a judgment was shown: both responses, in one order or the other, or one response by itself."""
+"""The responses that a judgment was shown, in their order; A or B stands for one response by itself."""
 ORDERS: tuple[Order, Order] = ("AB", "BA")
 RESPONSES: tuple[Order, Order] = ("A", "B")
 Reads = Literal["one", "two"]
-"""How many responses a judgment reads."""
+"""The number of responses that a judgment reads."""
 
 _MIRROR: dict[str, Verdict] = {"A": "B", "B": "A", "tie": "tie"}
 
 
 def mirror(verdict: Verdict) -> Verdict:
-    """The verdict on the same two responses shown in the other order."""
+    """Return the verdict on the same two responses shown in the other order."""
     return _MIRROR[verdict]
 
 
@@ -37,34 +37,43 @@ class Message:
 
 
 Prompt = str | Sequence[Message | Mapping[str, Any]]
-"""What a user asks: the query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``.
+"""The query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``.
 
-Calls of tools and what tools gave back are told as text (:mod:`judgetrain.messages`)."""
+Calls of tools and their results become text (:mod:`judgetrain.messages`)."""
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
-    """The messages of a prompt; the last one is the user's query.
+    """Return the messages of a prompt; the last one is the user's query.
 
     Raises:
-        DataError: no message, one that is none (:func:`~judgetrain.messages.said`), or the last is not the user's.
+        DataError: there is no message, an entry is none (:func:`~judgetrain.messages.said`), or the last is not the
+            user's.
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
-    found = [Message(*each) for each in said([asdict(m) if isinstance(m, Message) else m for m in prompt])]
-    if not found or found[-1].role != "user":
-        last = found[-1].role if found else "none at all"
-        raise DataError(f"expected the last message to be the user's, found {last}")
-    return tuple(found)
+
+    turns = [asdict(turn) if isinstance(turn, Message) else turn for turn in prompt]
+    messages = tuple(Message(role, text) for role, text in said(turns))
+    if not messages:
+        raise DataError("expected the last message to be the user's, found none at all")
+    if messages[-1].role != "user":
+        raise DataError(f"expected the last message to be the user's, found {messages[-1].role}")
+    return messages
 
 
 @dataclass(frozen=True)
 class Dialogue:
     """A dialogue whose last message is the user's query.
 
-    ``id`` is unique over all sources (``source:local-id``). ``reference`` is the corpus' own answer, ``category`` the
-    corpus' own label and ``rubric`` the criteria that responses are to be judged by, where it has them.
+    Args:
+        id: unique over all sources (``source:local-id``).
+        source: the name of the corpus.
+        messages: its turns, the query last.
+        reference: the corpus' own answer to the query.
+        category: the corpus' own label of the dialogue.
+        rubric: the criteria that responses are to be judged by.
     """
 
     id: str
@@ -81,7 +90,7 @@ class Dialogue:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """All that the user said, an entry a turn."""
+        """The text of every message of the user."""
         return tuple(m.content for m in self.messages if m.role == "user")
 
     @property
@@ -90,21 +99,27 @@ class Dialogue:
         return "\n".join(f"{m.role.capitalize()}: {m.content}" for m in self.messages[:-1])
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        row = asdict(self) | {"messages": [asdict(m) for m in self.messages]}
+        """Return a dictionary for JSON; the inverse of :meth:`from_row`."""
+        row = asdict(self)
+        row["messages"] = [asdict(message) for message in self.messages]
         return _rubric_row(row, self.rubric)
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Dialogue:
-        """Read back what :meth:`to_row` wrote."""
-        messages = tuple(Message(m["role"], m["content"]) for m in row["messages"])
-        rubric = Rubric.from_row(row["rubric"]) if row.get("rubric") else None
-        return cls(row["id"], row["source"], messages, row.get("reference"), row.get("category"), rubric)
+        """Return the dialogue that :meth:`to_row` wrote."""
+        return cls(
+            id=row["id"],
+            source=row["source"],
+            messages=tuple(Message(message["role"], message["content"]) for message in row["messages"]),
+            reference=row.get("reference"),
+            category=row.get("category"),
+            rubric=_rubric_in(row),
+        )
 
 
 @dataclass(frozen=True)
 class Rating:
-    """How good a response is by itself, as people say: ``score`` from 0 (worst) to 1, and why, where they say it."""
+    """People's score of one response by itself, from 0 (worst) to 1, and their reason, where they give one."""
 
     score: float
     reason: str | None = None
@@ -114,12 +129,23 @@ class Rating:
 class Comparison:
     """A dialogue and two responses, with the models that wrote them and, where known, the right verdict.
 
-    ``label`` is the human (or world's) verdict, in this comparison's own order. Training reads it with
-    ``label.source=given`` alone. ``group`` is a subset or scenario name for per-group tables. ``made`` says how the
-    pair was constructed, where its better side is known by construction (``responses.contrast``). ``rubric``: the
-    criteria that it is to be judged by, where they are given. ``rating_a`` and ``rating_b``: what people say of each
-    response by itself; the ``label`` then says which is rated higher. A response that nothing else is set against is
-    :attr:`alone`: it stands as ``response_a``, with its rating, and ``response_b`` is empty.
+    One rated response without another to compare it with is a comparison too (:attr:`alone`): it stands as
+    ``response_a``, with ``rating_a``, and ``response_b`` is empty.
+
+    Args:
+        id: unique in its data set.
+        dialogue: the dialogue that both responses answer.
+        response_a: the first response.
+        response_b: the second response.
+        model_a: the model that wrote the first response; empty where it is unknown.
+        model_b: the model that wrote the second response; empty where it is unknown.
+        label: the verdict of people (or of the synthetic world), in this comparison's order. Training reads it with
+            ``label.source=given`` alone.
+        group: a subset or scenario, for tables by group.
+        made: how the pair was constructed, where its construction decides the better side (``responses.contrast``).
+        rubric: the criteria that it is to be judged by.
+        rating_a: people's rating of the first response. With both ratings, ``label`` says which is higher.
+        rating_b: people's rating of the second response.
     """
 
     id: str
@@ -139,58 +165,76 @@ class Comparison:
     def of(
         cls, prompt: Prompt, response_a: str, response_b: str, reference: str | None = None, **fields: Any
     ) -> Comparison:
-        """A comparison of two responses to a prompt; ``fields`` are the others of this class.
+        """Return a comparison of two responses to a prompt.
 
-        Its ``id``, unless given, is made of the text: the same texts have the same id.
+        Args:
+            prompt: the query, or the messages up to it.
+            response_a: the first response.
+            response_b: the second response.
+            reference: a reference answer to the prompt.
+            fields: the other fields of this class. Without ``id``, the texts decide it: equal texts have equal ids.
 
         Raises:
             DataError: the prompt is no prompt (:func:`messages_of`).
         """
         messages = messages_of(prompt)
-        asked = [asdict(m) for m in messages]
-        dialogue = Dialogue(_id_of(asked), "given", messages, reference)
-        name = fields.pop("id", None) or _id_of([asked, response_a, response_b])
-        return cls(name, dialogue, response_a, response_b, **fields)
+        turns = [asdict(message) for message in messages]
+        dialogue = Dialogue(_id_of(turns), "given", messages, reference)
+        comparison_id = fields.pop("id", None) or _id_of([turns, response_a, response_b])
+        return cls(comparison_id, dialogue, response_a, response_b, **fields)
 
     @property
     def content(self) -> str:
-        """16 hexadecimal digits that its texts alone decide, in their order: not its id, label or group."""
-        return _id_of([[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b])
+        """A hash of the texts in their order, 16 hexadecimal digits; id, label and group do not change it."""
+        turns = [asdict(message) for message in self.dialogue.messages]
+        return _id_of([turns, self.response_a, self.response_b])
 
     @property
     def number(self) -> int:
-        """A number below 2**40 that its texts alone decide, whatever it is called and wherever it stands.
+        """A number below 2**40 that the texts alone decide.
 
-        A judge's random numbers for it follow from this, so that it is judged alike alone and among others.
+        It seeds a judge's random numbers, so that a comparison gets the same verdict alone and among others.
         """
         return int(self.content[:10], 16)
 
     @property
     def alone(self) -> bool:
-        """Whether it is one rated response, which is judged by itself alone (in order A)."""
+        """Whether this is one rated response, which is judged by itself (in order A)."""
         return self.rating_a is not None and self.rating_b is None and not self.response_b
 
     @property
     def forfeit(self) -> Verdict | None:
-        """The verdict where a response holds no text: it loses, whoever judges, and two such are a tie. Else None."""
+        """The verdict where a response is blank: it loses, whoever judges; two blank ones tie. Otherwise None."""
         if self.alone:
             return None
-        a, b = bool(self.response_a.strip()), bool(self.response_b.strip())
-        return None if a and b else "A" if a else "B" if b else "tie"
+
+        has_a = bool(self.response_a.strip())
+        has_b = bool(self.response_b.strip())
+        if has_a and has_b:
+            return None
+        if has_a:
+            return "A"
+        if has_b:
+            return "B"
+        return "tie"
 
     @property
     def longer(self) -> Verdict:
-        """The response with more characters, blanks around it left out; a tie at equal length."""
-        a, b = len(self.response_a.strip()), len(self.response_b.strip())
-        return "tie" if a == b else "A" if a > b else "B"
+        """The response with more characters, without blanks around it; a tie at equal length."""
+        length_a = len(self.response_a.strip())
+        length_b = len(self.response_b.strip())
+        if length_a == length_b:
+            return "tie"
+        return "A" if length_a > length_b else "B"
 
     @property
     def characters(self) -> int:
-        """How much text there is to read: the dialogue and both responses."""
-        return sum(len(m.content) for m in self.dialogue.messages) + len(self.response_a) + len(self.response_b)
+        """The number of characters in the dialogue and both responses."""
+        in_dialogue = sum(len(message.content) for message in self.dialogue.messages)
+        return in_dialogue + len(self.response_a) + len(self.response_b)
 
     def swapped(self) -> Comparison:
-        """The same comparison with the responses (and the label) exchanged."""
+        """Return the same comparison with responses, models, ratings and the label exchanged."""
         return replace(
             self,
             response_a=self.response_b,
@@ -203,33 +247,59 @@ class Comparison:
         )
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        row = _rubric_row(asdict(self) | {"dialogue": self.dialogue.to_row()}, self.rubric)
-        return {name: value for name, value in row.items() if value is not None or name not in _SELDOM}
+        """Return a dictionary for JSON; the inverse of :meth:`from_row`."""
+        row = asdict(self)
+        row["dialogue"] = self.dialogue.to_row()
+        row = _rubric_row(row, self.rubric)
+        # Rows made before a field was added stay equal to the byte.
+        for name in _SELDOM:
+            if row[name] is None:
+                del row[name]
+        return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Comparison:
-        """Read back what :meth:`to_row` wrote."""
-        found = {name: Rating(**row[name]) for name in ("rating_a", "rating_b") if row.get(name)}
-        rubric = Rubric.from_row(row["rubric"]) if row.get("rubric") else None
-        return cls(**(row | found | {"dialogue": Dialogue.from_row(row["dialogue"]), "rubric": rubric}))
-
-
-def _rubric_row(row: dict[str, Any], rubric: Rubric | None) -> dict[str, Any]:
-    del row["rubric"]
-    return row if rubric is None else row | {"rubric": rubric.to_row()}
+        """Return the comparison that :meth:`to_row` wrote."""
+        fields = dict(row)
+        fields["dialogue"] = Dialogue.from_row(row["dialogue"])
+        fields["rubric"] = _rubric_in(row)
+        for name in ("rating_a", "rating_b"):
+            if row.get(name):
+                fields[name] = Rating(**row[name])
+        return cls(**fields)
 
 
 _SELDOM = ("made", "rating_a", "rating_b")
-"""Fields of a comparison that its row leaves out where they are None."""
+"""Fields that a comparison's row leaves out where they are None."""
+
+
+def _rubric_row(row: dict[str, Any], rubric: Rubric | None) -> dict[str, Any]:
+    """Return a row with its rubric as JSON values at its end, or without the key where there is no rubric."""
+    del row["rubric"]
+    if rubric is not None:
+        row["rubric"] = rubric.to_row()
+    return row
+
+
+def _rubric_in(row: dict[str, Any]) -> Rubric | None:
+    """Return the rubric that a row holds, or None."""
+    if not row.get("rubric"):
+        return None
+    return Rubric.from_row(row["rubric"])
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Responses to one dialogue, each to be scored by itself; ``rubric``: by which criteria, where they are given.
+    """Responses to one dialogue, each to be scored by itself.
+
+    Args:
+        id: made of the prompt's text.
+        dialogue: the dialogue that all responses answer.
+        responses: one at least.
+        rubric: the criteria to score by, where they are given.
 
     Raises:
-        DataError: no response.
+        DataError: there is no response.
     """
 
     id: str
@@ -245,15 +315,17 @@ class Candidates:
     def of(
         cls, prompt: Prompt, responses: Sequence[str], reference: str | None = None, rubric: Rubric | None = None
     ) -> Candidates:
-        """Responses to a prompt.
+        """Return the responses to a prompt as candidates.
 
         Raises:
             DataError: the prompt is no prompt (:func:`messages_of`), or there is no response.
         """
         messages = messages_of(prompt)
-        name = _id_of([asdict(m) for m in messages])
-        return cls(name, Dialogue(name, "given", messages, reference), tuple(responses), rubric)
+        prompt_id = _id_of([asdict(message) for message in messages])
+        dialogue = Dialogue(prompt_id, "given", messages, reference)
+        return cls(prompt_id, dialogue, tuple(responses), rubric)
 
 
 def _id_of(content: object) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of JSON values."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
