@@ -1,4 +1,4 @@
-"""What a run tells on the console: lines and progress bars."""
+"""Lines and progress bars of a run on the console."""
 
 import logging
 import os
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 VERBOSE = "JUDGETRAIN_VERBOSE"
-"""The variable by which ``-v`` reaches every process."""
+"""The environment variable that carries ``-v`` to every process."""
 EVERY = 30.0
-"""Seconds between two lines that say how far some work is, where output is no terminal."""
+"""Seconds between two lines of progress, where output is no terminal."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: ``12.3 s``, from 100 s on in minutes."""
+    """Return seconds as text: ``12.3 s``, and minutes from 100 s on."""
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
@@ -24,7 +24,8 @@ class Console:
     """Lines on standard output, and progress bars where that is a terminal; nothing where it is ``silent``."""
 
     def __init__(self, silent: bool = False) -> None:
-        self.silent, self.terminal = silent, not silent and sys.stdout.isatty()
+        self.silent = silent
+        self.terminal = not silent and sys.stdout.isatty()
 
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
@@ -32,73 +33,101 @@ class Console:
             print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
 
     def plain(self, parts: Iterable[Any]) -> str:
-        """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal.
+        """Print Rich renderables (tables) and text, and return what was printed, without colours.
 
-        Returns what was printed, without colours.
+        Where output is no terminal, lines are wide enough for a table.
         """
         from rich.console import Console as RichConsole
 
-        console = RichConsole(width=None if self.terminal else 140, record=True)
+        width = None if self.terminal else 140
+        console = RichConsole(width=width, record=True)
         for part in parts:
             console.print(part)
         return console.export_text()
 
     @contextmanager
     def progress(self, title: str, total: int, unit: str, initial: int = 0) -> Iterator[Callable[[int], None]]:
-        """A progress bar over ``total`` units, ``initial`` of them done before; gives a function that advances it.
+        """Show progress, and yield a function that adds a number of finished units.
 
-        Off a terminal, as in a SLURM job's log, it is a line now and then, with the time that is left at this pace.
+        A terminal shows a bar. Elsewhere, as in a SLURM job's log, there is a line now and then, with the time left.
+
+        Args:
+            title: stands before the bar.
+            total: how many units there are.
+            unit: the units' name in the plural.
+            initial: how many units an earlier run finished.
         """
         if not self.terminal:
             yield self._lines(title, total, unit, initial)
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-        with Progress(
-            *columns, TimeRemainingColumn(elapsed_when_finished=True), transient=True, refresh_per_second=2
-        ) as bar:
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            transient=True,
+            refresh_per_second=2,
+        )
+        with bar:
             task = bar.add_task(title, total=total, completed=initial)
             yield lambda number: bar.advance(task, number)
 
     def _lines(self, title: str, total: int, unit: str, initial: int) -> Callable[[int], None]:
-        """Says at most every :data:`EVERY` seconds how far some work is, and how long the rest takes at this pace."""
-        done, started = initial, time.monotonic()
-        told = started
+        """Return a function that adds finished units, and prints progress at most every :data:`EVERY` seconds."""
+        done = initial
+        started = time.monotonic()
+        last_line = started
 
         def advance(number: int) -> None:
-            nonlocal done, told
-            done, now = done + number, time.monotonic()
-            if now - told >= EVERY and initial < done < total:
-                told = now
-                left = (now - started) / (done - initial) * (total - done)
-                self.line(f"{title}: {done} of {total} {unit}, about {duration(left)} left")
+            nonlocal done, last_line
+            done += number
+            now = time.monotonic()
+            if now - last_line < EVERY or not initial < done < total:
+                return
+
+            last_line = now
+            # Units of an earlier run took none of this run's time.
+            seconds_per_unit = (now - started) / (done - initial)
+            seconds_left = seconds_per_unit * (total - done)
+            self.line(f"{title}: {done} of {total} {unit}, about {duration(seconds_left)} left")
 
         return advance
 
 
 class LogLines(logging.Handler):
-    """Prints what the package logs as lines of the run."""
+    """A logging handler that prints what the package logs as lines of the run."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print the message of one record."""
         Console().line(record.getMessage())
 
 
 def quiet_libraries() -> None:
-    """Keep the libraries' own progress bars and notices out of the run's output; call before importing them.
+    """Keep the libraries' progress bars and notices out of the run's output.
 
-    A variable that the user has set is left as it is.
+    Call it before importing them. An environment variable that the user has set stays as it is.
     """
-    bars = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")
-    notices = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "WANDB_SILENT": "true"}
-    for name, value in {**dict.fromkeys(bars, "1"), **notices}.items():
+    defaults = {
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TOKENIZERS_PARALLELISM": "false",
+        "WANDB_SILENT": "true",
+    }
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
-    # It misses 4-bit kernels for CPUs, which nothing here uses.
+
+    # bitsandbytes warns that 4-bit kernels for CPUs are missing, which nothing here uses.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    logging.getLogger("DeepSpeed").addFilter(_errors)  # it sets its own level when it is imported
+    # DeepSpeed sets its logger's level when it is imported, so a level set here would not last.
+    logging.getLogger("DeepSpeed").addFilter(_is_error)
 
 
-def _errors(record: logging.LogRecord) -> bool:
+def _is_error(record: logging.LogRecord) -> bool:
+    """Return whether a record is an error or worse."""
     return record.levelno >= logging.ERROR

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever stops the process that writes them; and one writer at a time."""
+"""Files that are written whole or not at all, whatever stops the process; and locks for one writer at a time."""
 
 import errno
 import glob
@@ -17,12 +17,21 @@ from judgetrain.artifacts.console import Console
 from judgetrain.errors import JudgetrainError
 
 FULL = re.compile(r"No space left on device|Disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
-"""How libraries that do not pass on the system's error say that the disk is full (PyTorch: whatever stops a write)."""
+"""Matches the messages by which libraries report a full disk without passing on the system's error.
+
+PyTorch's message stands for anything that stops a write.
+"""
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+"""Errors of a path that cannot be used as a directory, or not be written."""
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name only once it is whole and on the disk; permissions follow the umask."""
+    """Open a file that takes its name only once it is whole and on the disk; permissions follow the umask.
+
+    Raises:
+        JudgetrainError: the disk is full; a file that had the name before stays.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
@@ -39,30 +48,38 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, also after a power cut (JudgetrainError: a full disk; the old one stays)."""
+    """Write a file whole or not at all, also after a power cut.
+
+    Raises:
+        JudgetrainError: the disk is full; a file that had the name before stays.
+    """
     with atomic(path) as file:
         file.write(data)
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """:func:`write_bytes_atomic` for UTF-8 text."""
+    """Write UTF-8 text as :func:`write_bytes_atomic` writes bytes."""
     write_bytes_atomic(path, text.encode("utf-8"))
 
 
 def write_json_atomic(path: Path, value: Any) -> None:
-    """Write JSON, indented, keys in the given order."""
+    """Write indented JSON, keys in their order, as :func:`write_bytes_atomic` writes bytes."""
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines as they come, without holding them all, whole or not at all (JudgetrainError: a full disk)."""
+    """Write JSON lines as they come, without holding them all in memory; the file is whole or not there.
+
+    Raises:
+        JudgetrainError: the disk is full.
+    """
     with atomic(path) as file:
         for row in rows:
             write_row(file, row)
 
 
 def read_json(path: Path) -> Any:
-    """What a file of JSON holds; None where there is none, or none that can be read as such."""
+    """Return the value in a JSON file; None where there is no file, or no JSON in it."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
@@ -70,17 +87,19 @@ def read_json(path: Path) -> Any:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
+    """Return the SHA-256 of a file's content, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def settle(directory: Path) -> None:
-    """Have the files that a library wrote on the disk, with the permissions that the umask gives to a new file."""
+    """Flush the files that a library wrote to the disk, and give them the permissions of a new file under the umask."""
     probe = directory / f".mode.{os.getpid()}.tmp"
+    # The umask cannot be read without setting it, which would change it for other threads too.
     probe.touch()
     mode = probe.stat().st_mode & 0o777
     probe.unlink()
+
     for path in directory.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(mode)
@@ -89,10 +108,18 @@ def settle(directory: Path) -> None:
 
 
 def named(pattern: str) -> list[Path]:
-    """What a path names, or a glob, sorted. Where there is such a path or folder, its own name is no glob."""
+    """Return the file that a path names, or the files that a glob matches, sorted.
+
+    A name that exists is no glob, whatever characters it has. The same holds for an existing folder's name.
+    """
     path = Path(pattern).expanduser()
-    folder = glob.escape(str(path.parent)) if path.parent.is_dir() else str(path.parent)
-    return [path] if path.exists() else [Path(found) for found in sorted(glob.glob(str(Path(folder, path.name))))]
+    if path.exists():
+        return [path]
+
+    folder = str(path.parent)
+    if path.parent.is_dir():
+        folder = glob.escape(folder)
+    return [Path(match) for match in sorted(glob.glob(str(Path(folder, path.name))))]
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
@@ -102,7 +129,11 @@ def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
 
 @contextmanager
 def full_disk_explained(place: Path) -> Iterator[None]:
-    """Turn what any library raises where the disk is full into a sentence (JudgetrainError)."""
+    """Turn any library's error about a full disk into a JudgetrainError that says so.
+
+    Args:
+        place: the file or directory that was being written, for the message.
+    """
     try:
         yield
     except JudgetrainError:
@@ -113,24 +144,31 @@ def full_disk_explained(place: Path) -> Iterator[None]:
 
 
 def refused(error: OSError) -> str | None:
-    """A sentence for what the file system does not allow; None for other errors."""
-    making = extract_tb(error.__traceback__)[-1:]
-    unmade = error.errno == errno.ENOENT and making and making[0].name == "mkdir"  # as /proc says
-    if unmade or error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        place = error.filename or "output_dir"
-        return f"{place} cannot be used ({error.strerror}): output_dir must be a directory that this process may write"
-    return None
+    """Return a message where the file system does not allow a directory to be used; None for other errors."""
+    if error.errno not in NOT_ALLOWED and not _failed_in_mkdir(error):
+        return None
+    place = error.filename or "output_dir"
+    return f"{place} cannot be used ({error.strerror}): output_dir must be a directory that this process may write"
+
+
+def _failed_in_mkdir(error: OSError) -> bool:
+    """Return whether a directory could not be made although its parents exist, as happens below ``/proc``."""
+    frames = extract_tb(error.__traceback__)
+    return error.errno == errno.ENOENT and bool(frames) and frames[-1].name == "mkdir"
 
 
 def _explain_full_disk(error: BaseException, path: Path) -> None:
-    if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or FULL.search(str(error)):
-        told = f"the disk is full while writing {path}: free some space and run again; everything finished is kept"
-        raise JudgetrainError(told) from error
+    """Raise JudgetrainError where an error says that the disk is full, and do nothing for other errors."""
+    is_system_error = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_system_error or FULL.search(str(error)):
+        raise JudgetrainError(
+            f"the disk is full while writing {path}: free some space and run again; everything finished is kept"
+        ) from error
 
 
 @contextmanager
 def held_if_free(directory: Path) -> Iterator[bool]:
-    """Hold an artifact's directory alone if no other process does; gives whether it is held."""
+    """Hold an artifact's directory alone if no other process does, and yield whether it is held."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(directory / ".lock")
@@ -146,19 +184,23 @@ def held_if_free(directory: Path) -> Iterator[bool]:
 
 
 def in_use(directory: Path) -> bool:
-    """Whether a process is making this artifact right now; where nothing can be written, nobody here is."""
+    """Return whether a process is making this artifact right now."""
     if not (directory / ".lock").exists():
         return False
     try:
         with held_if_free(directory) as free:
             return not free
     except OSError:
+        # A directory that cannot be written is not being made by anybody here.
         return False
 
 
 @contextmanager
 def using(home: Path) -> Iterator[None]:
-    """Keep ``stage=clean`` away while this process makes or reads artifacts of ``output_dir``; a kill ends it too."""
+    """Keep ``stage=clean`` away while this process makes or reads artifacts of ``output_dir``.
+
+    The operating system ends the lock when the process dies.
+    """
     with _shared(home) as (file, fcntl):
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -166,7 +208,10 @@ def using(home: Path) -> Iterator[None]:
 
 @contextmanager
 def cleaning(home: Path) -> Iterator[bool]:
-    """Hold ``output_dir`` alone, so that nobody begins to use what is removed; gives whether nobody uses it."""
+    """Hold ``output_dir`` alone, and yield whether that was possible.
+
+    Nobody can then begin to use artifacts that are being removed. False: a process uses some now.
+    """
     with _shared(home) as (file, fcntl):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,6 +223,7 @@ def cleaning(home: Path) -> Iterator[bool]:
 
 @contextmanager
 def _shared(home: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the open file that users of ``output_dir`` lock, and the module ``fcntl`` to lock it with."""
     import fcntl
 
     home.mkdir(parents=True, exist_ok=True)
