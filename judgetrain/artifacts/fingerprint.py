@@ -1,4 +1,4 @@
-"""What a stage's result depends on: a hash over its settings and the content of their files; versions of packages."""
+"""Fingerprints of stages: a hash over the settings and the content of their files. And versions of packages."""
 
 import dataclasses
 import hashlib
@@ -17,12 +17,14 @@ from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.keys import PACKAGE, File
 
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
+"""Packages whose versions every manifest names."""
 
 
 @cache
 def version_of(package: str) -> str | None:
-    """The installed version of a package, or None."""
-    from importlib.metadata import PackageNotFoundError, version  # a tenth of what completion takes
+    """Return the installed version of a package, or None."""
+    # Importing it takes a tenth of the time of the shell's completion, which needs no versions.
+    from importlib.metadata import PackageNotFoundError, version
 
     with suppress(PackageNotFoundError):
         return version(package)
@@ -30,85 +32,120 @@ def version_of(package: str) -> str | None:
 
 
 def check_package(module: str, because: str, extra: str | None = None) -> None:
-    """Refuse (ConfigError) what needs a package that is not installed; ``extra``: the extra that brings it."""
-    if importlib.util.find_spec(module) is None:
-        name = module.replace("_", "-")
-        alone = f"{name} --no-build-isolation" if module == "flash_attn" else name  # its build reads torch's version
-        wanted = f"'judgetrain[{extra}]'" if extra else alone
-        raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
+    """Refuse a setting that needs a package which is not installed.
+
+    Args:
+        module: the name by which the package is imported.
+        because: the setting that needs it, as ``KEY=VALUE``.
+        extra: the extra of judgetrain that brings the package; None: it is installed by itself.
+
+    Raises:
+        ConfigError: the package is not installed; says what to install.
+    """
+    if importlib.util.find_spec(module) is not None:
+        return
+
+    package = module.replace("_", "-")
+    requirement = package
+    if extra:
+        requirement = f"'judgetrain[{extra}]'"
+    elif module == "flash_attn":
+        # Its build reads the version of the installed torch.
+        requirement = f"{package} --no-build-isolation"
+    raise ConfigError(f"{because}: the package {package} is not installed; pip install {requirement}")
 
 
 def versions() -> dict[str, str]:
-    """The installed versions of :data:`PACKAGES`; those that are not installed are left out."""
-    return {package: found for package in PACKAGES if (found := version_of(package))}
+    """Return the version of every installed package of :data:`PACKAGES`."""
+    installed = {package: version_of(package) for package in PACKAGES}
+    return {package: version for package, version in installed.items() if version}
 
 
 Content = Callable[[str, str], Any]
-"""Given a configuration key and the path that it names: what stands for the file's content."""
+"""Returns what stands for a file's content, given a configuration key and the path that the key names."""
 
 
 def counted(owner: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """The fields of a settings or configuration object that decide results, with their values.
+    """Yield the fields of a settings or configuration object that decide results, with their values.
 
-    Left out is what is not in fingerprints, and what ``active_if`` says has no use beside the other values.
+    Fields with ``in_fingerprint=False`` are left out, and those that ``active_if`` calls idle beside the other values.
     """
     for field in dataclasses.fields(owner):
+        if not field.metadata.get("in_fingerprint", True):
+            continue
         active_if = field.metadata.get("active_if")
-        if field.metadata.get("in_fingerprint", True) and (active_if is None or active_if(owner)):
+        if active_if is None or active_if(owner):
             yield field, getattr(owner, field.name)
 
 
 def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
-    """Settings as plain data, without what decides nothing.
+    """Return settings as plain data, without the fields that decide nothing (:func:`counted`).
 
-    ``content`` is called for every file that a field's own ``content`` names (:func:`judgetrain.keys.key`), and what it
-    gives stands in the file's place; without it, values stand as the configuration has them.
+    Args:
+        value: a settings or configuration object, or anything that one holds.
+        content: called for every file that a field's own ``content`` names (:func:`judgetrain.keys.key`); its result
+            stands in the file's place. None: values stand as the configuration has them.
+        key: the configuration key that the value is taken from.
     """
     if isinstance(value, File):
         return content(key, value.path) if content else value.path
+
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {}
+        fields = {}
         for field, item in counted(value):
-            name = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
-            found[field.name] = _field(field, item, value, content, name)
-        return found
+            field_key = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
+            fields[field.name] = _field(field, item, value, content, field_key)
+        return fields
+
     if isinstance(value, Mapping):
-        return {str(k): plain(v, content, f"{key}.{k}") for k, v in value.items()}
+        return {str(name): plain(entry, content, f"{key}.{name}") for name, entry in value.items()}
+
     if isinstance(value, (list, tuple)):
-        return [plain(v, content, key if isinstance(v, File) else f"{key}[{i}]") for i, v in enumerate(value)]
+        entries = []
+        for index, entry in enumerate(value):
+            # A file beside its own value (``keys.beside``) is no entry of a list in the configuration.
+            entry_key = key if isinstance(entry, File) else f"{key}[{index}]"
+            entries.append(plain(entry, content, entry_key))
+        return entries
+
     return value
 
 
 def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Content | None, key: str) -> Any:
+    """Return one field's value as plain data; ``owner`` holds the field, ``key`` is its configuration key."""
     if value is None:
         return None
-    if only := field.metadata.get("only"):
+
+    only = field.metadata.get("only")
+    if only:
         return _listed(plain(value, content, key), only)
-    if content and (stands := field.metadata.get("content")):
-        value = stands(value, owner)
+
+    replacement = field.metadata.get("content")
+    if content and replacement:
+        value = replacement(value, owner)
     return plain(value, content, key)
 
 
-def _listed(found: Any, only: Sequence[str]) -> Any:
-    """Of plain data of an object, or of a list of them, the keys that a stage reads."""
-    if isinstance(found, list):
-        return [_listed(entry, only) for entry in found]
-    return {name: value for name, value in found.items() if name in only}
+def _listed(value: Any, only: Sequence[str]) -> Any:
+    """Return the plain data of an object, or of each object in a list, with the keys in ``only`` alone."""
+    if isinstance(value, list):
+        return [_listed(entry, only) for entry in value]
+    return {name: entry for name, entry in value.items() if name in only}
 
 
 def by_key(settings: Any) -> dict[str, Any]:
-    """A stage's settings as plain data by the configuration keys that they are taken from, without what is not used."""
-    found: dict[str, Any] = {}
+    """Return a stage's settings as plain data by their configuration keys; idle ones (None) are left out."""
+    values: dict[str, Any] = {}
     for field, value in counted(settings):
         if value is not None:
-            found[field.metadata["key"]] = _field(field, value, settings, None, "")
-    return found
+            values[field.metadata["key"]] = _field(field, value, settings, None, "")
+    return values
 
 
 def parts_of(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The configuration objects in a stage's settings, with where they stand; an outer one before those in it.
+    """Yield the configuration objects in a stage's settings with their keys, an outer one before those in it.
 
-    What decides nothing is left out (:func:`counted`).
+    Fields that decide nothing are left out (:func:`counted`).
     """
     if isinstance(settings, Mapping):
         for name, item in settings.items():
@@ -123,99 +160,167 @@ def parts_of(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def checks_of(settings: Any, key: str, checked: set[str]) -> Iterator[Callable[[], None]]:
-    """What says whether the configuration objects in a stage's settings can be used here: each one's ``check_here``.
+    """Yield a check for every configuration object in a stage's settings that has a method ``check_here``.
 
-    What is in ``checked`` is left out; everything that is given is added to it. A call raises ConfigError where the
-    object cannot be used, and names its key and the remedy.
+    A check takes no arguments. It raises ConfigError where the object cannot be used on this machine, and names the key
+    and the remedy.
+
+    Args:
+        settings: a stage's settings, or a configuration object.
+        key: the key that the settings stand under.
+        checked: objects (their ``repr``) that were checked before; they are left out, and new ones are added.
     """
     for place, part in parts_of(settings, key):
-        if (check := getattr(part, "check_here", None)) and repr(part) not in checked:
-            checked.add(repr(part))
-            yield partial(check, place)
+        check = getattr(part, "check_here", None)
+        if check is None or repr(part) in checked:
+            continue
+        checked.add(repr(part))
+        yield partial(check, place)
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
-    """16 hex digits of the SHA-256 over canonical JSON."""
+    """Return 16 hex digits of the SHA-256 over canonical JSON."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-ADAPTERS, BASE = "adapter_config.json", "base_model_name_or_path"
-"""The file by which PEFT knows a directory of adapters, and under what it names the model that they are for."""
+ADAPTERS = "adapter_config.json"
+"""The file that makes a directory one of PEFT's adapters."""
+BASE = "base_model_name_or_path"
+"""The entry of :data:`ADAPTERS` that names the model which the adapters change."""
 MOST = 10_000
-"""Files of a directory whose content is hashed; one with more was named by mistake."""
+"""The largest number of files that a model or data directory may hold; one with more was named by mistake."""
 
 
 class ContentHashes:
     """SHA-256 of files, remembered by path, size, modification time and inode so that big files are read once.
 
-    What is remembered is a convenience: where it cannot be read, or not be written, files are read again.
+    The memory is a convenience: where it cannot be read or written, files are read again.
+
+    Args:
+        cache: the file that keeps hashes between runs; None: nothing is kept.
     """
 
     def __init__(self, cache: Path | None) -> None:
         self._cache = cache
-        self._known, self._new = _remembered(cache) if cache else {}, False
+        # By a file's path: size, modification time (ns), inode and hash.
+        self._known = _remembered(cache) if cache else {}
+        self._has_new = False
 
     @classmethod
     def of_run(cls, home: Path | None) -> Self:
-        """The hashes that all runs of an ``output_dir`` share; None: nothing is remembered."""
-        return cls(home / ".content-hashes.json" if home else None)
+        """Return the hashes that all runs of ``output_dir`` share; without one (None), nothing is remembered."""
+        if home is None:
+            return cls(None)
+        return cls(home / ".content-hashes.json")
 
     def of(self, pattern: str, adapters: frozenset[Path] = frozenset()) -> dict[str, str]:
-        """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
+        """Return the hashes of all files that a path or glob names, by file name; a package gives its version.
 
-        A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
-        into it. Adapters stand for their base's files too (``adapters``: those that named this base, which are not read
-        again). Empty when there is no such file. DataError: a directory of more than :data:`MOST` files.
+        A directory stands for all files in it but README.md: a model's card is no part of the model, since evaluations
+        write into it. A directory of adapters stands for the files of its base model too. The result is empty where
+        there is no such file.
+
+        Args:
+            pattern: a file, a glob, a directory or ``package:NAME``.
+            adapters: the directories of adapters that led to this one as their base. They are not read again, so that
+                adapters which name each other end.
+
+        Raises:
+            DataError: a directory holds more than :data:`MOST` files.
         """
         if not pattern:
             return {}
         if pattern.startswith(PACKAGE):
             return {"version": version_of(pattern.removeprefix(PACKAGE)) or "not installed"}
-        root = Path(pattern).expanduser()
-        if root.is_dir():
-            found_here = [*islice(root.rglob("*"), MOST + 1)]
-            if len(found_here) > MOST:
-                raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
-            files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
-            found = {str(p.relative_to(root)): self.file(p) for p in files}
-            said, adapters = read_json(root / ADAPTERS) if ADAPTERS in found else None, adapters | {root.resolve()}
-            base = said.get(BASE) if isinstance(said, dict) else None
-            if isinstance(base, str) and Path(base).expanduser().resolve() not in adapters:
-                found |= {f"{BASE}/{name}": content for name, content in self.of(base, adapters).items()}
+
+        if Path(pattern).expanduser().is_dir():
+            hashes = self._of_directory(pattern, adapters)
         else:
-            files = named(pattern)
-            names = [p.name for p in files]
-            # Files of one name in several directories are told apart by their place in the order.
-            found = {n if names.count(n) == 1 else f"{i}/{n}": self.file(files[i]) for i, n in enumerate(names)}
+            hashes = self._of_files(named(pattern))
         self.keep()
-        return found
+        return hashes
+
+    def _of_directory(self, pattern: str, adapters: frozenset[Path]) -> dict[str, str]:
+        """Return the hashes of a directory's files by their relative paths, and of its base's if it holds adapters."""
+        root = Path(pattern).expanduser()
+        paths = [*islice(root.rglob("*"), MOST + 1)]
+        if len(paths) > MOST:
+            raise DataError(f"{pattern}: holds more than {MOST} files: it is no directory of a model or of data")
+
+        hashes = {}
+        for path in sorted(paths):
+            if path.is_file() and path != root / "README.md":
+                hashes[str(path.relative_to(root))] = self.file(path)
+
+        base = _base_of(root) if ADAPTERS in hashes else None
+        adapters = adapters | {root.resolve()}
+        if base is not None and Path(base).expanduser().resolve() not in adapters:
+            for name, file_hash in self.of(base, adapters).items():
+                hashes[f"{BASE}/{name}"] = file_hash
+        return hashes
+
+    def _of_files(self, paths: Sequence[Path]) -> dict[str, str]:
+        """Return the hashes of files by their names."""
+        names = [path.name for path in paths]
+        hashes = {}
+        for index, path in enumerate(paths):
+            # Files of one name in several directories are told apart by their place in the order.
+            name = path.name if names.count(path.name) == 1 else f"{index}/{path.name}"
+            hashes[name] = self.file(path)
+        return hashes
 
     def identity(self, value: Any) -> Any:
-        """Settings as plain data with the content of their files in place of where they lie."""
+        """Return settings as plain data, with the content of their files in place of the paths."""
         return plain(value, lambda key, path: self.of(path))
 
     def file(self, path: Path, again: bool = False) -> str:
-        """SHA-256 of one file (OSError); ``again``: whatever is remembered. Call :meth:`keep` when all is read."""
-        stat, place = path.stat(), str(path.resolve())
-        seen = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-        if again or self._known.get(place, [])[:-1] != seen:
-            self._known[place], self._new = [*seen, sha256_of(path)], True
+        """Return the SHA-256 of one file. Call :meth:`keep` when all files are read.
+
+        Args:
+            path: the file.
+            again: read the file, whatever is remembered.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        stat = path.stat()
+        place = str(path.resolve())
+        stamp = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        if again or self._known.get(place, [])[:-1] != stamp:
+            self._known[place] = [*stamp, sha256_of(path)]
+            self._has_new = True
         return str(self._known[place][-1])
 
     def keep(self) -> None:
-        """Remember what was read, beside what other processes have meanwhile; files that are gone are forgotten."""
-        if self._new and self._cache and self._cache.parent.is_dir():  # what only looks makes no directory
-            known = {place: seen for place, seen in (_remembered(self._cache) | self._known).items() if exists(place)}
-            # A disk that is full or may not be written to costs only the time to read again.
-            with suppress(OSError, JudgetrainError):
-                write_json_atomic(self._cache, {"checksum": fingerprint(known), "hashes": known})
-                self._new = False
+        """Write down what was read, beside what other processes have written meanwhile; forget files that are gone."""
+        if not self._has_new or self._cache is None:
+            return
+        if not self._cache.parent.is_dir():
+            # A command that only looks makes no output_dir.
+            return
+
+        entries = _remembered(self._cache) | self._known
+        hashes = {place: entry for place, entry in entries.items() if exists(place)}
+        # A disk that is full or may not be written to costs only the time to read again.
+        with suppress(OSError, JudgetrainError):
+            write_json_atomic(self._cache, {"checksum": fingerprint(hashes), "hashes": hashes})
+            self._has_new = False
+
+
+def _base_of(directory: Path) -> str | None:
+    """Return the model that a directory of adapters names as its base, or None."""
+    config = read_json(directory / ADAPTERS)
+    base = config.get(BASE) if isinstance(config, dict) else None
+    return base if isinstance(base, str) else None
 
 
 def _remembered(cache: Path) -> dict[str, list[Any]]:
-    """What the file of hashes holds, by path; nothing where it is not what was written."""
-    found = read_json(cache)
-    if isinstance(found, dict) and found.get("checksum") == fingerprint(known := found.get("hashes", {})):
-        return dict(known)
-    return {}
+    """Return the entries of the file of hashes by path; nothing where it is not as it was written."""
+    content = read_json(cache)
+    if not isinstance(content, dict):
+        return {}
+    hashes = content.get("hashes", {})
+    if content.get("checksum") != fingerprint(hashes):
+        return {}
+    return dict(hashes)
