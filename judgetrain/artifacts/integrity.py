@@ -1,7 +1,7 @@
-"""Whether an artifact is what its stage left: every file's size and SHA-256, kept in its manifest.
+"""Checks whether an artifact is as its stage left it: its manifest keeps the size and SHA-256 of every file.
 
-Sizes are looked at whenever an artifact is named, the content of small files too (each is read once and remembered by
-its size, time and inode), and the content of large ones when a stage reads the artifact.
+Sizes and the content of small files are checked whenever an artifact is named; each file is read once and remembered by
+its size, time and inode. The content of large files is checked when a stage reads the artifact.
 """
 
 import shlex
@@ -16,100 +16,147 @@ from judgetrain.artifacts.shards import SECONDS
 from judgetrain.errors import DataError
 
 MANIFEST = "manifest.json"
-FILES, CHECKSUM = "files", "checksum"
+FILES = "files"
+"""The manifest's entry of all files' sizes and hashes."""
+CHECKSUM = "checksum"
+"""The manifest's entry of its own hash."""
 SMALL = 64 * 2**20
-"""Bytes of the largest file whose content is looked at whenever its artifact is named."""
+"""The largest file, in bytes, whose content is checked whenever its artifact is named."""
 UNLISTED = (MANIFEST, ".lock", SECONDS, "model/README.md")
-"""Files of an artifact that are no part of its result: a judge's card changes with what is measured of it."""
+"""Files that are no part of an artifact's result. A judge's card changes with every evaluation."""
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a finished artifact, or None (DataError: not what was written; how to make it again)."""
+    """Return the manifest of an artifact; None where there is none, so that the artifact is unfinished.
+
+    Raises:
+        DataError: the manifest is not as it was written; says how to make the artifact again.
+    """
     path = directory / MANIFEST
     if not path.is_file():
         return None
+
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not manifest:
         raise damaged(directory, f"{MANIFEST} is no manifest")
-    if (FILES in manifest) != (CHECKSUM in manifest) or manifest.get(CHECKSUM) not in (None, _checksum(manifest)):
+    # The first manifests had neither files nor a checksum.
+    has_files = FILES in manifest
+    has_checksum = CHECKSUM in manifest
+    if has_files != has_checksum or manifest.get(CHECKSUM) not in (None, _checksum(manifest)):
         raise damaged(directory, f"{MANIFEST} holds other text than was written")
     return manifest
 
 
 def made_from(directory: Path) -> dict[str, Path]:
-    """What a finished artifact was made from, by stage: ``STAGE/FINGERPRINT`` beside it."""
-    upstream = (read_manifest(directory) or {}).get("upstream", {})
-    return {stage: directory.parent.parent / stage / mark for stage, mark in upstream.items()}
+    """Return the directories of the artifacts that a finished one was made from, by stage.
+
+    They lie beside it, as ``STAGE/FINGERPRINT``.
+    """
+    manifest = read_manifest(directory) or {}
+    artifacts = directory.parent.parent
+    return {stage: artifacts / stage / mark for stage, mark in manifest.get("upstream", {}).items()}
 
 
 def lineage(*roots: Path) -> Iterator[Path]:
-    """Artifacts, and all that they were made from, as far as their manifests can be read."""
-    seen, waiting = set[Path](), [*roots]
+    """Yield artifacts and all that they were made from, as far as their manifests can be read."""
+    visited: set[Path] = set()
+    waiting = [*roots]
     while waiting:
         directory = waiting.pop().resolve()
-        if directory not in seen:
-            seen.add(directory)
-            yield directory
-            with suppress(DataError):
-                waiting += made_from(directory).values()
+        if directory in visited:
+            continue
+        visited.add(directory)
+        yield directory
+        with suppress(DataError):
+            waiting += made_from(directory).values()
 
 
 def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:
-    """A manifest with the sizes and hashes of the artifact's files, and a checksum of itself."""
+    """Return a manifest with the sizes and hashes of the artifact's files, and a checksum of itself."""
     files = {}
-    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        name, passing = str(path.relative_to(directory)), path.suffix == ".tmp" or path.name.startswith(".nfs")
-        if name not in UNLISTED and not passing:  # NFS: removed, and still open
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        # NFS keeps a file that was removed while it was open as ``.nfs...``.
+        is_passing = path.suffix == ".tmp" or path.name.startswith(".nfs")
+        if path.is_file() and name not in UNLISTED and not is_passing:
             files[name] = described(path, hashes.file(path))
     hashes.keep()
+
     whole = {**manifest, FILES: files}
     return {**whole, CHECKSUM: _checksum(whole)}
 
 
 def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None:
-    """What is wrong with a finished artifact, if anything: its file, and how it differs from what was written.
+    """Return how the first damaged file of a finished artifact differs from what was written; None: all are whole.
 
-    ``large``: whether the content of files above :data:`SMALL` is read too, unless ``hashes`` has it from before. A
-    damaged manifest is a DataError.
+    Args:
+        directory: the artifact's.
+        hashes: files that were read before; they are not read again.
+        large: whether the content of files above :data:`SMALL` is read too.
+
+    Raises:
+        DataError: the manifest itself is damaged.
     """
-    listed = (read_manifest(directory) or {}).get(FILES, {})
-    found = [what for name, file in listed.items() if (what := _difference(directory / name, file, hashes, large))]
+    manifest = read_manifest(directory) or {}
+    differences = []
+    for name, file in manifest.get(FILES, {}).items():
+        difference = _difference(directory / name, file, hashes, large)
+        if difference:
+            differences.append(difference)
     hashes.keep()
-    return f"{found[0]}{f' (and {len(found) - 1} other files)' if found[1:] else ''}" if found else None
+
+    if not differences:
+        return None
+    if len(differences) == 1:
+        return differences[0]
+    return f"{differences[0]} (and {len(differences) - 1} other files)"
 
 
 def checked(directory: Path) -> dict[str, Any] | None:
-    """The manifest of an artifact that is read without a pipeline (DataError: damaged); None: not finished."""
+    """Return the manifest of an artifact that is read without a pipeline; None: it is not finished.
+
+    Raises:
+        DataError: the artifact is damaged.
+    """
     manifest = read_manifest(directory)
-    if manifest and (what := damage(directory, ContentHashes.of_run(_output_dir(directory)), large=True)):
-        raise damaged(directory, what)
+    if manifest is None:
+        return None
+    difference = damage(directory, ContentHashes.of_run(_output_dir(directory)), large=True)
+    if difference:
+        raise damaged(directory, difference)
     return manifest
 
 
 def _output_dir(directory: Path) -> Path | None:
-    """The ``output_dir`` of an artifact; None where it does not lie in one, as a copy elsewhere."""
-    places = directory.absolute().parents
-    return places[2] if len(places) > 2 and places[1].name == "artifacts" else None
+    """Return the ``output_dir`` of an artifact; None where it does not lie in one, as a copy elsewhere."""
+    parents = directory.absolute().parents
+    if len(parents) < 3 or parents[1].name != "artifacts":
+        return None
+    return parents[2]
 
 
-def damaged(directory: Path, what: str) -> DataError:
-    """The error of a damaged artifact: what is wrong, which stage is to be made again, and how."""
+def damaged(directory: Path, difference: str) -> DataError:
+    """Return the error for a damaged artifact: what is wrong, which stage has to be made again, and how."""
     if _output_dir(directory) is None:
-        return DataError(f"{directory} is damaged: {what}; copy it again from where it was made")
-    again = f"`rm -r {shlex.quote(str(directory))}`, and the same command as now makes it"
-    return DataError(f"{directory} is damaged: {what}; stage {directory.parent.name} has to be made again: {again}")
+        return DataError(f"{directory} is damaged: {difference}; copy it again from where it was made")
+    return DataError(
+        f"{directory} is damaged: {difference}; stage {directory.parent.name} has to be made again: "
+        f"`rm -r {shlex.quote(str(directory))}`, and the same command as now makes it"
+    )
 
 
 def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """A file's size and SHA-256."""
+    """Return a file's size in bytes and its SHA-256, which is computed unless it is given."""
     return {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of a manifest without its own checksum."""
     return fingerprint({name: value for name, value in manifest.items() if name != CHECKSUM})
 
 
 def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, large: bool) -> str | None:
+    """Return how a file differs from its description in the manifest, or None."""
     try:
         size = path.stat().st_size
         if size != file["bytes"]:
@@ -125,6 +172,8 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
 
 
 def whole_shard(path: Path, marker: Path) -> bool:
-    """Whether a shard is there as its marker says."""
-    said = read_json(marker)
-    return isinstance(said, dict) and path.is_file() and described(path) == said.get("file")
+    """Return whether a shard's file is there and has the size and hash that its marker says."""
+    facts = read_json(marker)
+    if not isinstance(facts, dict) or not path.is_file():
+        return False
+    return described(path) == facts.get("file")
