@@ -1,8 +1,9 @@
 """Whether a model can be loaded, looked at before anything runs: all but the reading of its weights."""
 
-import inspect
+import copy
 import json
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.engines.config import ModelConfig
@@ -63,9 +64,7 @@ def _check_kind(config: ModelConfig, path: str, last: int) -> None:
     found = load_config(config, path)
     own = getattr(found, "auto_map", None) or {}
     if type(found) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        if "past_key_values" not in inspect.signature(MODEL_FOR_CAUSAL_LM_MAPPING[type(found)].forward).parameters:
-            told = f"a model of type {found.model_type!r} takes no past_key_values"
-            raise EngineError(f"{told}: it would forget what it has read after every token; take another base")
+        _check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(found)], found)
     elif "AutoModelForCausalLM" not in own:
         raise EngineError(f"a model of type {found.model_type!r} is no causal language model")
     if found.model_type == "bloom" or getattr(found, "alibi", False):
@@ -73,3 +72,25 @@ def _check_kind(config: ModelConfig, path: str, last: int) -> None:
     if last >= (rows := getattr(found.get_text_config(), "vocab_size", None) or last + 1):
         told = f"its tokenizer has tokens up to id {last}, and the model embeddings for {rows}"
         raise EngineError(f"{told}: take the tokenizer that belongs to the model, or resize the embeddings")
+
+
+def _check_cache(model_class: Any, config: Any) -> None:
+    """Check that a model of the class writes into the cache that it is given, tried on one without weights.
+
+    On the device ``meta`` tensors have shapes and no values, so that a model of any size is made and run in a second.
+    One that needs values (to choose experts, say) cannot be tried so. It passes here, and the engine tries it with its
+    weights when it loads them.
+    """
+    import torch
+
+    from judgetrain.engines.cache_keyword import ForgetfulModelError, cache_keyword
+
+    try:
+        with torch.device("meta"):
+            model = model_class._from_config(copy.deepcopy(config), dtype=torch.bfloat16)
+            cache_keyword(model.eval())
+    except ForgetfulModelError as error:
+        told = f"a model of type {config.model_type!r} leaves the cache empty that it is given"
+        raise EngineError(f"{told}: it would forget what it has read after every token; take another base") from error
+    except Exception:  # whatever a model says that has no values; with its weights it says so again
+        return

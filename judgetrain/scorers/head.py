@@ -6,10 +6,12 @@ import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from judgetrain.engines.cache_keyword import cache_keyword
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -63,12 +65,16 @@ class Head:
         )  # a model whose layers lie on several GPUs leaves them on the last
         return states
 
+    @cached_property
+    def _cache_keyword(self) -> str:
+        return cache_keyword(self.decoder)
+
     def prefix(self, ids: torch.Tensor) -> Cache:
         """What the model remembers of token ids ``[width]``, for :meth:`following`."""
         from transformers import DynamicCache
 
         cache = DynamicCache(config=self.decoder.config)
-        self.decoder(input_ids=ids[None], past_key_values=cache, use_cache=True)
+        self.decoder(input_ids=ids[None], use_cache=True, **{self._cache_keyword: cache})
         return cache
 
     def following(self, cache: Cache, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -77,7 +83,7 @@ class Head:
         own, past = copy.deepcopy(cache), cache.get_seq_length()
         own.batch_repeat_interleave(len(ids))
         whole = torch.cat([mask.new_ones((len(ids), past)), mask], dim=1)
-        options: dict[str, Any] = {"past_key_values": own, "use_cache": True}
+        options: dict[str, Any] = {self._cache_keyword: own, "use_cache": True}
         if self._positions:
             options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
         states: torch.Tensor = self.decoder(input_ids=ids, attention_mask=whole, **options)[0].to(self.device)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers.cache_utils import DynamicCache
 
+from judgetrain.engines.cache_keyword import cache_keyword
 from judgetrain.engines.loading import context_length
 from judgetrain.engines.local.batch_state import Generated, Row, Watch
 from judgetrain.engines.local.row_cache import BatchMask, RowCache, only_attention, sees_all, taken
@@ -183,13 +185,18 @@ class BatchDecoder:
         mask = running.mask.additive() if ready else running.mask.binary()
         return self._forward(running.tokens[:, None], mask, positions, running.cache)
 
+    @cached_property
+    def _cache_keyword(self) -> str:
+        return cache_keyword(self._model)
+
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | DynamicCache
     ) -> torch.Tensor:
         options: dict[str, Any] = {"position_ids": positions} if self._takes_positions else {}
         if self._keeps_logits:
             options["logits_to_keep"] = 1
-        output = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options)
+        options[self._cache_keyword] = cache
+        output = self._model(input_ids=ids, attention_mask=mask, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -1]
         if not torch.isfinite(logits.amax()):
             told = "set its dtype to bfloat16 or float32; where it is in one of them, its weights are damaged"
