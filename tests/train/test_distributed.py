@@ -21,6 +21,7 @@ from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, complete, last_complete
 from judgetrain.train.data import filled
 from tests.builders import pairs_pipeline
+from tests.builders.closeness import apart, assert_same_but_for_rounding
 from tests.builders.debug_run import forked, lines_of
 
 pytest.importorskip("deepspeed")
@@ -42,19 +43,18 @@ def tokens(rows: list[dict[str, Any]]) -> list[float]:
     return [now - before if now > before else now for before, now in itertools.pairwise(counts)]
 
 
-def largest_difference(one: Path, two: Path) -> float:
-    models = [AutoModelForCausalLM.from_pretrained(d / "model").state_dict() for d in (one, two)]
-    assert models[0].keys() == models[1].keys()
-    return max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0])
+def assert_same_weights(one: Path, two: Path, steps: int, learning_rate: float) -> None:
+    models = [AutoModelForCausalLM.from_pretrained(each / "model").state_dict() for each in (one, two)]
+    assert_same_but_for_rounding(models[0], models[1], steps, learning_rate)
 
 
 def assert_same_training(one: Path, two: Path) -> None:
     first, second = steps(one), steps(two)
-    assert len(first) == 12
+    assert len(first) == pairs_pipeline.STEPS
     # The same pairs in the same order.
     assert tokens(first) == tokens(second)
     assert [row["loss"] for row in second] == pytest.approx([row["loss"] for row in first], abs=pairs_pipeline.LOSS)
-    assert largest_difference(one, two) < pairs_pipeline.WEIGHT
+    assert_same_weights(one, two, pairs_pipeline.STEPS, pairs_pipeline.RATE)
     assert (two / "model" / "model.safetensors").exists()
     assert not list(two.glob("checkpoints*"))
 
@@ -125,6 +125,34 @@ def test_whole_steps_are_filled_up_and_no_more_are_there_than_are_taken() -> Non
     assert filled(range(16), 8) == [*range(16)] and filled(range(16), 4, 2) == [*range(8)]
 
 
+def regression(parts: int, steps: int = 12, leave_out: int | None = None) -> dict[str, torch.Tensor]:
+    """A small network after steps of Adam, each on 32 rows whose gradients are summed in ``parts``."""
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 64))
+    rows = torch.randn(12, 32, 64)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for step in range(steps):
+        kept = rows[step] if step != leave_out else rows[step, 1:]
+        for part in kept.chunk(parts):
+            ((model(part) - part.roll(1, dims=1)).square().sum() / len(kept)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.state_dict()
+
+
+def test_rounding_is_told_from_a_step_or_a_row_too_few() -> None:
+    whole = regression(1)
+    assert_same_but_for_rounding(whole, regression(8), 12, 1e-3)
+    assert apart(whole, regression(8))[0] > 0, "sums in another order are others"
+    for wrong in (regression(1, steps=11), regression(1, leave_out=11)):
+        with pytest.raises(AssertionError, match="root mean square"):
+            assert_same_but_for_rounding(whole, wrong, 12, 1e-3)
+    shifted = whole | {"2.bias": whole["2.bias"].clone()}
+    shifted["2.bias"][5] += 3e-3
+    with pytest.raises(AssertionError, match="a weight is 3.00e-03 off"):
+        assert_same_but_for_rounding(whole, shifted, 12, 1e-3)
+
+
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     train = pairs_pipeline.composed(tmp_path, "train.distributed=zero3", "train.processes=2").train
     assert distributed.check_distributed(train) == 2
@@ -187,12 +215,12 @@ def test_two_processes_make_the_stages_of_one(mode: str, tmp_path: Path) -> None
     assert mode == "zero3" or len(said) == len(set(said)), "what one process says, the other said too"
     assert text.count("dpo: resuming at step") == text.count(f"dpo: resuming at step {step}") == (step is not None)
     assert re.findall(r"stage \d+ of \d+: (\w+):", text) == ["sft", "reference", "dpo"]
-    for stage, count in (("sft", 5), ("dpo", 6)):
+    for stage, count, rate in (("sft", 5, 5e-4), ("dpo", 6, 3e-3)):
         for key in ("loss", "eval_loss", *(["ranking_loss"] if mode == "ddp" and stage == "sft" else [])):
             ours, theirs = logged(output, stage, key), logged(alone, stage, key)
             assert len(ours) >= (1 if key == "eval_loss" else count)
             assert ours == pytest.approx(theirs, abs=pairs_pipeline.LOSS)
-        assert largest_difference(artifact(alone, stage), artifact(output, stage)) < pairs_pipeline.WEIGHT
+        assert_same_weights(artifact(alone, stage), artifact(output, stage), count, rate)
         assert not list(artifact(output, stage).glob("checkpoints*"))
     for split in ("train", "heldout"):
         one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, output))

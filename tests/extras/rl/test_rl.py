@@ -41,8 +41,9 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict
+from tests.builders.closeness import assert_same_but_for_rounding
 from tests.builders.label import ANY_EVIDENCE, tree_of
-from tests.builders.pairs_pipeline import LOSS, OVERRIDES, RL, WEIGHT, composed, killed_once, plant, together
+from tests.builders.pairs_pipeline import LOSS, OVERRIDES, RL, RL_RATE, RL_STEPS, composed, killed_once, plant, together
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.builders.train import same, weights
 
@@ -314,7 +315,7 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         assert one == pytest.approx(two, rel=0.1 if key == "kl" else None, abs=LOSS) and one
         assert key != "kl" or max(one) > 5 * LOSS, "something was learned, whichever step is kept"
     models = [weights(artifact(output)) for output in (alone, tmp_path)]
-    assert max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0]) < WEIGHT
+    assert_same_but_for_rounding(models[0], models[1], RL_STEPS, RL_RATE)
 
 
 @pytest.mark.parametrize(
