@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,21 @@ def test_greedy_answers_are_those_of_transformers(
 
 
 def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
-    whole = here.generate(requests[:12], 1)
-    words = [re.findall(r"\w+", c.text) for c in whole]
-    stops = [w[len(w) // 2] if w else "never" for w in words]
-    asked = [
-        replace(r, sampling=replace(CRITERIA, stop=(stop,), max_new_tokens=8 + 4 * (i % 6)))
-        for i, (r, stop) in enumerate(zip(requests, stops, strict=False))
-    ]
+    """Each second request may say half of its answer; the others have a word from the middle of theirs to stop at."""
+    asked, ends = [], []
+    for place, (request, whole) in enumerate(zip(requests[:12], here.generate(requests[:12], 1), strict=True)):
+        words = re.findall(r"\w+", whole.text)
+        assert whole.generated_tokens > 3 and words
+        if place % 2:
+            sampling = replace(CRITERIA, max_new_tokens=whole.generated_tokens // 2)
+            ends.append("length")
+        else:
+            sampling = replace(CRITERIA, stop=(words[len(words) // 2],))
+            ends.append("stop")
+        asked.append(replace(request, sampling=sampling))
     assert same(asked, vllm, here) >= 0.9
-    assert {c.finish_reason for c in vllm.generate(asked, 1)} == {"stop", "length"}
+    assert [completion.finish_reason for completion in here.generate(asked, 1)] == ends
+    assert {completion.finish_reason for completion in vllm.generate(asked, 1)} == {"stop", "length"}
 
 
 def test_many_requests_with_seeds_of_their_own(vllm: VllmEngine, requests: list[Request]) -> None:
@@ -123,6 +130,7 @@ def test_prompts_beyond_the_context_are_not_asked(vllm: VllmEngine, requests: li
 
 
 def test_the_processes_that_hold_the_model_are_gone_when_it_is_closed() -> None:
+    resource_tracker.ensure_running()  # Python's own, which lasts as long as this process and holds no model
     before = children()
     engine = of_vllm("world")
     started = children() - before

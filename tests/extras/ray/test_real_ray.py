@@ -69,12 +69,14 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
     """By hand (``JUDGETRAIN_FUZZ=full``, a quiet machine): twenty of them and more in one run."""
     log, killed, rows = tmp_path / "ray", [], range(SIZE * effort(10, 400))
 
-    class Killing:
+    class Killing(Executor):
         """Kills the worker that loaded its model last, after every second shard."""
 
         def __init__(self, inner: Executor) -> None:
             self.inner = inner
-            self.close = inner.close
+
+        def close(self) -> None:
+            self.inner.close()
 
         def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
             for number, each in enumerate(self.inner.run(work, shards)):

@@ -1,4 +1,4 @@
-"""Branches that vLLM samples for stage rl, beside those of the model itself: where vLLM is there (``.ci/scale``)."""
+"""Branches that vLLM samples for stage rl, beside those of the model itself: where vLLM is (``.ci/parts/vllm``)."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
         rows = rollouts(prompts, SimpleNamespace(accelerator=accelerator, processing_class=tokenizer, state=state))
         return list(zip(rows["completion_ids"], rows["rewards"], strict=True))
 
-    def readable(step: int, reads: Reads) -> int:
-        """How many judgments can be read, where both engines say nearly the same and have nearly the same rewards."""
+    def compared(step: int, reads: Reads) -> list[list[int]]:
+        """What the model says by itself, where vLLM says nearly the same and has nearly the same rewards."""
         pairs = list(zip(sampled(here, step, reads), sampled(vllm, step, reads), strict=True))
         assert sum(a == b for a, b in pairs) >= 0.9 * len(pairs), "rounding decides near ties alone"
         assert sum(a[1] == b[1] for a, b in pairs) >= 0.9 * len(pairs)
@@ -68,12 +68,16 @@ def test_greedy_rollouts_have_the_rewards_of_the_model_s_own_and_follow_its_weig
             f"step {step}, reads {reads}: equal {sum(a == b for a, b in pairs)} of {len(pairs)}, rewards of "
             f"{sum(a[1] == b[1] for a, b in pairs)}; right {sum(b[1]['both_orders'] for _, b in pairs)}"
         )
-        return sum(said["unreadable"] == 0 for _, (_, said) in pairs if said)
+        assert sum(rewards["unreadable"] == 0 for _, (_, rewards) in pairs if rewards) > 20
+        return [ids for (ids, _), _ in pairs]
 
     try:
-        assert readable(0, "two") > 20 and readable(0, "one") < 20, "the base never learned to read one response"
+        compared(0, "two")
+        before = compared(0, "one")
         models.append(learned()[0])
-        assert readable(1, "one") > 20, "vLLM has the weights of the model that did"
+        after = compared(1, "one")
+        changed = sum(one != two for one, two in zip(before, after, strict=True))
+        assert changed > 0.2 * len(after), "the new weights say so much else that vLLM must have them to be alike"
     finally:
         vllm.close()
 
