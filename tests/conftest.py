@@ -1,7 +1,7 @@
 """Before anything imports PyTorch: one thread for each of the test processes (``addopts`` starts one a core).
 
 And no test asks a model hub for anything, whatever the machine can reach, and none fails because the machine is busy:
-Hypothesis's deadline of 200 ms an example is off. Tests marked ``ray`` run where Ray is installed (``.ci/scale``).
+Hypothesis's deadline of 200 ms an example is off. Tests marked ``ray`` run where Ray is installed (``.ci/parts/ray``).
 """
 
 import atexit

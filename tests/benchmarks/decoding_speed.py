@@ -1,7 +1,8 @@
 """Judgments sampled by the local decoder beside Transformers' generate, and vLLM where it is installed.
 
     OMP_NUM_THREADS=1 taskset -c 1 python -m tests.benchmarks.decoding_speed
-    bash .ci/scale   # makes an environment with vLLM, in which the same command has a row more for each workload
+
+In the environment for vLLM of docs/scale.md the same command has a row more for each workload.
 
 Judgments of the quickstart's prompts at temperature 1 by the shipped base, as stage tree asks for them: by many
 criteria of a few comparisons, of unlike comparisons, and eight of each prompt. Tokens a second of a processor, up to

@@ -1,4 +1,4 @@
-"""vLLM on a CPU, for the tests that ``.ci/scale`` runs."""
+"""vLLM on a CPU, for the tests that ``.ci/parts/vllm`` runs."""
 
 from collections.abc import Iterator
 

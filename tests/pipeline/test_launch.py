@@ -17,7 +17,9 @@ from judgetrain.train.distributed import deepspeed_json
 from tests.builders.pipeline import configured
 
 LAUNCH = shipped("launch")
-SCRIPTS = sorted(LAUNCH.glob("*.sh"))
+CI = Path(__file__).parents[2] / ".ci"
+"""The scripts of a run, in a clone alone."""
+SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), *sorted(path for path in CI.rglob("*") if path.is_file())]
 ZERO = {"zero2": 2, "zero3": 3, "zero3_offload": 3}
 
 

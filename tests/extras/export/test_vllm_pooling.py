@@ -1,4 +1,4 @@
-"""An exported judge behind vLLM's pooling runner: where vLLM is installed (``.ci/scale``)."""
+"""An exported judge behind vLLM's pooling runner: where vLLM is installed (``.ci/parts/vllm``)."""
 
 from __future__ import annotations
 
