@@ -98,7 +98,8 @@ def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping() -> None:
 
 
 def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_chooses_the_type() -> None:
-    assert configured("recipe=quickstart").teacher.engine == WorldEngineConfig(name="annotator", error_rate=0.15)
+    annotator = WorldEngineConfig(name="annotator", error_rate=0.15, rule=17)
+    assert configured("recipe=quickstart").teacher.engine == annotator
     teacher = configured("recipe=quickstart", "teacher=openai").teacher.engine
     assert isinstance(teacher, OpenAIEngineConfig) and teacher.model == "gpt-5.4"
     chosen = configured("recipe=quickstart", "teacher.engine.type=openai", "teacher.engine.model=m")
