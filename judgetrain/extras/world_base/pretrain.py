@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/data/world/base`` in three phases; in an hour and a half on one core:
+Reproduces ``judgetrain/data/world/base`` in four phases; in an hour and a half on one core:
 
     python -m judgetrain.extras.world_base.pretrain --output judgetrain/data/world/base
 """
@@ -88,7 +88,12 @@ class Phase:
     last: bool = False
 
 
-PHASES = (Phase(2800, 2e-3, 0.0), Phase(1400, 1.5e-3, 0.8), Phase(1800, 1.2e-3, 1.0, last=True))
+PHASES = (
+    Phase(2800, 2e-3, 0.0),
+    Phase(1400, 1.5e-3, 0.8),
+    Phase(1800, 1.2e-3, 1.0, last=True),
+    Phase(2000, 1e-3, 1.0, last=True),
+)
 
 
 def pretrain(output: Path) -> None:
