@@ -67,7 +67,7 @@ def test_rewards_of_scripted_branches(
     assert rewards_of(label, (ab, ba)) == {"both_orders": both_orders, "unreadable": unreadable}
 
 
-COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 8)
 ASKING = StepsConfig(
     criteria=10,  # what the base has read, and so writes itself
     criteria_sampling=SamplingConfig(1.0, 1.0, 120),
