@@ -1,4 +1,4 @@
-"""What processes shards: in this process, in several on this machine, each with a model of its own, or elsewhere."""
+"""Executors process shards: in this process, in several on this machine that hold a model each, or elsewhere."""
 
 import multiprocessing
 import os
@@ -22,12 +22,12 @@ from judgetrain.keys import key
 EXECUTORS = {"local": "judgetrain.artifacts.executor:LocalExecutor"} | {
     name: code for room in rooms.rooms() for name, code in room.executors.items()
 }
-"""What the types of executor make, as ``module:Class``."""
+"""``module:Class`` of every executor, by the value of ``executor.type``."""
 
 
 @dataclass
 class ExecutorConfig:
-    """Where work that goes by shards is done; what comes out is the same everywhere."""
+    """Where shards are processed; results are the same everywhere."""
 
     type: str = key(
         "local",
@@ -44,17 +44,21 @@ class ExecutorConfig:
 
 
 R = TypeVar("R")
-"""What a shard gives."""
-_CHOSEN = "OMP_NUM_THREADS" in os.environ
-"""Whether the user has said how many threads a process has."""
+"""The result of a shard."""
+_THREADS_CHOSEN = "OMP_NUM_THREADS" in os.environ
+"""Whether the user has chosen how many threads a process has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work(Generic[R]):
-    """What is to be done with every shard of a name: ``process`` gives its result from its number and its items.
+    """The work on every shard of one name.
 
-    ``load`` is called before a shard is timed, to load what ``process`` needs. ``gpus``: that a copy of its model
-    takes, where there are any; None: what the largest of the stage does; 0: there is no model, and no GPU is taken.
+    Args:
+        process: returns a shard's result, given its number and its items.
+        load: loads what ``process`` needs; it is called before a shard is timed.
+        clock: returns seconds from any beginning.
+        gpus: how many GPUs a copy of the model takes, where there are any. None: as many as the stage's largest model.
+            0: there is no model, and no GPU is taken.
     """
 
     process: Callable[[int, Any], R]
@@ -65,8 +69,14 @@ class Work(Generic[R]):
 
 @dataclass(frozen=True)
 class Done(Generic[R]):
-    """A shard that was processed: its number, its result (or what a server left unanswered), and the seconds spent;
-    ``cpu``: those of a processor, where a worker on this machine took them."""
+    """A shard that was processed.
+
+    Args:
+        index: the shard's number.
+        result: what ``process`` returned, or the error of a server that left requests unanswered.
+        seconds: the time spent, on the work's clock.
+        cpu: seconds of processor time that a worker on this machine spent; 0 where this process did the work.
+    """
 
     index: int
     result: R | UnansweredError
@@ -75,34 +85,56 @@ class Done(Generic[R]):
 
 
 def share_cores(processes: int = 0) -> None:
-    """Have OpenMP's threads soon sleep while they wait, and be no more than idle cores, unless the user has chosen.
+    """Set OpenMP's environment so that threads share the cores, unless the user has chosen otherwise.
 
-    Threads that spin on beside other processes slow training down tenfold; threads that never spin, by half. For a
-    PyTorch not yet imported: in this process, or in as many ``processes`` as it starts, which fill the cores together.
+    Threads that wait soon sleep, and there are no more of them than idle cores. Threads that spin on beside other
+    processes slow training down tenfold; threads that never spin, by half. Call it before PyTorch is imported.
+
+    Args:
+        processes: how many processes will fill the cores together; 0: this process alone.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:  # a tenth of a millisecond of spinning; OpenMPs other than GNU's: none
-        os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "10000")}
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    idle = min(own, idle_cores())
-    if not _CHOSEN and (processes or idle < own):
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        # GNU's OpenMP then still spins for a tenth of a millisecond; others do not spin at all.
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+    usable = _usable_cores()
+    idle = min(usable, idle_cores())
+    if not _THREADS_CHOSEN and (processes or idle < usable):
         os.environ["OMP_NUM_THREADS"] = str(max(1, idle // max(1, processes)))
 
 
+def _usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def idle_cores() -> int:
-    """How many cores nothing runs on, rounded, at the quietest of up to three looks of a tenth of a second."""
+    """Return how many cores are idle, rounded: the most in up to three looks of a tenth of a second."""
     import psutil
 
-    cores, most, looks, after = psutil.cpu_count() or 1, 0, 3, psutil.cpu_times()
-    while looks and most < cores:  # cpu_times_percent is wrong for less than a second of all cores together
+    cores = psutil.cpu_count() or 1
+    most_idle = 0
+    after = psutil.cpu_times()
+    for _ in range(3):
+        # Differences of cpu_times, since cpu_times_percent is wrong where all cores together spend under a second.
+        before = after
         time.sleep(0.1)
-        looks, before, after = looks - 1, after, psutil.cpu_times()
-        spent = [end - start for start, end in zip(before, after, strict=True)][:8]  # without guests
-        most = max(most, round(cores * sum(spent[3:5]) / max(sum(spent), 1e-9)))
-    return most
+        after = psutil.cpu_times()
+
+        # The first eight kinds of time add up to the whole; guests' time, behind them, is in user time already.
+        seconds = [end - start for start, end in zip(before, after, strict=True)][:8]
+        idle_seconds = sum(seconds[3:5])  # idle, and waiting for a disk
+        most_idle = max(most_idle, round(cores * idle_seconds / max(sum(seconds), 1e-9)))
+        if most_idle >= cores:
+            break
+    return most_idle
 
 
 def done(work: Work[R], index: int, items: Any) -> Done[R]:
-    """Process one shard here and now."""
+    """Process one shard in this process; a server's unanswered requests are its result, not an error."""
     if work.load:
         work.load()
     started = work.clock()
@@ -115,11 +147,11 @@ def done(work: Work[R], index: int, items: Any) -> Done[R]:
 
 
 HELD: list[Callable[[], object]] = []
-"""What closes, before this process is ended, what it has loaded for shards from elsewhere."""
+"""Functions that close models which this process loaded for shards from elsewhere; called before it is ended."""
 
 
 def end_with_parent() -> None:
-    """Have this process die with its parent, also when that is killed: no orphan holds a model or writes."""
+    """Make this process die with its parent, also when that is killed, so that no orphan holds a model or writes."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -131,26 +163,36 @@ def end_with_parent() -> None:
 
 
 class Executor:
-    """Processes shards, one after the other in this process, and knows nothing of files: who asks writes what comes.
+    """Processes shards one after the other in this process. Subclasses process them elsewhere.
 
-    What a shard holds must depend on its number and its items alone, so that it is the same wherever it is processed.
-    Subclasses process shards elsewhere.
+    An executor writes no files; its caller does. A shard's result must depend on its number and its items alone, so
+    that it is the same wherever the shard is processed.
+
+    Args:
+        config: ``executor`` of the configuration.
+        gpus: how many GPUs the stage's largest model needs.
+        say: prints a line.
     """
 
     cpu = 0.0
-    """Seconds of a processor that other processes of this machine have taken."""
+    """Seconds of processor time that workers on this machine have spent."""
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Callable[[str], object] = print):
-        """All executors are made alike: ``gpus`` is what a stage's models need, ``say`` prints a line."""
+        """Take what all executors take; this one needs none of it."""
 
     @staticmethod
     def check(config: ExecutorConfig) -> None:
-        """Refuse what cannot be had on this machine (``ConfigError``)."""
+        """Raise ConfigError where this machine cannot do what the configuration says."""
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards (number, items) as they are finished; each is taken when there is room for it.
+        """Yield shards as they are finished.
 
-        What ``process`` raised is raised here, but for what a server left unanswered.
+        Args:
+            work: what to do with a shard.
+            shards: numbers and items; each is fetched when there is room for it.
+
+        Raises:
+            Exception: whatever ``process`` raised, except UnansweredError, which is a shard's result.
         """
         for index, items in shards:
             yield done(work, index, items)
@@ -161,33 +203,45 @@ class Executor:
 
 _CALLS = count()
 _WORK: dict[str, Work[Any]] = {}
-"""In a worker: what it was sent last, by the name of the call."""
+"""In a worker, the work that was sent last, by the name of the call."""
 IMPORTED = ["judgetrain.engines.local.transformers_engine", "transformers.modeling_utils", "judgetrain.pipeline.cli"]
-"""What the process from which workers are forked imports once for those of all stages: 7 seconds each otherwise."""
+"""Modules that the server from which workers are forked imports once; otherwise each worker takes 7 seconds to."""
 
 
 class LocalExecutor(Executor):
-    """Processes shards here; with ``executor.workers``, what needs a model is done by that many processes.
+    """Processes shards here, or with ``executor.workers`` in that many processes where they need a model.
 
-    On a CPU a small model does not fill the cores by threads, several of it do. Workers share the cores, and end with
-    the stage or with this process. Where there is a GPU, which one process fills, there are none.
+    One small model on a CPU does not fill the cores with its threads; several copies do. Workers share the cores, and
+    end with the stage or with this process. On a machine with a GPU there are none, since one process fills it.
     """
 
     def __init__(self, config: ExecutorConfig | None = None, gpus: int = 1, say: Any = print) -> None:
-        self._workers, self._gpus, self._say = config.workers or 1 if config else 1, gpus, say
+        workers = config.workers if config is not None else None
+        self._workers = workers or 1
+        self._gpus = gpus
+        self._say = say
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
-        """The shards in the order in which they are finished (EngineError: a worker died)."""
+        """Yield shards in the order in which they are finished.
+
+        Raises:
+            EngineError: a worker died.
+        """
         shards = iter(shards)
         first = [*islice(shards, 2)]
-        needs = self._gpus if work.gpus is None else work.gpus
-        if self._workers == 1 or not needs or len(first) < 2 or self._fills_gpu():
-            yield from super().run(work, chain(first, shards))
-            return
-        yield from self._spread(work, chain(first, shards))
+        every_shard = chain(first, shards)
+        gpus = self._gpus if work.gpus is None else work.gpus
+        needs_model = gpus > 0
+        has_several = len(first) == 2
+        # A GPU is looked for last, since that imports PyTorch.
+        if self._workers > 1 and needs_model and has_several and not self._fills_gpu():
+            yield from self._spread(work, every_shard)
+        else:
+            yield from super().run(work, every_shard)
 
     def _fills_gpu(self) -> bool:
+        """Return whether there is a GPU, and then say once that workers do not help."""
         import torch
 
         if torch.cuda.is_available():
@@ -196,56 +250,78 @@ class LocalExecutor(Executor):
         return self._workers == 1
 
     def _spread(self, work: Work[R], shards: Iterator[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """Yield shards as the workers finish them; each worker has one shard at a time."""
         import cloudpickle
 
-        self._pool = self._pool or _forked(self._workers)
-        name, packed, waiting = f"{os.getpid()}-{next(_CALLS)}", cloudpickle.dumps(work), set[Future[Any]]()
+        if self._pool is None:
+            self._pool = _forked(self._workers)
+        # Workers unpickle the work once a call, by its name.
+        name = f"{os.getpid()}-{next(_CALLS)}"
+        packed = cloudpickle.dumps(work)
+        running: set[Future[Any]] = set()
         try:
             while True:
-                free = islice(shards, self._workers - len(waiting))
-                waiting |= {self._pool.submit(_shard, name, packed, *shard) for shard in free}
-                if not waiting:
+                free_workers = self._workers - len(running)
+                for index, items in islice(shards, free_workers):
+                    running.add(self._pool.submit(_shard, name, packed, index, items))
+                if not running:
                     return
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    found = future.result()
-                    if isinstance(found, JudgetrainError):
-                        raise found
-                    self.cpu += found.cpu
-                    yield found
+                    shard = future.result()
+                    if isinstance(shard, JudgetrainError):
+                        raise shard
+                    self.cpu += shard.cpu
+                    yield shard
         except BrokenProcessPool as error:
             self.close()
-            told = "a worker was killed, most often for want of memory; what is finished stays: run it again with fewer"
-            raise EngineError(f"executor.workers={self._workers}: {told}") from error
+            raise EngineError(
+                f"executor.workers={self._workers}: a worker was killed, most often for want of memory; what is "
+                f"finished stays: run it again with fewer"
+            ) from error
 
     def close(self) -> None:
         """End the workers, and with them their models."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            for worker in (pool._processes or {}).values():
-                worker.kill()
-            pool.shutdown(cancel_futures=True)
+        pool = self._pool
+        self._pool = None
+        if pool is None:
+            return
+        # A pool only waits for its workers; one in the middle of a shard would go on for minutes.
+        for worker in (pool._processes or {}).values():
+            worker.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 def _forked(workers: int) -> ProcessPoolExecutor:
-    """Workers that are forked from a process without threads or models, which has imported what all of them need."""
+    """Return a pool of workers, forked from a server without threads or models that has imported :data:`IMPORTED`."""
     share_cores(workers)
-    context = multiprocessing.get_context(how := "forkserver" if sys.platform == "linux" else "spawn")
-    if multiprocessing.get_start_method(allow_none=True) == "loky":  # in a job of sweep=joblib; workers know of none
-        multiprocessing.set_start_method(how, force=True)
+    method = "forkserver" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(method)
+    # A job of sweep=joblib has joblib's own start method, which workers do not know.
+    if multiprocessing.get_start_method(allow_none=True) == "loky":
+        multiprocessing.set_start_method(method, force=True)
     context.set_forkserver_preload(IMPORTED)
     return ProcessPoolExecutor(workers, context, begin_worker)
 
 
 def begin_worker() -> None:
-    """What a process does first that works for this one, which it ends with."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    """Initialise a worker process."""
+    # Ctrl-C reaches the parent too, which ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     quiet_libraries()
 
 
 def _shard(name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
-    """Process a shard in a worker; an expected failure is given, not raised."""
+    """Process a shard in a worker, and return an expected failure instead of raising it.
+
+    Args:
+        name: the name of the call, which is the same for all its shards.
+        packed: the pickled :class:`Work`.
+        index: the shard's number.
+        items: the shard's items.
+    """
     import cloudpickle
 
     before = time.process_time()
@@ -253,17 +329,18 @@ def _shard(name: str, packed: bytes, index: int, items: Any) -> Done[Any] | Judg
         _WORK.clear()
         _WORK[name] = cloudpickle.loads(packed)
     try:
-        return replace(done(_WORK[name], index, items), cpu=time.process_time() - before)
+        shard = done(_WORK[name], index, items)
     except JudgetrainError as error:
         return error
+    return replace(shard, cpu=time.process_time() - before)
 
 
 def executor_type(config: ExecutorConfig) -> type[Executor]:
-    """The class of a configuration's executor; one on a cluster reaches it when it gets its first shards."""
-    found: type[Executor] = resolve_name(EXECUTORS[config.type])
-    return found
+    """Return the class of the configured executor."""
+    executor_class: type[Executor] = resolve_name(EXECUTORS[config.type])
+    return executor_class
 
 
 def make_executor(config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> Executor:
-    """The executor of a configuration."""
+    """Return the configured executor; one on a cluster connects to it with its first shards."""
     return executor_type(config)(config, gpus, say)

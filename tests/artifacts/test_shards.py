@@ -269,7 +269,7 @@ def test_idle_cores_are_those_of_the_quietest_look(monkeypatch: pytest.MonkeyPat
 def test_threads_are_as_many_as_there_are_idle_cores_unless_the_user_has_chosen(
     chosen: bool, idle: int, processes: int, threads: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_CHOSEN", chosen)
+    monkeypatch.setattr(executor, "_THREADS_CHOSEN", chosen)
     monkeypatch.setattr(executor, "idle_cores", lambda: idle)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
