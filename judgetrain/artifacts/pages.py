@@ -14,13 +14,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 SHARED = Path(__file__).with_name("templates")
+"""The folder of the templates that every room uses."""
 
 
 @cache
 def _environment(room: Path) -> Environment:
+    """Return Jinja2's environment for the templates in a room's folder."""
     return Environment(
         loader=FileSystemLoader([room, SHARED]),
-        autoescape=True,  # of every template, whatever its name ends in
+        # True stands for every template; by default it depends on what a template's name ends in.
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -29,23 +32,28 @@ def _environment(room: Path) -> Environment:
 
 
 def render(template: Path, **values: Any) -> str:
-    """The text of a template with these values, all of them escaped (jinja2.UndefinedError: one is not given).
+    """Return the text of a template filled with values, all of them escaped.
 
-    Half surrogates, which no file can hold, become question marks.
+    Raises:
+        jinja2.UndefinedError: the template names a value that is missing.
     """
     text = _environment(template.parent).get_template(template.name).render(values)
+    # Half surrogates, which no file can hold, become question marks.
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-LEFT, RIGHT, TOP, BOTTOM = 40, 356, 12, 240
-"""The field of the axes in the picture of 380 by 280."""
+# The edges of the axes' field in the picture, which is 380 wide and 280 high.
+LEFT = 40
+RIGHT = 356
+TOP = 12
+BOTTOM = 240
 LINE = 14.0
-"""Between two names at the ends of lines."""
+"""The least distance between two names at the ends of lines."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value at ``x``, with the ``ends`` of its interval; ``tip`` is shown on hovering."""
+    """A point of a line; ``ends`` are those of its interval, and ``tip`` is shown on hovering."""
 
     x: float
     y: float
@@ -55,11 +63,16 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A line for each series, in the colours ``c0`` to ``c5`` of the stylesheet; values are shares, shown in percent.
+    """A line chart of several series, in the colours ``c0`` to ``c5`` of the stylesheet.
 
-    The x axis has ``ticks`` (None: round numbers). ``plain``: values are no shares, and the y axis holds them all;
-    points are then marked only if they have tips. ``names`` stand below the x axis at 0, 1, 2 and so on, in place of
-    numbers.
+    Args:
+        title: stands above the chart.
+        x_label: stands below the x axis.
+        series: the points of every line, by the line's name.
+        ticks: where the x axis is marked; None: at round numbers.
+        plain: values are plain numbers, and the y axis runs from the least to the largest. Otherwise they are shares,
+            shown in percent from 0 on. Points of plain values are marked only if they have tips.
+        names: stand below the x axis at 0, 1, 2 and so on, in place of numbers.
     """
 
     title: str
@@ -71,68 +84,94 @@ class Chart:
 
     @cached_property
     def lines(self) -> list[tuple[str, str, str, Sequence[Point]]]:
-        """Name, colour, dashes and points of every series."""
+        """The name, colour, dashes and points of every series."""
+        colours = cycle(("c0", "c1", "c2", "c3", "c4", "c5"))
         dashes = cycle(("", "6 3", "2 3", "8 3 2 3"))
-        return [(n, f"c{i % 6}", d, s) for i, ((n, s), d) in enumerate(zip(self.series.items(), dashes, strict=False))]
+        return [(name, next(colours), next(dashes), points) for name, points in self.series.items()]
 
     @property
     def ends(self) -> list[tuple[str, str, float, float]]:
-        """Name, colour and place of what is written where each line ends: beside it, and below what stands there."""
-        found: list[tuple[str, str, float, float]] = []
-        last = [(self.place_y(line[-1].y), line[-1].x, name, colour) for name, colour, _, line in self.lines if line]
-        for y, x, name, colour in sorted(last):
-            y = max([y, *(below + LINE for *_, below in found)])
-            found.append((name, colour, self.place_x(x), y))
-        return found
+        """The name, colour, x and y of the text beside the end of every line; texts are moved down from each other."""
+        last_points = []
+        for name, colour, _, points in self.lines:
+            if points:
+                last_points.append((self.place_y(points[-1].y), points[-1].x, name, colour))
+
+        texts: list[tuple[str, str, float, float]] = []
+        for y, x, name, colour in sorted(last_points):
+            if texts:
+                y = max(y, texts[-1][3] + LINE)
+            texts.append((name, colour, self.place_x(x), y))
+        return texts
 
     @property
     def thin(self) -> bool:
-        """Whether lines are drawn without their points."""
-        return self.plain and not any(p.tip for line in self.series.values() for p in line)
+        """Whether lines are drawn without marks at their points."""
+        return self.plain and not any(point.tip for point in self._points)
+
+    @property
+    def _points(self) -> list[Point]:
+        """The points of all series."""
+        return [point for points in self.series.values() for point in points]
 
     @cached_property
     def x_span(self) -> tuple[float, float]:
         """The ends of the x axis."""
         left = -0.3 if self.names else 0.0
-        right = max(left, *(self.ticks or ()), *(p.x for line in self.series.values() for p in line))
-        return left, right if right > left else left + 1.0
+        right = max([left, *(self.ticks or ()), *(point.x for point in self._points)])
+        if right == left:
+            right = left + 1.0
+        return left, right
 
     @cached_property
     def y_span(self) -> tuple[float, float]:
         """The ends of the y axis."""
-        values = [y for line in self.series.values() for p in line for y in (p.y, *(p.ends or ()))]
-        low, high = min(values), max(values)
+        values = []
+        for point in self._points:
+            values += [point.y, *(point.ends or ())]
+        low = min(values)
+        high = max(values)
         if self.plain:
             return low, high if high > low else low + 1.0
-        return 0.0, min(1.0, math.ceil(10 * high - 1e-9) / 10) or 0.1
+
+        # Shares: up to the next tenth, and one tenth at least.
+        top = min(1.0, math.ceil(10 * high - 1e-9) / 10)
+        return 0.0, top or 0.1
 
     @property
     def x_ticks(self) -> Sequence[float]:
-        """Where the x axis is marked."""
+        """The marked values of the x axis."""
         if self.names:
             return range(len(self.names))
-        return round_ticks(*self.x_span) if self.ticks is None else self.ticks
+        if self.ticks is not None:
+            return self.ticks
+        return round_ticks(*self.x_span)
 
     @property
     def y_ticks(self) -> Sequence[float]:
-        """Where the y axis is marked."""
+        """The marked values of the y axis."""
         return round_ticks(*self.y_span)
 
     def place_x(self, x: float) -> float:
-        """Where in the picture a value of the x axis lies, to a tenth."""
+        """Return the place of an x value in the picture, to a tenth."""
         low, high = self.x_span
         return round(LEFT + (RIGHT - LEFT) * (x - low) / (high - low), 1)
 
     def place_y(self, y: float) -> float:
-        """Where in the picture a value of the y axis lies, to a tenth."""
+        """Return the place of a y value in the picture, to a tenth."""
         low, high = self.y_span
         return round(BOTTOM - (BOTTOM - TOP) * (min(y, high) - low) / (high - low), 1)
 
 
 def round_ticks(least: float, most: float, about: int = 4) -> list[float]:
-    """Round numbers from ``least`` to ``most``, about so many: steps of 1, 2, 2.5 or 5 times a power of ten."""
-    raw = (most - least) / about
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
-    ends = math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9)
-    return [round(i * step, 10) for i in range(ends[0], ends[1] + 1)]
+    """Return round numbers from ``least`` to ``most``, about ``about`` of them.
+
+    Their distance is 1, 2, 2.5 or 5 times a power of ten.
+    """
+    exact_step = (most - least) / about
+    power = 10.0 ** math.floor(math.log10(exact_step))
+    # The small tolerances keep a step that is round itself, which division puts a little off.
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= exact_step * (1 - 1e-9))
+    first = math.ceil(least / step - 1e-9)
+    last = math.floor(most / step + 1e-9)
+    return [round(index * step, 10) for index in range(first, last + 1)]

@@ -1,4 +1,4 @@
-"""Experiment tracking: a run for every stage, with its numbers, tables and artifacts, in any tracker (``track``)."""
+"""Experiment tracking: every stage is a run with numbers, tables and artifacts, in any tracker (``track``)."""
 
 import json
 import os
@@ -17,14 +17,14 @@ from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.keys import key
 
 TRACKERS = {name: code for room in rooms.rooms() for name, code in room.trackers.items()}
-"""Trackers that are told everything, and what makes their runs (``module:function``): the first is the usual one."""
+"""``module:function`` that begins a run, by tracker. These trackers get everything; the first is the default."""
 REPORTED = ("tensorboard", "comet_ml", "clearml", "swanlab", "neptune", "dvclive")
-"""Trackers, by the names of their packages, to which Transformers' trainers report the curves of training."""
+"""Trackers (by their packages) that get only the curves of training, which Transformers' trainers report."""
 
 
 @dataclass
 class TrackConfig:
-    """Experiment tracking; where to is the tracker's to say (WANDB_MODE, TRACKIO_DIR, MLFLOW_TRACKING_URI)."""
+    """Experiment tracking; the trackers' variables say where runs go: WANDB_MODE, TRACKIO_DIR, MLFLOW_TRACKING_URI."""
 
     tracker: Any = key(
         next(iter(TRACKERS), "none"),
@@ -34,56 +34,73 @@ class TrackConfig:
 
     @property
     def names(self) -> list[str]:
-        """The trackers."""
-        return [name for name in ([self.tracker] if isinstance(self.tracker, str) else self.tracker) if name != "none"]
+        """The names of the chosen trackers."""
+        names = [self.tracker] if isinstance(self.tracker, str) else self.tracker
+        return [name for name in names if name != "none"]
 
     def check_here(self) -> None:
-        """Refuse trackers whose packages are not installed (``ConfigError``)."""
+        """Raise ConfigError where a chosen tracker's package is not installed."""
         for name in self.names:
             check_package(_package_of(name), f"track.tracker={name}")
 
 
 def _package_of(tracker: str) -> str:
-    """Return the package that a tracker needs: of its own name, but for one that an installed package brings."""
+    """Return the package that a tracker needs.
+
+    A tracker of this project has the name of the package it needs. One that an installed package brings needs that
+    package.
+    """
     package = TRACKERS.get(tracker, "judgetrain").partition(".")[0]
     return tracker if package == "judgetrain" else package
 
 
 ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
-"""Files that are sent with an artifact; they hold settings and counts, no text of the data."""
+"""Files of an artifact whose content is sent to trackers; they hold settings and counts, no text of the data."""
 UNLISTED = ("checkpoints", "view")
-"""Directories inside an artifact that trackers are not told of."""
+"""Directories inside an artifact that trackers do not get."""
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 
 
 def without_secrets(value: Any) -> Any:
-    """A copy of JSON-like ``value`` that can be sent.
+    """Return a copy of JSON values without secrets.
 
-    The values of environment variables that are named like secrets (``..._KEY``, ``..._TOKEN``) become ``***``.
+    A secret is the value of an environment variable that is named like one (``..._KEY``, ``..._TOKEN``). ``***`` takes
+    its place in every text.
     """
     if isinstance(value, Mapping):
         return {key: without_secrets(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_secrets(part) for part in value]
-    if isinstance(value, str):
-        for name, secret in os.environ.items():
-            if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
-                value = value.replace(secret, "***")
-    return value
+    if not isinstance(value, str):
+        return value
+
+    text = value
+    for name, secret in os.environ.items():
+        # Short values stand in texts by chance.
+        if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
+            text = text.replace(secret, "***")
+    return text
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in a line that can be shown."""
-    return str(without_secrets(" ".join(str(error).split()) or type(error).__name__))[:200]
+    """Return an error's message in one line of 200 characters at most, without secrets."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    return str(without_secrets(message))[:200]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageFacts:
-    """What trackers are told of a stage when its run begins.
+    """The facts about a stage that trackers get when its run begins.
 
-    ``settings`` hold names of environment variables, never keys; ``directory`` is ``output_dir``; ``asked`` says that
-    the command names the stage, and not one that needs it. The run's ``id`` is the same after a restart: it goes on.
+    Args:
+        stage: the stage's name.
+        fingerprint: the artifact's.
+        recipe: the recipe's name.
+        settings: the stage's settings; they hold names of environment variables, never keys.
+        directory: ``output_dir``.
+        console: prints lines.
+        asked: the command names this stage, and not only one that needs it.
     """
 
     stage: str
@@ -96,40 +113,42 @@ class StageFacts:
 
     @property
     def id(self) -> str:
-        """The run's; the same after a restart, so that it goes on."""
+        """The run's identifier; it is the same after a restart, so that the run goes on."""
         return f"{self.stage}-{self.fingerprint}"
 
     @property
     def project(self) -> str:
-        """Where runs are kept together."""
+        """The tracker's project that holds the runs."""
         return os.environ.get("WANDB_PROJECT") or "judgetrain"
 
     @property
     def group(self) -> str:
-        """What the runs of several stages have in common."""
+        """The group that the runs of one pipeline share."""
         return os.environ.get("WANDB_RUN_GROUP") or os.environ.get("WANDB_SWEEP_ID") or self.recipe
 
 
 class Run:
-    """A stage's run in a tracker: the interface of all of them. By itself, it does nothing.
+    """A stage's run in a tracker. This base class does nothing; trackers override its methods.
 
-    ``report_to``: further trackers, to which trainers report by themselves.
+    Attributes:
+        name: the tracker's, for messages.
+        report_to: further trackers, to which Transformers' trainers report by themselves.
     """
 
     name = ""
     report_to: Sequence[str] = ()
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log numbers; anything that is no number is left out."""
+        """Log numbers, at a step of training if there is one; anything that is no number is left out."""
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """Say what the run came to."""
+        """Log the run's final results."""
 
     def alert(self, title: str, text: str) -> None:
-        """Raise an alert with whoever follows the project (e-mail, Slack)."""
+        """Send an alert to the people who follow the project (e-mail, Slack)."""
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Log a table; ``rows`` of plain values, one a column."""
+        """Log a table; a row has one plain value for every column."""
 
     def uses(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         """Name a finished artifact as an input of this run."""
@@ -139,95 +158,126 @@ class Run:
 
 
 class Runs(Run):
-    """A stage's run in several trackers. What one of them cannot take is said once, and stops nothing."""
+    """A stage's run in several trackers at once.
+
+    A tracker's error stops nothing; the first one of each tracker is printed.
+
+    Args:
+        runs: the stage's runs, one for each tracker.
+        console: prints errors.
+        report_to: further trackers, to which Transformers' trainers report by themselves.
+    """
 
     def __init__(self, runs: Sequence[Run], console: Console, report_to: Sequence[str] = ()) -> None:
-        self._runs, self._console, self._told, self.report_to = runs, console, set[str](), report_to
+        self.report_to = report_to
+        self._runs = runs
+        self._console = console
+        self._failed: set[str] = set()
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        numbers = {k: v for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        numbers = {}
+        for name, value in metrics.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers[name] = value
         if numbers:
-            self._each("log", numbers, step)
+            self._call_all("log", numbers, step)
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        self._each("summary", values)
+        self._call_all("summary", values)
 
     def alert(self, title: str, text: str) -> None:
-        self._each("alert", title, text)
+        self._call_all("alert", title, text)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self._each("table", name, list(columns), without_secrets(rows))
+        self._call_all("table", name, list(columns), without_secrets(rows))
 
     def uses(self, directory: Path, manifest: Mapping[str, Any]) -> None:
-        self._each("uses", directory, manifest)
+        self._call_all("uses", directory, manifest)
 
     def makes(self, directory: Path, manifest: Mapping[str, Any]) -> None:
-        self._each("makes", directory, manifest)
+        self._call_all("makes", directory, manifest)
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def _call_all(self, method: str, *arguments: Any) -> None:
+        """Call a method of every tracker's run, and print the first error of each tracker."""
         for run in self._runs:
             try:
                 getattr(run, method)(*arguments)
             except Exception as error:
-                if run.name not in self._told:
+                if run.name not in self._failed:
                     self._console.line(f"{run.name} did not take something ({reason(error)}): the stage goes on")
-                self._told.add(run.name)
+                self._failed.add(run.name)
 
 
 def artifact_name(manifest: Mapping[str, Any]) -> str:
-    """What trackers call a stage's artifact."""
+    """Return the name of a stage's artifact in trackers, ``RECIPE-STAGE``."""
     return re.sub(r"[^\w.-]", "-", f"{manifest['recipe']}-{manifest['stage']}")
 
 
 def files_of(directory: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """The files of an artifact that trackers are told of: each with its name there and, if it is sent, its content."""
-    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+    """Yield the files of an artifact that trackers list: relative name, path, and the content if it is sent.
+
+    The content is JSON text without secrets. It is None for files that are only listed.
+    """
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         place = path.relative_to(directory)
-        if place.parts[0] not in UNLISTED and not any(part.startswith(".") for part in place.parts):
-            sent = json.dumps(without_secrets(json.loads(path.read_bytes()))) if str(place) in ATTACHED else None
-            yield str(place), path, sent
+        is_hidden = any(part.startswith(".") for part in place.parts)
+        if is_hidden or place.parts[0] in UNLISTED:
+            continue
+
+        content = None
+        if str(place) in ATTACHED:
+            content = json.dumps(without_secrets(json.loads(path.read_bytes())))
+        yield str(place), path, content
 
 
 @contextmanager
 def tracked(config: TrackConfig, facts: StageFacts) -> Iterator[Run]:
-    """A run for one stage in every tracker, always finished, and marked failed when the stage raises."""
+    """Begin a stage's run in every chosen tracker; end it whatever happens, as failed if the stage raises."""
     reported = [name for name in config.names if name not in TRACKERS]
     with ExitStack() as stack:
         stack.enter_context(unless_set(TENSORBOARD_LOGGING_DIR=facts.directory / "tensorboard" / facts.id))
-        runs = [stack.enter_context(_unstopped(name, facts)) for name in config.names if name in TRACKERS]
+        runs = []
+        for name in config.names:
+            if name in TRACKERS:
+                runs.append(stack.enter_context(_unstopped(name, facts)))
         yield Runs(runs, facts.console, reported)
 
 
 @contextmanager
 def _unstopped(name: str, facts: StageFacts) -> Iterator[Run]:
-    """A tracker's run; one that cannot be begun, or ended, is said, and the stage goes on (or fails with its own)."""
+    """Begin and end a stage's run in one tracker; print the tracker's errors, so that the stage goes on.
+
+    An error of the stage passes through.
+    """
     try:
-        around = resolve_name(TRACKERS[name])(facts)
-        run = around.__enter__()
+        context = resolve_name(TRACKERS[name])(facts)
+        run = context.__enter__()
     except Exception as error:
         facts.console.line(f"{name} cannot be used ({reason(error)}): the stage goes on without it")
         yield Run()
         return
-    failed: Any = (None, None, None)
+
+    stage_error: Any = (None, None, None)
     try:
         yield run
     except BaseException:
-        failed = sys.exc_info()
+        stage_error = sys.exc_info()
         raise
     finally:
+        # ``with`` would let the tracker's error on ending replace the stage's.
         try:
-            around.__exit__(*failed)
+            context.__exit__(*stage_error)
         except Exception as error:
             facts.console.line(f"{name} did not end its run ({reason(error)}): the stage goes on")
 
 
 @contextmanager
 def unless_set(**variables: object) -> Iterator[None]:
-    """Environment variables for a while, where the user has not set them."""
-    own = {name: str(value) for name, value in variables.items() if name not in os.environ}
-    os.environ.update(own)
+    """Set environment variables for a while, except those that the user has set."""
+    new_variables = {name: str(value) for name, value in variables.items() if name not in os.environ}
+    os.environ.update(new_variables)
     try:
         yield
     finally:
-        for name in own:
+        for name in new_variables:
             del os.environ[name]
