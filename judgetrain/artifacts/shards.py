@@ -1,4 +1,4 @@
-"""Rows of JSON lines, in one file or in shards ``NAME-I-of-N.jsonl`` whose hidden markers say that they are whole."""
+"""Rows as JSON lines, in one file or in shards ``NAME-I-of-N.jsonl``; a hidden marker says that a shard is whole."""
 
 import glob
 import json
@@ -18,13 +18,23 @@ from judgetrain.errors import DataError
 SECONDS = ".seconds.json"
 """The file of an artifact that holds the seconds spent on it."""
 TOLD = "{in:,} read, {out:,} made"
-"""How people are told counts."""
+"""The form in which counts are printed."""
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 
 
 @dataclass
 class ShardResult:
-    """What one shard gave: rows to write, and what it counts for in the manifest."""
+    """The rows that one shard made, and what it adds to the manifest's counts.
+
+    Args:
+        rows: written to the shard's file.
+        counts_in: how many things were processed.
+        dropped: how many were left out, by reason.
+        prompt_tokens: tokens that an engine read.
+        generated_tokens: tokens that an engine wrote.
+        counts_out: how many things came out; None: one a row.
+        facts: anything else about the shard, as JSON values; its marker keeps them.
+    """
 
     rows: list[dict[str, Any]]
     counts_in: int
@@ -33,15 +43,14 @@ class ShardResult:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     counts_out: int | None = None
-    """How many things came out; None: one a row."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What else is to be known of the shard later, kept in its marker (JSON)."""
 
     def counted(self) -> dict[str, Any]:
-        """Counts and tokens as markers and manifests have them."""
+        """Return counts and tokens in the form of markers and manifests (:func:`counted`)."""
+        out = len(self.rows) if self.counts_out is None else self.counts_out
         return counted(
             in_=self.counts_in,
-            out=len(self.rows) if self.counts_out is None else self.counts_out,
+            out=out,
             dropped=self.dropped,
             prompt=self.prompt_tokens,
             generated=self.generated_tokens,
@@ -49,58 +58,85 @@ class ShardResult:
 
 
 def tokens_of(parts: Sequence[Any]) -> dict[str, Any]:
-    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
+    """Return the sums of the attributes ``prompt_tokens`` and ``generated_tokens`` over some parts, by name."""
     return {name: sum(getattr(part, name) for part in parts) for name in ("prompt_tokens", "generated_tokens")}
 
 
 def counted(
     *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None, prompt: int = 0, generated: int = 0
 ) -> dict[str, Any]:
-    """Counts and tokens as markers and manifests have them."""
+    """Return counts and tokens in the form of markers and manifests.
+
+    Args:
+        in_: how many things were processed.
+        out: how many came out.
+        dropped: how many were left out, by reason; reasons with 0 are not written.
+        prompt: tokens that an engine read.
+        generated: tokens that an engine wrote.
+    """
     reasons = {reason: number for reason, number in (dropped or {}).items() if number}
     return {"counts": {"in": in_, "out": out, "dropped": reasons}, "tokens": {"prompt": prompt, "generated": generated}}
 
 
 def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:
-    """The shards of ``name`` (or their hidden markers) in order, each with the number of shards it is one of.
+    """Return the paths of a name's shards in order, each with the number of shards that it is one of.
 
-    The name is matched whole: the shards of ``a-1`` are none of ``a``.
+    Args:
+        directory: the artifact's.
+        name: the shards' name. It is matched whole, so that the shards of ``a-1`` are none of ``a``.
+        markers: return the paths of the hidden markers instead.
     """
-    prefix, suffix = (f".{name}", ".json") if markers else (name, ".jsonl")
-    found = []
+    prefix = name
+    suffix = ".jsonl"
+    if markers:
+        prefix = f".{name}"
+        suffix = ".json"
+
+    shards = []
     for path in directory.glob(f"{glob.escape(prefix)}-*{suffix}"):
         match = _SHARD.fullmatch(path.name[len(prefix) : -len(suffix)])
         if match:
-            found.append((int(match[1]), int(match[2]), path))
-    return [(path, total) for _, total, path in sorted(found)]
+            shards.append((int(match[1]), int(match[2]), path))
+    return [(path, total) for _, total, path in sorted(shards)]
 
 
 def markers_of(directory: Path, name: str) -> list[dict[str, Any]]:
-    """What the markers of a name's finished shards say, in order: ``counts``, ``tokens``, ``seconds`` and ``facts``."""
+    """Return what the markers of a name's finished shards hold, in order.
+
+    Each has ``counts``, ``tokens``, ``seconds``, ``facts`` and ``file``.
+    """
     return [json.loads(path.read_text(encoding="utf-8")) for path, _ in shards_of(directory, name, markers=True)]
 
 
 def seconds_of(directory: Path, name: str) -> float:
-    """Seconds that a name's finished shards took, whichever run made them."""
+    """Return the seconds that a name's finished shards took, whichever run made them."""
     return float(sum(marker["seconds"] for marker in markers_of(directory, name)))
 
 
 def seconds_so_far(directory: Path) -> tuple[float, float]:
-    """Seconds on the clock, and of a processor, spent on an artifact up to what was finished last; 0 where unknown."""
-    found = read_json(directory / SECONDS)
-    wall, cpu = found if isinstance(found, list) and len(found) == 2 else (0.0, 0.0)
-    return float(wall), float(cpu)
+    """Return the seconds spent on an artifact, on the clock and of processors, up to what was finished last.
+
+    Both are 0 where they are unknown.
+    """
+    seconds = read_json(directory / SECONDS)
+    if not isinstance(seconds, list) or len(seconds) != 2:
+        return 0.0, 0.0
+    return float(seconds[0]), float(seconds[1])
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
-    """The rows of ``<name>.jsonl``, or of all its shards in order (DataError: one is missing, a malformed line)."""
+    """Yield the rows of ``<name>.jsonl``, or of all its shards in order.
+
+    Raises:
+        DataError: a file or shard is missing, or a line is no JSON.
+    """
     for path in _files(directory, name):
         yield from _rows(path)
 
 
 @dataclass(frozen=True)
 class Rows(Collection[dict[str, Any]]):
-    """What :func:`read_rows` gives, read anew whenever it is gone through; the artifact must be finished."""
+    """The rows of a finished artifact as a collection that reads them anew whenever it is iterated."""
 
     directory: Path
     name: str
@@ -112,14 +148,14 @@ class Rows(Collection[dict[str, Any]]):
         return count_rows(self.directory, self.name)
 
     def __contains__(self, row: object) -> bool:
-        return any(row == each for each in self)
+        return any(row == other for other in self)
 
 
 def _rows(path: Path, start: int = 0, count: int | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file from ``start`` on, at most ``count`` of them; those before are not parsed."""
+    """Yield the rows of a file from ``start`` on, ``count`` at most; rows before are not parsed."""
+    stop = None if count is None else start + count
     with path.open("rb") as lines:
-        chosen = islice(lines, start, None if count is None else start + count)
-        for number, line in enumerate(chosen, start=start + 1):
+        for number, line in enumerate(islice(lines, start, stop), start=start + 1):
             try:
                 yield json.loads(line.decode("utf-8"))
             except UnicodeDecodeError as error:
@@ -129,22 +165,23 @@ def _rows(path: Path, start: int = 0, count: int | None = None) -> Iterator[dict
 
 
 def rows_at(directory: Path, name: str, start: int, count: int) -> list[dict[str, Any]]:
-    """So many of the rows that :func:`read_rows` gives, from ``start`` on: only the files that hold them are read.
+    """Return ``count`` of the rows of :func:`read_rows` from ``start`` on; only the files that hold them are read.
 
-    The artifact must be finished: how many rows its files have is counted once in a process.
+    The artifact must be finished, since the number of a file's rows is counted once in a process.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in _files(directory, name):
-        if len(found) == count:
+        if len(rows) == count:
             break
         lines = _lines_once(path)
         if start < lines:
-            found += _rows(path, start, count - len(found))
+            rows += _rows(path, start, count - len(rows))
         start = max(0, start - lines)
-    return found
+    return rows
 
 
 def _lines(path: Path) -> int:
+    """Return the number of lines in a file."""
     with path.open("rb") as lines:
         return sum(1 for _ in lines)
 
@@ -153,59 +190,84 @@ _lines_once = cache(_lines)
 
 
 def _files(directory: Path, name: str) -> list[Path]:
+    """Return the files that hold a name's rows, in order; raise DataError where one is missing."""
     single = directory / f"{name}.jsonl"
-    shards = [(single, 1)] if single.exists() else shards_of(directory, name)
+    if single.exists():
+        return [single]
+
+    shards = shards_of(directory, name)
     if not shards:
         raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
-    if len(shards) != shards[0][1]:
-        raise DataError(f"{directory}: {len(shards)} of {shards[0][1]} shards of {name} are there")
+    total = shards[0][1]
+    if len(shards) != total:
+        raise DataError(f"{directory}: {len(shards)} of {total} shards of {name} are there")
     return [path for path, _ in shards]
 
 
 def count_rows(directory: Path, name: str) -> int:
-    """How many rows :func:`read_rows` gives, without parsing them (DataError: a missing file or shard)."""
+    """Return the number of rows of :func:`read_rows`, without parsing them.
+
+    Raises:
+        DataError: a file or shard is missing.
+    """
     return sum(_lines(path) for path in _files(directory, name))
 
 
 def shard_progress(directory: Path) -> tuple[int, int] | None:
-    """How many shards of an unfinished artifact are finished, of how many; None if it has no shards."""
-    done = total = 0
-    for plan in directory.glob(".*.plan.json"):
-        name = plan.name[1 : -len(".plan.json")]
-        planned = read_json(plan)
-        total += planned.get("shards", 0) if isinstance(planned, dict) else 0
-        done += len(shards_of(directory, name, markers=True))
-    return (done, total) if total else None
+    """Return how many shards of an unfinished artifact are finished, and how many there are; None: it has none."""
+    finished = 0
+    total = 0
+    for path in directory.glob(".*.plan.json"):
+        name = path.name[1 : -len(".plan.json")]
+        plan = read_json(path)
+        if isinstance(plan, dict):
+            total += plan.get("shards", 0)
+        finished += len(shards_of(directory, name, markers=True))
+    if not total:
+        return None
+    return finished, total
 
 
 T = TypeVar("T")
 
 
 class DiskList(Sequence[T], Generic[T]):
-    """A sequence that grows at its end, in a file that is gone with the process.
+    """A sequence that grows at its end and keeps its elements in a file, which ends with the process.
 
-    ``encode`` gives an element as JSON's values, ``decode`` makes it of them again. The file lies in ``directory``, or
-    where temporary files do.
+    Args:
+        encode: returns an element as JSON values.
+        decode: returns the element that ``encode`` was given.
+        directory: where the file lies; None: where temporary files do.
     """
 
     def __init__(self, encode: Callable[[T], Any], decode: Callable[[Any], T], directory: Path | None = None) -> None:
-        self._encode, self._decode = encode, decode
-        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - open for as long as the rows are asked for
+        self._encode = encode
+        self._decode = decode
+        # The file stays open for as long as the sequence is read.
+        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        # Where each element's line begins, in bytes.
         self._places = array("q")
 
     def extend(self, elements: Iterable[T]) -> None:
         """Add elements at the end."""
         for element in elements:
             line = json.dumps(self._encode(element)).encode() + b"\n"
-            self._places.append(self._file.seek(0, 2))  # the elements may be read from this very file
+            # The elements may be read from this very file, which moves its position.
+            end = self._file.seek(0, 2)
+            self._places.append(end)
             self._file.write(line)
 
     def only(self, indices: Iterable[int]) -> "DiskList[T]":
-        """Some of the elements, in the order given, from the same file, to whose end each adds its own."""
-        found = object.__new__(DiskList)
-        found._encode, found._decode, found._file = self._encode, self._decode, self._file
-        found._places = array("q", (self._places[i] for i in indices))
-        return found
+        """Return a list of some of the elements, in the order of the indices.
+
+        Both lists use one file; each adds further elements at its end.
+        """
+        part = object.__new__(DiskList)
+        part._encode = self._encode
+        part._decode = self._decode
+        part._file = self._file
+        part._places = array("q", (self._places[index] for index in indices))
+        return part
 
     def __len__(self) -> int:
         return len(self._places)
@@ -218,14 +280,18 @@ class DiskList(Sequence[T], Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        places = self._places[index]
-        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+        if isinstance(index, slice):
+            return [self._at(place) for place in self._places[index]]
+        return self._at(self._places[index])
 
     def _at(self, place: int) -> T:
+        """Return the element whose line begins at a place in the file."""
         self._file.seek(place)
         return self._decode(json.loads(self._file.readline()))
 
 
 def only(rows: Sequence[T], indices: Iterable[int]) -> Sequence[T]:
-    """Some of the rows, in the order given; of spilled ones their places alone."""
-    return rows.only(indices) if isinstance(rows, DiskList) else [rows[i] for i in indices]
+    """Return some of the rows, in the order of the indices; rows on disk stay there."""
+    if isinstance(rows, DiskList):
+        return rows.only(indices)
+    return [rows[index] for index in indices]

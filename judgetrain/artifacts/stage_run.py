@@ -5,6 +5,7 @@ An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It 
 """
 
 import hashlib
+import math
 import os
 import shutil
 import time
@@ -35,51 +36,72 @@ from judgetrain.errors import DataError, JudgetrainError, UnansweredError
 T = TypeVar("T")
 
 PRINTED = "printed.txt"
-"""What a stage printed at its end."""
+"""The file that keeps what a stage printed at its end."""
 
 
 def derive_seed(*parts: object) -> int:
-    """A 31-bit seed that depends on every part and on nothing else."""
+    """Return a 31-bit seed that depends on every part and on nothing else."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 def is_held_out(seed: int, identifier: str, share: float) -> bool:
-    """Whether a comparison is among the share (``label.holdout``) that is held out of training; ``seed``: the run's.
+    """Return whether a comparison is held out of training.
 
-    The same in every stage and every run: what one stage chooses by, no stage before it was trained on, as long as its
-    share is no larger than theirs.
+    The answer is the same in every stage and every run. So no stage was trained on comparisons that a later stage
+    selects models with, as long as the later stage's share is no larger.
+
+    Args:
+        seed: the run's.
+        identifier: the comparison's.
+        share: how much is held out, from 0 to 1 (``label.holdout``).
     """
-    return derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31 < share
+    place = derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31
+    return place < share
 
 
 class ShardSeeds:
-    """What a worker elsewhere knows of a :class:`StageRun`: seeds and places; it has nothing to write or to say."""
+    """The part of a :class:`StageRun` that workers elsewhere get: seeds and places.
+
+    A StageRun is pickled as this, since workers write no files and print no lines.
+
+    Args:
+        directory: the artifact's directory.
+        stage: the stage's name.
+        seed: the stage's seed.
+        home: ``output_dir``.
+    """
 
     def __init__(self, directory: Path, stage: str, seed: int, home: Path) -> None:
-        self.directory, self.stage, self.seed, self.home = directory, stage, seed, home
+        self.directory = directory
+        self.stage = stage
+        self.seed = seed
+        self.home = home
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardSeeds, (self.directory, self.stage, self.seed, self.home)
 
     def shard_seed(self, index: int) -> int:
-        """The seed of one shard, the same in every run of the artifact."""
+        """Return the seed of one shard, which is the same in every run of the artifact."""
         return derive_seed(self.seed, "shard", index)
 
 
 class StageRun(ShardSeeds):
-    """One stage's directory in the making: where rooms put what they make, and what they count.
+    """The run of one stage: writes files and shards into the artifact's directory, and counts what was done.
 
     Args:
         directory: the artifact's directory.
         stage: the stage's name.
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
-        console: where lines and progress go.
-        writes: False in a process that only helps to train, and leaves the directory's files alone.
+        console: prints lines and progress.
+        writes: False in a process that only helps to train, which writes no files here.
         home: ``output_dir``, which all runs share; by default the third folder above the directory.
         recipe: the recipe's name, for titles.
-        clock: gives seconds from any beginning.
-        executor: where shards are processed that may be; by default here.
+        clock: returns seconds from any beginning.
+        executor: processes shards that may be processed elsewhere; by default, this process does.
+
+    Raises:
+        DataError: the notes of an earlier run are damaged.
     """
 
     def __init__(
@@ -95,36 +117,60 @@ class StageRun(ShardSeeds):
         executor: Executor | None = None,
     ) -> None:
         super().__init__(directory, stage, derive_seed(seed, stage), home or directory.parents[2])
-        self.executor, self.recipe, self.console, self.track = executor or Executor(), recipe, console, Run()
+        self.executor = executor or Executor()
+        self.recipe = recipe
+        self.console = console
+        # The pipeline puts the tracker's run here when it begins.
+        self.track = Run()
         self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
-        for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
-            if stale.is_file():
-                stale.unlink()
-        self._direct: list[dict[str, Any]] = []
+        if writes:
+            self._remove_temporary_files()
+
         self._notes_path = directory / ".notes.json"
-        self._notes: dict[str, Any] = read_json(self._notes_path) if self._notes_path.exists() else {}
-        if not isinstance(self._notes, dict):
-            told = f"{self._notes_path} is damaged: remove {directory}, which is not finished"
-            raise DataError(f"{told}, and run the same command again")
+        self._notes = self._earlier_notes()
+        # Counts that were added one by one, beside those in the shards' markers.
+        self._direct: list[dict[str, Any]] = []
         self._sharded: list[str] = []
         self._printed = ""
-        earlier, cpu = seconds_so_far(directory)
-        self._clock, self._since, self._cpu_since = clock, clock() - earlier, _cpu() - cpu
+
+        # Seconds count on from where earlier runs of the artifact stopped.
+        earlier_seconds, earlier_cpu_seconds = seconds_so_far(directory)
+        self._clock = clock
+        self._since = clock() - earlier_seconds
+        self._cpu_since = _cpu() - earlier_cpu_seconds
+
+    def _remove_temporary_files(self) -> None:
+        """Remove what a killed run left half written; nobody else writes in this directory."""
+        for path in self.directory.glob(".*.tmp"):
+            if path.is_file():
+                path.unlink()
+
+    def _earlier_notes(self) -> dict[str, Any]:
+        """Return the notes of earlier runs of the artifact; raise DataError where they are damaged."""
+        if not self._notes_path.exists():
+            return {}
+        notes = read_json(self._notes_path)
+        if not isinstance(notes, dict):
+            raise DataError(
+                f"{self._notes_path} is damaged: remove {self.directory}, which is not finished, and run the same "
+                f"command again"
+            )
+        return notes
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on the artifact so far, those of earlier runs included, up to what they finished last."""
+        """Seconds spent on the artifact so far; earlier runs count up to what they finished last."""
         return self._clock() - self._since
 
     @property
     def cpu_seconds(self) -> float:
-        """The same of a processor: this process's, and those of the workers on this machine."""
+        """Seconds of processor time spent so far, by this process and the workers on this machine."""
         return _cpu() - self._cpu_since + self.executor.cpu
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Write :attr:`seconds` down at the beginning and at any end that Python sees."""
+        """Write :attr:`seconds` to the directory at the beginning, and at any end that Python sees."""
         self.keep_seconds()
         try:
             yield
@@ -134,16 +180,19 @@ class StageRun(ShardSeeds):
                 self.keep_seconds()
 
     def keep_seconds(self) -> None:
-        """Write :attr:`seconds` down: whenever something is finished, so that a kill loses no more than the rest."""
+        """Write the seconds spent so far to the directory.
+
+        It is called whenever something is finished, so that a kill loses only the time since.
+        """
         if self._writes:
             write_json_atomic(self.path(SECONDS), [round(self.seconds, 3), round(self.cpu_seconds, 3)])
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
-        """Add to the manifest's counts."""
+        """Add to the manifest's counts: things processed, things that came out, and things left out, by reason."""
         self._direct.append(counted(in_=in_, out=out, dropped=dropped))
 
     def note(self, key: str, value: Any) -> None:
-        """Put a fact into the manifest's notes; kept over a resume."""
+        """Put a fact into the manifest's notes, which a resumed run keeps."""
         self._notes[key] = value
         if self._writes:
             write_json_atomic(self._notes_path, self._notes)
@@ -154,25 +203,34 @@ class StageRun(ShardSeeds):
         return dict(self._notes)
 
     def log(self, message: str, keep: bool = False) -> None:
-        """Print a line; ``keep``: it is part of what :meth:`tell` keeps, and so names no place on this machine."""
+        """Print a line.
+
+        Args:
+            message: the line.
+            keep: also keep it in ``printed.txt`` (:meth:`tell`). A line that is kept names no place on this machine.
+        """
         self.console.line(message)
         if keep:
             self._keep(f"{message}\n")
 
     def tell(self, parts: Iterable[Any]) -> None:
-        """Print the tables and text that the stage ends with (Rich renderables), and keep them in ``printed.txt``.
+        """Print the tables and text that the stage ends with, and keep them in ``printed.txt``.
 
-        Whoever asks for the finished stage again is shown them from there.
+        They are shown from there when the finished stage is run again.
+
+        Args:
+            parts: texts and Rich renderables.
         """
         self._keep(self.console.plain(parts))
 
     def _keep(self, text: str) -> None:
+        """Add text to ``printed.txt``."""
         self._printed += text
         if self._writes:
             write_text_atomic(self.path(PRINTED), self._printed)
 
     def path(self, name: str) -> Path:
-        """A path inside the directory."""
+        """Return a path inside the directory."""
         return self.directory / name
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -183,13 +241,18 @@ class StageRun(ShardSeeds):
 
     @contextmanager
     def rows_writer(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-        """Write ``<name>.jsonl`` row by row with the function given; the file takes its name when all is well."""
+        """Yield a function that writes one row to ``<name>.jsonl``.
+
+        The file takes its name when all is well at the end.
+        """
         with atomic(self.path(f"{name}.jsonl")) as file:
             yield lambda row: write_row(file, row)
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write ``<name>.json`` (the suffix is added when missing) atomically and return its path."""
-        path = self.path(name if name.endswith(".json") else f"{name}.json")
+        if not name.endswith(".json"):
+            name = f"{name}.json"
+        path = self.path(name)
         write_json_atomic(path, value)
         return path
 
@@ -204,121 +267,185 @@ class StageRun(ShardSeeds):
         spread: bool = False,
         gpus: int | None = None,
     ) -> float:
-        """Process items in shards, skipping those already finished; gives the seconds of those that were not.
+        """Process items in shards, skip the finished ones, and return the seconds that the others took.
 
         Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden marker that holds its counts, the seconds
-        that ``process`` took and its facts; the marker is written last and says that the shard is finished. Where a
-        server gave requests of some shards up, all others are finished first (UnansweredError).
+        that ``process`` took and its facts. The marker is written last and says that the shard is finished.
 
         Args:
-            name: of the shards.
-            items: what is processed; a shard's are taken when its turn comes.
-            size: items of a shard.
-            process: gives a shard's result from its number and its items.
-            unit: what the items are, for the progress bar.
-            load: called before a shard is timed, to load what ``process`` needs.
-            spread: the run's executor may process shards elsewhere and in any order: ``process`` and ``load`` can be
-                pickled and depend on nothing that happens here meanwhile.
-            gpus: that a copy of the model takes; None: what the largest of the stage does.
+            name: the shards' name.
+            items: what is processed; a shard's items are fetched when its turn comes.
+            size: how many items a shard has.
+            process: returns a shard's result, given its number and its items.
+            unit: the items' name in the plural, for the progress bar.
+            load: loads what ``process`` needs; it is called before a shard is timed.
+            spread: the run's executor may process shards elsewhere and in any order. ``process`` and ``load`` can then
+                be pickled, and depend on nothing that happens here meanwhile.
+            gpus: how many GPUs a copy of the model takes; None: as many as the stage's largest model.
+
+        Raises:
+            UnansweredError: a server gave up requests of some shards; all other shards are finished first.
         """
-        total = max(1, -(-len(items) // size))
-        write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
+        plan = _Plan(name, items, size)
+        write_json_atomic(self.path(f".{name}.plan.json"), {"shards": plan.total, "items": len(items), "unit": unit})
         self._sharded.append(name)
-        for markers in (True, False):  # a run that split the items otherwise has left shards of other items
-            for path, of in shards_of(self.directory, name, markers=markers):
-                if of != total:
-                    path.unlink()
-        stems = [f"{name}-{i:05d}-of-{total:05d}" for i in range(total)]
-        sizes = [min(size, len(items) - i * size) for i in range(total)]
-        marked = [i for i in range(total) if self._marker(stems[i]).exists()]
-        finished = {i for i in marked if whole_shard(self.path(f"{stems[i]}.jsonl"), self._marker(stems[i]))}
-        for i in sorted({*marked} - finished):
-            self.log(f"{self.stage}: {stems[i]} is not what was written: it is made again")
-        before = sum(sizes[i] for i in finished)
-        unanswered: list[UnansweredError] = []
-        spent = 0.0
-        left = ((i, items[i * size : (i + 1) * size]) for i in range(total) if i not in finished)
+        finished = self._finished_shards(plan)
+        items_before = sum(plan.size_of(index) for index in finished)
+        remaining = ((index, plan.items_of(index)) for index in range(plan.total) if index not in finished)
+
         executor = self.executor if spread else Executor()
         work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
-        with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
-            for done in executor.run(work, left):
+        unanswered: list[UnansweredError] = []
+        seconds = 0.0
+        with self.console.progress(f"{self.stage}: {name}", len(items), unit, items_before) as advance:
+            for done in executor.run(work, remaining):
                 if isinstance(done.result, UnansweredError):
                     unanswered.append(done.result)
                 else:
-                    spent += done.seconds
-                    self._finish(stems[done.index], done.result, done.seconds)
-                advance(sizes[done.index])
+                    seconds += done.seconds
+                    self._finish(plan.stem_of(done.index), done.result, done.seconds)
+                advance(plan.size_of(done.index))
+
         if unanswered:
             raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
-        return spent
+        return seconds
+
+    def _finished_shards(self, plan: "_Plan") -> set[int]:
+        """Return the numbers of the shards that earlier runs finished, and remove shards of another plan."""
+        for markers in (True, False):
+            for path, total in shards_of(self.directory, plan.name, markers=markers):
+                # A run that split the items otherwise has left shards of other items.
+                if total != plan.total:
+                    path.unlink()
+
+        finished = set()
+        for index in range(plan.total):
+            stem = plan.stem_of(index)
+            marker = self._marker(stem)
+            if not marker.exists():
+                continue
+            if whole_shard(self.path(f"{stem}.jsonl"), marker):
+                finished.add(index)
+            else:
+                self.log(f"{self.stage}: {stem} is not what was written: it is made again")
+        return finished
 
     def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
+        """Write a shard's rows, then the marker that says that they are whole."""
         path = self.path(f"{stem}.jsonl")
         write_rows_atomic(path, result.rows)
-        said = result.counted() | {"seconds": seconds, "facts": result.facts, "file": described(path)}
-        write_json_atomic(self._marker(stem), said)
+        marker = result.counted() | {"seconds": seconds, "facts": result.facts, "file": described(path)}
+        write_json_atomic(self._marker(stem), marker)
         self.keep_seconds()
 
     def _marker(self, stem: str) -> Path:
+        """Return the path of a shard's hidden marker."""
         return self.path(f".{stem}.json")
 
     def totals(self) -> dict[str, Any]:
-        """Counts and tokens of everything done, the shards of earlier runs included."""
-        parts = [*self._direct, *(part for name in self._sharded for part in markers_of(self.directory, name))]
+        """Return counts and tokens of everything done, the shards of earlier runs included."""
+        parts = list(self._direct)
+        for name in self._sharded:
+            parts += markers_of(self.directory, name)
+
+        dropped: Counter[str] = sum((Counter(part["counts"]["dropped"]) for part in parts), Counter())
         return counted(
             in_=sum(part["counts"]["in"] for part in parts),
             out=sum(part["counts"]["out"] for part in parts),
-            dropped=sum((Counter(part["counts"]["dropped"]) for part in parts), Counter()),
+            dropped=dropped,
             prompt=sum(part["tokens"]["prompt"] for part in parts),
             generated=sum(part["tokens"]["generated"] for part in parts),
         )
 
 
-def adopt(shards: str, key: str, out: StageRun) -> None:
-    """Take over the finished ``shards`` of artifacts beside this one that have the same key, and leave the key here.
+class _Plan:
+    """Splits items into shards of one size; the last one may be smaller.
 
-    So a change that leaves some of a stage's work as it is (another metric, another weight of a reward) does not repeat
-    it. The ``key`` is a hash of all that decides what they hold; those that lie here under another one are dropped.
+    Args:
+        name: the shards' name.
+        items: what is split. Without items there is one shard, which is empty.
+        size: how many items a shard has.
     """
-    if not _has(out.directory, shards, key):
+
+    def __init__(self, name: str, items: Sequence[Any], size: int) -> None:
+        self.name = name
+        self._items = items
+        self._size = size
+        self.total = max(1, math.ceil(len(items) / size))
+
+    def stem_of(self, index: int) -> str:
+        """Return the name of a shard's files without their suffix."""
+        return f"{self.name}-{index:05d}-of-{self.total:05d}"
+
+    def size_of(self, index: int) -> int:
+        """Return the number of items in a shard, without fetching them."""
+        return min(self._size, len(self._items) - index * self._size)
+
+    def items_of(self, index: int) -> Sequence[Any]:
+        """Return the items of a shard."""
+        return self._items[index * self._size : (index + 1) * self._size]
+
+
+def adopt(shards: str, key: str, out: StageRun) -> None:
+    """Take over finished shards from other artifacts of the stage that have the same key, and note the key here.
+
+    A change that leaves some of a stage's work as it is (another metric, another weight of a reward) then does not
+    repeat it. Shards that lie here under another key are removed.
+
+    Args:
+        shards: the shards' name.
+        key: a hash of all that decides what the shards hold.
+        out: the run of the artifact that takes them over.
+    """
+    if not _has_key(out.directory, shards, key):
         for markers in (True, False):
             for stale, _ in shards_of(out.directory, shards, markers=markers):
                 stale.unlink()
         write_text_atomic(out.path(f".{shards}.key"), key)
+
     for other in sorted(out.directory.parent.iterdir()):
-        if other == out.directory or not _has(other, shards, key):
+        if other == out.directory or not _has_key(other, shards, key):
             continue
-        taken = 0
-        for marker, _ in shards_of(other, shards, markers=True):
-            if _failed(marker):
-                continue
-            stem = marker.name.removeprefix(".").removesuffix(".json")
-            files = [f"{stem}.jsonl", marker.name]  # the marker last: it says that the shard is there
-            if whole_shard(other / files[0], marker) and not out.path(marker.name).exists():
-                for name in files:
-                    _link(other / name, out.path(name))
-                taken += 1
-        if taken:
-            out.log(f"{out.stage}: {shards}: {taken} shards are those of {other}")
+        number = _adopt_from(other, shards, out)
+        if number:
+            out.log(f"{out.stage}: {shards}: {number} shards are those of {other}")
+
+
+def _adopt_from(other: Path, shards: str, out: StageRun) -> int:
+    """Link the finished shards of another artifact into this one, and return how many there were."""
+    number = 0
+    for marker, _ in shards_of(other, shards, markers=True):
+        if _failed(marker):
+            continue
+        stem = marker.name.removeprefix(".").removesuffix(".json")
+        rows_name = f"{stem}.jsonl"
+        if whole_shard(other / rows_name, marker) and not out.path(marker.name).exists():
+            # The marker comes last: it says that the shard is there.
+            _link(other / rows_name, out.path(rows_name))
+            _link(marker, out.path(marker.name))
+            number += 1
+    return number
 
 
 def _failed(marker: Path) -> bool:
-    """Whether a shard holds what an engine failed to answer, which is asked again rather than taken over.
+    """Return whether a shard holds requests that an engine failed to answer; they are asked again, not taken over.
 
-    The reason is ``error``, by itself or behind what it is about (``judgment:error``).
+    Their reason is ``error``, by itself or behind what it is about (``judgment:error``).
     """
-    found = read_json(marker)
-    dropped = found["counts"]["dropped"] if isinstance(found, dict) and "counts" in found else ("error",)
-    return any(reason == "error" or reason.endswith(":error") for reason in dropped)
+    facts = read_json(marker)
+    if not isinstance(facts, dict) or "counts" not in facts:
+        return True
+    return any(reason == "error" or reason.endswith(":error") for reason in facts["counts"]["dropped"])
 
 
-def _has(directory: Path, shards: str, key: str) -> bool:
+def _has_key(directory: Path, shards: str, key: str) -> bool:
+    """Return whether an artifact's shards of a name were made under a key."""
     path = directory / f".{shards}.key"
     return path.is_file() and path.read_text(encoding="utf-8") == key
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file, which is never changed in place; a copy where the disk knows no second names."""
+    """Give a file, which is never changed in place, a second name; copy it where the disk has no second names."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -327,5 +454,5 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _cpu() -> float:
-    """Seconds of a processor that this process and its ended children have taken."""
+    """Return the seconds of processor time that this process and its ended children have spent."""
     return sum(os.times()[:4])

@@ -1,4 +1,4 @@
-"""What a stage is: its name, its inputs, the settings that it reads, and where its code is."""
+"""Stages of the pipeline as records: name, inputs, settings, and where the code is."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def at(
     content: Callable[[Any, Any], Any] | None = None,
     only: Sequence[str] = (),
 ) -> Any:
-    """A field of :class:`StageSettings`: the dotted configuration key that it is taken from.
+    """Return a field of :class:`StageSettings` that is taken from a key of the configuration.
 
     Args:
-        key: of a value, or of a configuration object (or a list of them).
-        in_fingerprint: False for what changes how fast or where something is computed, or is only checked.
-        active_if: given the settings, whether the stage has any use for the value; it is None in them where not.
-        content: what stands in fingerprints in the value's place, as :func:`judgetrain.keys.key` has it; keys inside
+        key: the dotted key of a value, of a configuration object, or of a list of them.
+        in_fingerprint: False for what changes only how fast or where something is computed, or is only checked.
+        active_if: returns whether the stage has any use for the value, given the settings. A value without use is None
+            in the settings.
+        content: returns what stands in fingerprints in place of the value (:func:`judgetrain.keys.key`). Keys inside
             configuration objects are marked where they are defined.
-        only: the keys of the object that the stage reads; the others have their defaults in the settings.
+        only: the keys of the object that the stage reads. The other keys have their defaults in the settings.
     """
     marks = {"key": key, "in_fingerprint": in_fingerprint, "use_if": active_if, "content": content, "only": tuple(only)}
     return dataclasses.field(metadata=marks)
@@ -38,55 +39,68 @@ def at(
 
 @dataclass(frozen=True, kw_only=True)
 class StageSettings:
-    """All that a stage reads of the configuration, which is also what its fingerprint covers."""
+    """All keys of the configuration that a stage reads; its fingerprint covers them."""
 
     seed: int = at("seed")
 
     @property
     def judges(self) -> Sequence[str]:
-        """The stages whose judges the settings name: the stage's inputs, where it does not say others."""
+        """The stages whose judges the settings name. They are the stage's inputs unless it names others."""
         return ()
 
     @property
     def beside_inputs(self) -> Sequence[str]:
-        """Files that people may put into an input's directory, on which the result then depends as well."""
+        """Files that users may put into an input's directory, and on which the result then depends."""
         return ()
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The settings that a stage reads of the whole configuration, each field from its own key."""
-        marks = ((field.name, field.metadata) for field in dataclasses.fields(cls))
-        return cls(**{name: _part(attrgetter(m["key"])(config), m["only"]) for name, m in marks}).active()
+        """Return the settings from a whole configuration, each field from its key."""
+        values = {}
+        for item in dataclasses.fields(cls):
+            value = attrgetter(item.metadata["key"])(config)
+            values[item.name] = _part(value, item.metadata["only"])
+        return cls(**values).active()
 
     def active(self) -> Self:
-        """These settings with None for every value that they have no use for."""
-        conditions = {field.name: field.metadata["use_if"] for field in dataclasses.fields(self)}
-        idle: dict[str, Any] = {name: None for name, use_if in conditions.items() if use_if and not use_if(self)}
-        return dataclasses.replace(self, **idle) if idle else self
+        """Return these settings with None for every value that the stage has no use for."""
+        idle: dict[str, Any] = {}
+        for item in dataclasses.fields(self):
+            use_if = item.metadata["use_if"]
+            if use_if and not use_if(self):
+                idle[item.name] = None
+        if not idle:
+            return self
+        return dataclasses.replace(self, **idle)
 
 
 def _part(value: Any, only: Sequence[str]) -> Any:
-    """A value; of a configuration object, or each of a list, where there are ``only`` some keys, with defaults else."""
-    if only and isinstance(value, list):
+    """Return a configuration object, or a list of them, with the keys in ``only`` and defaults for the others.
+
+    Without ``only``, the value comes back as it is.
+    """
+    if not only:
+        return value
+    if isinstance(value, list):
         return [_part(entry, only) for entry in value]
-    return value if not only else type(value)(**{name: getattr(value, name) for name in only})
+    return type(value)(**{name: getattr(value, name) for name in only})
 
 
 S = TypeVar("S", bound=StageSettings)
 
 
 def needs(*names: str) -> Callable[[Any], Sequence[str]]:
-    """Inputs that are the same whatever the settings."""
+    """Return a function that gives the names of a stage's inputs, whatever the settings."""
     return lambda settings: names
 
 
 def by_name(code: str) -> Callable[[Any], None]:
-    """A check that stands beside the stage's code: ``module:function``, imported when it is asked."""
+    """Return a check that imports ``module:function`` when it is called, and passes the settings on to it."""
     return lambda settings: resolve_name(code)(settings)
 
 
 def _no_check(settings: Any) -> None:
-    """Nothing to check beyond types and ranges."""
+    """Accept all settings; their types and ranges are checked elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +108,26 @@ class Stage(Generic[S]):
     """One stage of the pipeline.
 
     Args:
-        name: as in ``stage=NAME``, and the folder of its artifacts.
+        name: as in ``stage=NAME``; also the folder of its artifacts.
         settings: the class of its settings.
-        code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs; by default ``run`` of the
-            module ``stage`` beside the ``stages`` that has the settings.
-        inputs: the stages that it needs, given its settings; by default those whose judges they name.
-        reads: by the name of an input, the part of it that this stage reads, where it does not read all.
-        parts: by name, the settings that decide a part of the result, given those that decide all of it.
-        check: refuses, before anything runs, settings that the stage cannot work with (``ConfigError``).
-        format: raised when the stage's code changes what it writes.
+        code: ``module:function`` of ``run(settings, inputs, out)``, imported when the stage runs. By default, ``run``
+            in the module ``stage`` beside the module ``stages`` that holds the settings.
+        inputs: returns the names of the stages that it needs, given its settings. By default, those whose judges the
+            settings name.
+        reads: the part of an input that this stage reads, by the input's name; inputs that are read whole are left out.
+        parts: by the name of a part of the result, a function from all settings to those that decide the part.
+        check: raises ConfigError, before anything runs, where the stage cannot work with its settings.
+        format: a number that is raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
-        check_here: refuses what this machine cannot do, and files with a row that the stage cannot read; asked only of
-            a stage that is about to be made. What single configuration objects need they say themselves.
-        artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
-        tracked: whether it is a run for trackers; to ask a judge is no experiment, and not to wait for.
-        estimate: ``module:function`` of ``estimate(settings, inputs)``, the lines of a dry run; ``inputs()`` makes the
-            stage's inputs and gives their directories.
-        finished: ``module:function`` of ``finished(directory)``, which may fail a command whose stage is there.
-        without: ``module:function`` of ``without(config, lost, needed)``: the configuration that does without a stage
-            that came to nothing, or None; ``needed(config)`` are the stages that a configuration needs.
+        check_here: raises an error where this machine cannot do the stage, or a file has a row that it cannot read. It
+            is called only if the stage is about to run. Configuration objects have checks of their own.
+        artifact: W&B's type of the result: ``dataset``, ``model`` or ``evaluation``.
+        tracked: whether trackers get a run. Asking a judge is no experiment, and nobody wants to wait for one.
+        estimate: ``module:function`` of ``estimate(settings, inputs)``, which returns the lines of a dry run. Calling
+            ``inputs()`` makes the stage's inputs and returns their directories.
+        finished: ``module:function`` of ``finished(directory)``, which may fail a command whose stage is finished.
+        without: ``module:function`` of ``without(config, lost, needed)``. It returns the configuration that does
+            without a stage that came to nothing, or None; ``needed(config)`` returns the stages a configuration needs.
     """
 
     name: str
@@ -133,8 +148,15 @@ class Stage(Generic[S]):
 
     def __post_init__(self) -> None:
         if not self.code:
+            # A frozen dataclass lets no field be set otherwise.
             object.__setattr__(self, "code", f"{self.settings.__module__.removesuffix('s')}:run")
 
     def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
-        """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""
+        """Import the stage's code and make the artifact.
+
+        Args:
+            settings: what the stage reads of the configuration.
+            inputs: the directories of the stages that it needs, by name.
+            out: writes and counts the result.
+        """
         resolve_name(self.code)(settings, inputs, out)
