@@ -44,14 +44,18 @@ Text = tuple[str, str, str, str]
 
 
 def read_evaluations(path: str) -> Iterator[EvaluationTree]:
-    """The evaluations of a file or glob of JSON lines, one comparison each (ConfigError: no such file; DataError: a
-    malformed row or a comparison that stands twice; names file and line).
+    """Yield the evaluations of a file or glob of JSON lines, one comparison each.
 
     A row is an evaluation tree as stage ``teacher`` writes them, or a plain one: a comparison (``query`` or
     ``messages``, ``response_a``, ``response_b``) with ``criteria``, each with its ``guidelines`` and their
     ``judgments``. A judgment whose text has no scores is kept and counted in the tree's ``failures``.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: a row is malformed, or a comparison stands twice; names file and line.
     """
-    source = SourceConfig(name="evaluations", path=path, fields={"criteria": ""})  # they are a tree here, no rubric
+    # Criteria are a tree here, and no rubric.
+    source = SourceConfig(name="evaluations", path=path, fields={"criteria": ""})
     reader = RowReader(source, key=KEY)
     seen: set[str] = set()
 
@@ -72,7 +76,7 @@ def check_evaluations(settings: TeacherSettings) -> None:
 
 
 def text_of(comparison: Comparison) -> Text:
-    """What makes two comparisons the same one: the dialogue before the query, the query and the two responses."""
+    """Return what makes two comparisons the same one: the dialogue before the query, the query, the two responses."""
     dialogue = comparison.dialogue
     return dialogue.context, dialogue.query, comparison.response_a, comparison.response_b
 
@@ -84,11 +88,13 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
     comparison = reader.comparison(row, number, labelled=False)
-    listed = _list(row, "criteria", f"comparison {comparison.id!r}")
-    criteria = tuple(_criterion_node(c, rank, f"{comparison.id}/c{rank}") for rank, c in enumerate(listed))
+    values = _list(row, "criteria", f"comparison {comparison.id!r}")
+    criteria = tuple(_criterion_node(value, rank, f"{comparison.id}/c{rank}") for rank, value in enumerate(values))
     if not criteria:
         raise RowError("missing_field", "criteria is empty; expected at least one criterion")
-    failures = Counter(f"judgment:{j.failure}" for c in criteria for j in c.judgments if j.failure)
+    failures: Counter[str] = Counter()
+    for criterion in criteria:
+        failures.update(f"judgment:{judgment.failure}" for judgment in criterion.judgments if judgment.failure)
     return EvaluationTree(
         comparison=comparison,
         criteria_text=render_criteria([c.text for c in criteria]),
@@ -101,12 +107,14 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
 
 
 def _criterion_node(value: Any, rank: int, identifier: str) -> CriterionNode:
-    """A criterion: its text alone, or an object with its guidelines."""
-    item, place = {"criterion": value} if isinstance(value, str) else value, f"criteria[{rank}]"
+    """Return a criterion, which is its text alone or an object with its guidelines."""
+    item = {"criterion": value} if isinstance(value, str) else value
+    place = f"criteria[{rank}]"
     text = " ".join(_text(item, "criterion", place).split())
-    found = enumerate(_list(item, "guidelines", place, required=False))
-    guidelines = tuple(_guideline(g, f"{identifier}/g{i}", f"{place}.guidelines[{i}]") for i, g in found)
-    return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=guidelines)
+    guidelines = []
+    for number, guideline in enumerate(_list(item, "guidelines", place, required=False)):
+        guidelines.append(_guideline(guideline, f"{identifier}/g{number}", f"{place}.guidelines[{number}]"))
+    return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines))
 
 
 def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
@@ -114,20 +122,22 @@ def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
     judgments: list[JudgmentNode] = []
     for number, judgment in enumerate(_list(item, "judgments", place, required=False)):
         node = _judgment(judgment, f"{place}.judgments[{number}]")
-        name = f"{identifier}/{node.order}{sum(j.order == node.order for j in judgments)}"
-        judgments.append(replace(node, id=name))
+        earlier = sum(other.order == node.order for other in judgments)
+        judgments.append(replace(node, id=f"{identifier}/{node.order}{earlier}"))
     return GuidelineNode(id=identifier, text=text, judgments=tuple(judgments), **NOT_SAMPLED)
 
 
 def _judgment(item: Any, place: str) -> JudgmentNode:
-    """A judgment: its ``text`` as it was written, and the ``order`` that was shown."""
+    """Return a judgment: its ``text`` as it was written, and the ``order`` that was shown."""
     text = _text(item, "text", place)
     order = item.get("order", "AB")
     if order not in ORDERS:
         raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
     parsed = parse_judgment(text)
-    a, b = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
-    return JudgmentNode(id="", order=order, text=text, score_a=a, score_b=b, failure=parsed.failure, **NOT_SAMPLED)
+    scores = {"score_a": parsed.first, "score_b": parsed.second}
+    if order == "BA":
+        scores = {"score_a": parsed.second, "score_b": parsed.first}
+    return JudgmentNode(id="", order=order, text=text, failure=parsed.failure, **scores, **NOT_SAMPLED)
 
 
 def _text(item: Any, name: str, place: str) -> str:
@@ -161,117 +171,170 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     grown over the same comparisons, and the manifest says so. With
     ``teacher.evaluations`` nobody is asked: those are taken as they are, and what they are not about remains.
     """
-    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
-    if not comparisons:
-        raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
-    found, comparisons = len(comparisons), judged(comparisons, orders_of(settings.teacher, settings.reads))
-    if alone := found - len(comparisons):
-        told = f"{alone} of {found} are responses that stand alone, which trees of two do not judge: set tree.reads=one"
-        out.count(in_=alone, dropped={"rated_alone": alone})
-        out.log(f"teacher: {told}")
-        if not comparisons:
-            raise DataError(f"there is nothing to compare: {told}")
+    comparisons = _comparisons(settings, inputs["responses"], out)
     if settings.teacher.evaluations:
         taught, remaining = _read_written(settings, comparisons, out)
     else:
-        by_labels = isinstance(settings.teacher.engine, GivenEngineConfig)
-        known = [c for c in comparisons if c.label or c.alone or not by_labels]
-        unknown = [c for c in comparisons if by_labels and not (c.label or c.alone)]
-        if not known:
-            told = "teacher=given: none of the comparisons has a label; name its column with"
-            more = "construct pairs with responses.contrast, or choose another teacher"
-            raise DataError(f"{told} 'dialogues.sources[0].fields={{label: COLUMN}}', {more}")
-        taught, remaining = divided(known, settings.teacher, out.seed)
-        if unknown:
-            remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
+        taught, remaining = _shared_out(settings, comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(f"teacher: it annotates all {len(taught)} comparisons; trees grow over the same (less: teacher.share)")
-    out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
+    out.write_rows("remaining", (comparison.to_row() for comparison in remaining or comparisons))
     if not settings.teacher.evaluations:
-        if told := too_long(settings, taught[:LOOKED_AT]):
-            out.log(f"teacher: {told}")
+        warning = too_long(settings, taught[:LOOKED_AT])
+        if warning:
+            out.log(f"teacher: {warning}")
         _annotate(settings, taught, out)
+    _write_examples(settings, out)
+
+
+def _comparisons(settings: TeacherSettings, responses: Path, out: StageRun) -> list[Comparison]:
+    """Return the comparisons that trees can be about; responses that stand alone are counted where trees read two.
+
+    Raises:
+        DataError: there is none.
+    """
+    every_comparison = [Comparison.from_row(row) for row in read_rows(responses, "comparisons")]
+    if not every_comparison:
+        raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
+    comparisons = judged(every_comparison, orders_of(settings.teacher, settings.reads))
+    alone = len(every_comparison) - len(comparisons)
+    if alone:
+        message = (
+            f"{alone} of {len(every_comparison)} are responses that stand alone, which trees of two do not judge: "
+            "set tree.reads=one"
+        )
+        out.count(in_=alone, dropped={"rated_alone": alone})
+        out.log(f"teacher: {message}")
+        if not comparisons:
+            raise DataError(f"there is nothing to compare: {message}")
+    return comparisons
+
+
+def _shared_out(
+    settings: TeacherSettings, comparisons: Sequence[Comparison], seed: int
+) -> tuple[list[Comparison], list[Comparison]]:
+    """Return the comparisons that the teacher gets, and those that remain for trees.
+
+    A teacher that writes known labels gets comparisons that have one (DataError: none has).
+    """
+    if not isinstance(settings.teacher.engine, GivenEngineConfig):
+        return divided(comparisons, settings.teacher, seed)
+    labelled = [comparison for comparison in comparisons if comparison.label or comparison.alone]
+    unlabelled = [comparison for comparison in comparisons if not (comparison.label or comparison.alone)]
+    if not labelled:
+        raise DataError(
+            "teacher=given: none of the comparisons has a label; name its column with "
+            "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast, or choose another "
+            "teacher"
+        )
+    taught, remaining = divided(labelled, settings.teacher, seed)
+    if unlabelled:
+        # Stage label learns from labelled trees alone where labels are given, so that some have to be among them.
+        remaining = [*(remaining or taught), *unlabelled]
+    return taught, remaining
+
+
+def _write_examples(settings: TeacherSettings, out: StageRun) -> None:
+    """Write what the evaluations teach (DataError: nothing)."""
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria, settings.reference)
-    examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
+    examples = [example for tree in trees for example in teaching_examples(tree, prompter)]
     if not examples:
-        reasons = sum((Counter(t.failures) for t in trees), Counter())
+        reasons: Counter[str] = sum((Counter(tree.failures) for tree in trees), Counter())
         otherwise = "look at the texts in evaluations-*.jsonl, and choose a teacher.engine that follows instructions"
         raise DataError(f"the teacher wrote nothing that can be read: {causes(reasons, HINTS, otherwise)}")
     out.write_rows("examples", examples)
-    out.note("examples", dict(Counter(row["level"] for row in examples)))
+    out.note("examples", dict(Counter(example["level"] for example in examples)))
 
 
 def _read_written(
     settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun
 ) -> tuple[list[Comparison], list[Comparison]]:
-    """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
+    """Take over written evaluations; return the comparisons that they are about, and the run's others.
 
     Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
     """
     written = list(read_evaluations(settings.teacher.evaluations))
     queries = named_queries(settings.dialogues) if settings.dialogues else None
-    trees = [tree for tree in written if queries is None or not queries.matches(tree.comparison.dialogue)]
+    trees = written
+    if queries is not None:
+        trees = [tree for tree in written if not queries.matches(tree.comparison.dialogue)]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
-    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    failures: Counter[str] = sum((Counter(tree.failures) for tree in trees), Counter())
     out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
     if not trees:
-        told = f"teacher.evaluations={settings.teacher.evaluations}: all {len(written)} hold a benchmark's query"
-        raise DataError(f"{told}; give others, or set dialogues.decontaminate=[]")
-    known = {text_of(tree.comparison) for tree in trees}
-    return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
+        raise DataError(
+            f"teacher.evaluations={settings.teacher.evaluations}: all {len(written)} hold a benchmark's query; give "
+            "others, or set dialogues.decontaminate=[]"
+        )
+    evaluated = {text_of(tree.comparison) for tree in trees}
+    remaining = [comparison for comparison in comparisons if text_of(comparison) not in evaluated]
+    return [tree.comparison for tree in trees], remaining
 
 
 def divided(
     comparisons: Sequence[Comparison], teacher: TeacherConfig, seed: int
 ) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons that the teacher gets, as many as it may in a seeded shuffle's order, and those that remain.
+    """Return the comparisons that the teacher gets, as many as it may in a seeded order, and those that remain.
 
     Those of one query stay together, since who has learned what is better for a query has seen it: unless all are
     taught, a query that is taught is in no tree.
     """
     shuffled = list(comparisons)
     random.Random(seed).shuffle(shuffled)
-    queries: dict[tuple[str, ...], list[Comparison]] = {}
+    by_query: dict[tuple[str, ...], list[Comparison]] = {}
     for comparison in shuffled:
-        asked = tuple(" ".join(message.content.split()) for message in comparison.dialogue.messages)
-        queries.setdefault(asked, []).append(comparison)
+        query = tuple(" ".join(message.content.split()) for message in comparison.dialogue.messages)
+        by_query.setdefault(query, []).append(comparison)
     most = min(teacher.comparisons, math.ceil(teacher.share * len(shuffled)))
     taught: list[Comparison] = []
     remaining: list[Comparison] = []
-    for same in queries.values():
-        (taught if len(taught) + len(same) <= most else remaining).extend(same)
-    return (taught, remaining) if taught else (remaining, [])
+    for of_query in by_query.values():
+        if len(taught) + len(of_query) <= most:
+            taught += of_query
+        else:
+            remaining += of_query
+    if not taught:
+        return remaining, []
+    return taught, remaining
 
 
 def too_long(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> str:
-    """How many comparisons leave the judge that is to be trained no room for a judgment; empty where none does
-    (DataError: most of them: what the teacher would write could not be used)."""
+    """Return a warning of comparisons that leave the judge no room for a judgment; empty where none does.
+
+    Raises:
+        DataError: most of them do: what the teacher would write could not be used.
+    """
     if not settings.base.path:
         return ""
-    order, prompts = orders_of(settings.teacher, settings.reads)[0], load_prompt_set(settings.prompts)
-    slots = (judgment_slots(c, order, "", "", settings.reference) for c in comparisons)
+    order = orders_of(settings.teacher, settings.reads)[0]
+    prompts = load_prompt_set(settings.prompts)
     sampling = Sampling(max_new_tokens=settings.judgment_sampling.max_new_tokens)
-    asked = [Request(messages=prompts.render(judgment_step(order), each), sampling=sampling) for each in slots]
+    requests = []
+    for comparison in comparisons:
+        slots = judgment_slots(comparison, order, "", "", settings.reference)
+        requests.append(Request(messages=prompts.render(judgment_step(order), slots), sampling=sampling))
     context = own_context(settings.base)
-    _, unasked = encode(asked, load_tokenizer(settings.base), context)
-    long = sum(each.finish_reason == "too_long" for each in unasked.values())
-    told = f"{long} of {len(comparisons)} comparisons are too long for {settings.base.path} ({context} tokens"
-    told += f" with tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long"
-    told += " dialogues with dialogues.max_query_chars"
-    if 2 * long > len(comparisons):
-        raise DataError(f"the teacher was not asked: {told}")
-    return told if long else ""
+    _, unasked = encode(requests, load_tokenizer(settings.base), context)
+    number = sum(completion.finish_reason == "too_long" for completion in unasked.values())
+    warning = (
+        f"{number} of {len(comparisons)} comparisons are too long for {settings.base.path} ({context} tokens with "
+        f"tree.judgment_sampling.max_new_tokens={sampling.max_new_tokens}): lower that, or leave out long dialogues "
+        "with dialogues.max_query_chars"
+    )
+    if 2 * number > len(comparisons):
+        raise DataError(f"the teacher was not asked: {warning}")
+    return warning if number else ""
 
 
 def orders_of(teacher: TeacherConfig, reads: str) -> tuple[Order, ...]:
-    """What the teacher's judgments are shown; ``reads``: as trees' judgments do."""
+    """Return what the teacher's judgments are shown; ``reads``: as trees' judgments do."""
     return tuple(order for order in TREE_READS[reads] if order != "BA" or teacher.both_orders)
 
 
 def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: int) -> Writer:
-    """What has an engine write the evaluations of some of the comparisons that the teacher gets."""
+    """Return what has an engine write the evaluations of some of the comparisons that the teacher gets."""
     teacher = settings.teacher
     prompts = load_prompt_set(settings.prompts)
     shape = Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders_of(teacher, settings.reads))
@@ -284,21 +347,23 @@ def writer(settings: TeacherSettings, comparisons: Sequence[Comparison], seed: i
         write_guidelines=settings.write_guidelines,
     )
     sample = sample_criteria(derive_seed(seed, "criteria"), teacher.branches)
-    judged = {comparison.id for comparison in comparisons[: teacher.judged]}
+    to_judge = {comparison.id for comparison in comparisons[: teacher.judged]}
 
     def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
-        return sample(comparison, criteria) if comparison.id in judged else []
+        return sample(comparison, criteria) if comparison.id in to_judge else []
 
-    def write(items: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
-        if isinstance(teacher.engine, GivenEngineConfig):  # its labels are of the whole, whatever a rubric asks
-            items = [replace(c, rubric=None) for c in items]
-        return grow(items, engine, prompts, shape, asking, seed, choose, each_in(shape.orders))
+    def write(shard: Sequence[Comparison], engine: Engine, seed: int) -> list[EvaluationTree]:
+        if isinstance(teacher.engine, GivenEngineConfig):
+            # Known labels are of the whole response, whatever a rubric asks.
+            shard = [replace(comparison, rubric=None) for comparison in shard]
+        return grow(shard, engine, prompts, shape, asking, seed, choose, each_in(shape.orders))
 
     return write
 
 
 def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
-    teacher, write = settings.teacher, writer(settings, comparisons, out.seed)
+    teacher = settings.teacher
+    write = writer(settings, comparisons, out.seed)
     answers = answers_of(teacher.engine, out.home, settings.seed)
     with spending([teacher.engine], teacher, "teacher", out) as budget:
 
@@ -307,8 +372,8 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
                 return KnownLabels(comparisons)
             return make_engine(teacher.engine, answers=answers, budget=budget)
 
-        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            return shard_of(write(items, engine(), out.shard_seed(index)))
+        def process(index: int, shard: Sequence[Comparison]) -> ShardResult:
+            return shard_of(write(shard, engine(), out.shard_seed(index)))
 
         with loaded_once(load) as engine:
             spread = budget is None
@@ -316,16 +381,17 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:
-    """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
+    """Yield supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
 
     The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
     fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing, but for a list's lines
     before the one that was cut.
     """
-    if (listed := _listed(tree, prompter.count)) and not tree.given:
-        prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
-        nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
-        yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
+    criteria = _whole_criteria(tree, prompter.count)
+    if criteria and not tree.given:
+        prompt = replace(prompter, count=len(criteria)).criteria(tree.comparison)
+        nodes = [criterion.id for criterion in tree.criteria if criterion.rank < len(criteria)]
+        yield sft_row(prompt, render_criteria(criteria), "criteria", tree.comparison, nodes)
     for criterion, guideline in tree.guidelines():
         if guideline.finish_reason != "stop":
             continue
@@ -336,16 +402,18 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
                 yield prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
 
 
-def _listed(tree: EvaluationTree, limit: int) -> list[str]:
-    """The criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
+def _whole_criteria(tree: EvaluationTree, limit: int) -> list[str]:
+    """Return the criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
     if not tree.lists:
         return parse_criteria(tree.criteria_text, limit, material_of(tree.comparison))
-    lists = (whole_criteria(each.text, each.finish_reason, limit, tree.comparison) for each in tree.lists)
-    return [criterion for listed in lists for criterion in listed][:limit]
+    criteria: list[str] = []
+    for written in tree.lists:
+        criteria += whole_criteria(written.text, written.finish_reason, limit, tree.comparison)
+    return criteria[:limit]
 
 
 def estimate(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> Costs:
-    """The expected cost of annotating ``comparisons``, by step.
+    """Return the expected cost of annotating ``comparisons``, by step.
 
     A teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
     """
@@ -355,12 +423,12 @@ def estimate(settings: TeacherSettings, comparisons: Sequence[Comparison]) -> Co
 
 
 def estimated(settings: TeacherSettings, inputs: Callable[[], Mapping[str, Path]]) -> Iterator[str]:
-    """The lines of a dry run of stage teacher."""
+    """Yield the lines of a dry run of stage teacher."""
     config = settings.teacher
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs()["responses"], "comparisons")]
     taught, remaining = divided(comparisons, config, derive_seed(settings.seed, "teacher"))
-    left = f"{len(remaining)} remain for the tree"
+    rest = f"{len(remaining)} remain for the tree"
     if not remaining:
-        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
-    yield f"teacher: dry run for {config.engine.model_name}: {len(taught)} comparisons ({left}), expected"
+        rest = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
+    yield f"teacher: dry run for {config.engine.model_name}: {len(taught)} comparisons ({rest}), expected"
     yield from described(estimate(settings, taught), config, "teacher")

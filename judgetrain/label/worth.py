@@ -191,9 +191,9 @@ def _types(texts: Texts) -> Integers:
     if len(different) > CRITERION_SIZE:
         words = _words(different, CRITERION_SIZE)
         if len(different) <= MOST_TYPES:
-            same = AgglomerativeClustering(
-                None, metric="cosine", linkage="average", distance_threshold=1 - SAME_TYPE
-            ).fit_predict(words)
+            # Of unit vectors; a name without a known word is a zero vector, which has no cosine.
+            apart = (2 * (1 - SAME_TYPE)) ** 0.5
+            same = AgglomerativeClustering(None, linkage="average", distance_threshold=apart).fit_predict(words)
         else:
             same = KMeans(MOST_TYPES, n_init=4, random_state=0).fit_predict(words)
     else:

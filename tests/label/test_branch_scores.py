@@ -332,6 +332,16 @@ def test_a_tree_has_no_part_in_what_its_own_criteria_are_worth() -> None:
     assert two.sides["d0"] != one.sides["d0"], "but what they say of this comparison is theirs"
 
 
+def test_a_criterion_without_a_word_does_not_stop_the_learning() -> None:
+    """A judge now and then writes a line of marks alone, beside more names than are told apart by their letters."""
+    trees, deciding, truth = world(200, 3)
+    for i in range(5):
+        criteria = (replace(trees[i].criteria[0], text="... : ..."), *trees[i].criteria[1:])
+        trees[i] = replace(trees[i], criteria=criteria)
+    worth = learned(trees, truth)
+    assert sum(leading(worth, t) == {*deciding[t.comparison.id]} for t in trees[5:]) > 0.9 * len(trees)
+
+
 def test_where_there_is_nothing_to_learn_there_is_no_worth() -> None:
     trees, _, _ = world(FEWEST - 1, 0)
     assert learn(trees) is None
