@@ -126,6 +126,11 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.base.dtype=bfloat16", {"initial", "reference", "selfeval", "studies"}),
     ([], "cluster.n_clusters=3", {"cluster"}),
     ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge", "scenarios"}),
+    # The rule of the generated world is part of all that is made by it or labelled by it.
+    ([], "dialogues.world.rule=5", {"dialogues", "evaluate", "correct", "judge", "scenarios"}),
+    (["dialogues.world.rule=5"], "teacher.engine.rule=6", {"teacher"}),
+    ([], "label.given=30", {"label"}),
+    (["label.rule=paper"], "label.given=30", {"label"}),
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.sampling.temperature=0.2", {"correct"}),
     ([], "verdicts.judge=dpo@2", {"judge", "export"}),
