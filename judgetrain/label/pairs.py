@@ -335,8 +335,8 @@ class LabelPairBuilder(PairBuilder):
     def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
         """Yield each judgment in keeping with the label, and each of its guideline and order that is not."""
         for criterion, guideline in tree.guidelines():
-            right = []
-            wrong = []
+            right: list[JudgmentNode] = []
+            wrong: list[JudgmentNode] = []
             for judgment in guideline.judgments:
                 if judgment.verdict is not None:
                     in_keeping = accepts(judgment.verdict, label, self.config.rule)

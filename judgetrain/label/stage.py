@@ -48,7 +48,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     external = external_labels(config, inputs["tree"], settings.seed, out) if config.source == "external" else {}
     critiques = config.source == "external" and load_external_prompts(config.external)[1] == "preference"
     preferred = {name: reply.nodes for name, reply in external.items()} if critiques else None
-    given = _given(settings, inputs["tree"], {name: reply.label for name, reply in external.items()})
+    given = _given(settings, inputs["tree"], {name: reply.label for name, reply in external.items() if reply.label})
     worth = None
     if config.rule == "evidence" and not critiques:
         worth = _learn_worth(inputs["tree"], given)

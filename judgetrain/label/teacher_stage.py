@@ -134,10 +134,12 @@ def _judgment(item: Any, place: str) -> JudgmentNode:
     if order not in ORDERS:
         raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
     parsed = parse_judgment(text)
-    scores = {"score_a": parsed.first, "score_b": parsed.second}
+    score_a, score_b = parsed.first, parsed.second
     if order == "BA":
-        scores = {"score_a": parsed.second, "score_b": parsed.first}
-    return JudgmentNode(id="", order=order, text=text, failure=parsed.failure, **scores, **NOT_SAMPLED)
+        score_a, score_b = score_b, score_a
+    return JudgmentNode(
+        id="", order=order, text=text, score_a=score_a, score_b=score_b, failure=parsed.failure, **NOT_SAMPLED
+    )
 
 
 def _text(item: Any, name: str, place: str) -> str:
