@@ -1,4 +1,4 @@
-"""The one interface behind which text is generated, whatever runs the model."""
+"""The interface of engines, which generate text whatever runs the model: requests, completions and what they hold."""
 
 import math
 from collections import Counter
@@ -22,20 +22,26 @@ Step = Literal[
     "rubric",
     "pair",
 ]
+"""The step of a judge, or of another user of engines, that a request belongs to."""
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20
-"""Likeliest tokens asked for where candidates' probabilities are wanted: what servers commonly allow at most."""
+"""How many of the likeliest tokens are requested for candidates' probabilities; most servers allow no more."""
 UNANSWERED = frozenset({"no_content", "too_long", "error"})
-"""Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
+"""Finish reasons without a text. Asking again does not help: the engine has retried what can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
+    """How to sample.
 
-    ``pattern``: a regular expression that the whole text must match (constrained decoding; empty: none).
-    ``candidates``: texts of one token whose probabilities are wanted wherever one of them is generated.
-    ``top_k`` above 0 leaves only the k most probable tokens, before ``top_p`` is applied to what is left.
+    Args:
+        temperature: 0 is greedy.
+        top_p: the nucleus' mass, from 0 to 1.
+        max_new_tokens: the most tokens of the text.
+        stop: strings that end the text and are not part of it.
+        pattern: a regular expression that the whole text must match (constrained decoding); empty: any text.
+        candidates: texts of one token whose probabilities are wanted wherever one of them is generated.
+        top_k: above 0, only the k most probable tokens are left, before ``top_p`` is applied to them.
     """
 
     temperature: float = 1.0
@@ -48,13 +54,18 @@ class Sampling:
 
     @classmethod
     def of(cls, settings: SamplingConfig) -> "Sampling":
-        """What a configuration says of one step."""
+        """Return the sampling that a configuration sets for one step."""
         return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
 class FormLine(NamedTuple):
-    """A line of a reply: what its value is called, how it is written with the value in ``{}``, and which values there
-    are (empty: any text)."""
+    """A line of a reply.
+
+    Args:
+        name: the value's name.
+        written: the line with ``{}`` in place of the value.
+        values: the values allowed; empty: any text.
+    """
 
     name: str
     written: str
@@ -62,14 +73,23 @@ class FormLine(NamedTuple):
 
 
 Form = tuple[FormLine, ...]
+"""The lines of a reply, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One prompt as chat messages (``role``/``content``).
+    """One prompt, and how to sample its completion.
 
-    ``slots`` are the values that filled the prompt template; engines that are no language model (the world's
-    annotator) read them in place of the text.
+    Args:
+        messages: chat messages with ``role`` and ``content``.
+        sampling: how to sample.
+        step: what the request is for.
+        slots: the values that filled the prompt's template. Engines without a language model (the annotator of the
+            synthetic world) read them in place of the text.
+        place: chooses the request's random numbers; None: its index in the call. A request that keeps its place is
+            sampled alike whatever else the call holds.
+        attempt: how often the same was requested before without use. Kept answers to earlier attempts are not reused.
+        form: the form of the reply, for engines that ask for JSON; empty: the prompt alone says it.
     """
 
     messages: tuple[Mapping[str, str], ...]
@@ -77,20 +97,17 @@ class Request:
     step: Step = "response"
     slots: Mapping[str, str] = field(default_factory=dict)
     place: int | None = None
-    """Which random numbers the request gets; None: those of its index in the call. Requests that keep their places
-    are sampled alike whatever else is asked in the same call."""
     attempt: int = 0
-    """How often the same was asked before without use: kept answers to those are not what is wanted."""
     form: Form = ()
-    """What the reply holds, for an engine that asks for JSON; empty: the prompt alone says so."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the model thought where it wrote one of ``Sampling.candidates``.
+    """The candidates' probabilities where the model wrote one of ``Sampling.candidates``.
 
-    ``at`` is that text's place in the completion, in characters; ``probabilities`` are those of the candidates in
-    their order, at temperature 1 and relative to each other: they sum to 1.
+    Args:
+        at: the place of the written candidate in the completion, in characters.
+        probabilities: the candidates' probabilities in their order, at temperature 1. They sum to 1.
     """
 
     at: int
@@ -101,13 +118,23 @@ class Choice:
 class Completion:
     """Generated text without the prompt.
 
-    ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
-    ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``, or
-    was kept from its normal end by something else), ``too_long`` (the prompt and ``max_new_tokens`` exceed the context:
-    nothing was generated, nothing was cut),
-    ``no_content`` (there was an answer, paid for where answers are, that holds nothing: a refusal, reasoning alone),
-    ``error`` (the engine gave up on this request). ``error`` says why there is no text. ``choices``: see
-    ``Sampling.candidates``; empty from an engine that reports no probabilities.
+    Finish reasons are:
+
+    - ``stop``: the end token or a stop string.
+    - ``length``: ``max_new_tokens`` was reached, or something else kept the text from its normal end.
+    - ``too_long``: the prompt and ``max_new_tokens`` exceed the context; nothing was generated, and nothing was cut.
+    - ``no_content``: the answer holds nothing, as a refusal or reasoning alone; it is paid for where answers are.
+    - ``error``: the engine gave up on this request.
+
+    Args:
+        text: the generated text; empty where there is none.
+        prompt_tokens: how many tokens the model read.
+        generated_tokens: how many tokens the model wrote, the end token included.
+        finish_reason: why the text ends.
+        error: why there is no text.
+        choices: the probabilities of ``Sampling.candidates``; empty from an engine that reports none.
+        estimated: the token counts are estimates, since the server reported none that can be right.
+        model: the name of the model that answered, where the server says it.
     """
 
     text: str = ""
@@ -117,54 +144,85 @@ class Completion:
     error: str | None = None
     choices: tuple[Choice, ...] = ()
     estimated: bool = False
-    """Whether token counts are estimates, since the server reported none that can be."""
     model: str = field(default="", compare=False)
-    """The name of the model that answered, where the server says it."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
-    """Rows with the texts that came for them, as a finished shard; what came without a text is counted as dropped."""
-    texts = [
-        {**row, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
-        for row, c in zip(rows, completions, strict=True)
-    ]
-    failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
-    return ShardResult(texts, len(texts), failed, **tokens_of(completions))
+    """Return rows with their completions' texts as a finished shard; completions without a text count as dropped."""
+    completed_rows = []
+    dropped: Counter[str] = Counter()
+    for row, completion in zip(rows, completions, strict=True):
+        reason = completion.finish_reason
+        completed_rows.append({**row, "text": completion.text, "finish_reason": reason, "error": completion.error})
+        if reason in UNANSWERED:
+            dropped[reason] += 1
+    return ShardResult(completed_rows, len(completed_rows), dropped, **tokens_of(completions))
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
-    """The text before the earliest stop string; None where there is none."""
-    positions = [p for p in (text.find(stop) for stop in stops if stop) if p >= 0]
-    return text[: min(positions)] if positions else None
+    """Return the text before the earliest stop string; None where the text holds none."""
+    positions = [text.find(stop) for stop in stops if stop and stop in text]
+    if not positions:
+        return None
+    return text[: min(positions)]
+
+
+RankedTokens = Sequence[tuple[str, float]]
+"""The likeliest tokens at one position, with their log-probabilities (nats)."""
 
 
 def choices_of(
-    tokens: Iterable[tuple[bytes, Sequence[tuple[str, float]]]], candidates: Sequence[str], text: str
+    tokens: Iterable[tuple[bytes, RankedTokens]], candidates: Sequence[str], text: str
 ) -> tuple[Choice, ...]:
-    """A choice wherever one of the candidates was generated, from the log-probabilities that servers report.
+    """Return a choice wherever one of the candidates was generated, from the log-probabilities that servers report.
 
-    ``tokens``: each generated token's bytes with the likeliest tokens at its position and their log-probabilities
-    (nats). Candidates that are not among those have probability 0. The text is looked for from the end of all that was
-    generated, before which a model may have thought; positions outside it are left out.
+    Places outside the completion's text are left out: a model may have reasoned before it.
+
+    Args:
+        tokens: the bytes of each generated token, and the likeliest tokens at its position.
+        candidates: texts of one token; those that are not among the likeliest tokens have probability 0.
+        text: the completion's text, which is looked for from the end of everything that was generated.
     """
-    every, found, known = [*tokens], list[Choice](), text.encode("utf-8", "replace")
-    begins = max(0, b"".join(token for token, _ in every).rfind(known))
-    end, shown, at = 0, 0, 0
-    for token, ranked in every:
-        start, end = end - begins, end + len(token)
-        written = token.strip().decode("utf-8", "replace")
-        start += len(token) - len(token.lstrip())
-        if written not in candidates or start < 0 or known[start : start + len(written)] != written.encode():
+    all_tokens = [*tokens]
+    text_bytes = text.encode("utf-8", "replace")
+    text_start = max(0, b"".join(token for token, _ in all_tokens).rfind(text_bytes))
+
+    choices: list[Choice] = []
+    token_start = -text_start
+    # Places are counted in characters, from the choice before on.
+    counted_bytes = 0
+    characters = 0
+    for token, ranked in all_tokens:
+        blanks = len(token) - len(token.lstrip())
+        start = token_start + blanks
+        token_start += len(token)
+        candidate = token.strip().decode("utf-8", "replace")
+        is_in_text = start >= 0 and text_bytes[start : start + len(candidate)] == candidate.encode()
+        if candidate not in candidates or not is_in_text:
             continue
-        at, shown = at + len(known[shown:start].decode("utf-8", "replace")), start
-        mass = [math.fsum(math.exp(p) for t, p in ranked if t.strip() == candidate) for candidate in candidates]
-        if (total := math.fsum(mass)) > 0:
-            found.append(Choice(at, tuple(round(m / total, 6) for m in mass)))
-    return tuple(found)
+
+        characters += len(text_bytes[counted_bytes:start].decode("utf-8", "replace"))
+        counted_bytes = start
+        probabilities = _relative_probabilities(ranked, candidates)
+        if probabilities:
+            choices.append(Choice(characters, probabilities))
+    return tuple(choices)
+
+
+def _relative_probabilities(ranked: RankedTokens, candidates: Sequence[str]) -> tuple[float, ...]:
+    """Return the candidates' probabilities, which sum to 1; empty where none of them is among the likeliest tokens."""
+    masses = []
+    for candidate in candidates:
+        # A candidate may be several tokens, which differ in the blanks around it.
+        masses.append(math.fsum(math.exp(logprob) for token, logprob in ranked if token.strip() == candidate))
+    total = math.fsum(masses)
+    if total <= 0:
+        return ()
+    return tuple(round(mass / total, 6) for mass in masses)
 
 
 def places(requests: Sequence[Request]) -> list[int]:
-    """The place of each request: its own, else its index."""
+    """Return the place of each request: the one that it names, else its index."""
     return [index if request.place is None else request.place for index, request in enumerate(requests)]
 
 
@@ -174,7 +232,7 @@ class Engine(Protocol):
     name: str
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """Complete every request. The same engine, requests and seed give the same completions on one machine."""
+        """Return a completion for every request; equal requests and seeds give equal completions on one machine."""
         ...
 
     def close(self) -> None:

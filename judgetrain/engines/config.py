@@ -1,4 +1,4 @@
-"""Models, the engines that run them (a configuration class for each type of engine), and how they sample."""
+"""Configuration of models, of the engines that run them (a class for each type), and of sampling."""
 
 from __future__ import annotations
 
@@ -19,35 +19,47 @@ from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
 WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
-"""What the path ``world`` names: a small Llama and its word-level tokenizer, pretrained on the world's text."""
+"""The model ``world``: a small Llama and its word-level tokenizer, pretrained on the text of the synthetic world."""
 
 
 def own_host(host: str) -> bool:
-    """Whether a host is this machine or one of its own network, where servers as a rule want no key."""
+    """Return whether a host is this machine or one of its network, where servers as a rule need no key."""
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
+        # It is a name and no address.
         return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa", ".svc"))
 
 
 def model_files(path: str, owner: object = None) -> str | None:
-    """What of a model's path is on this machine: its directory, file or package; None for a Hub id."""
+    """Return the directory, file or package of a model on this machine; None for a Hub id."""
     if path == "world":
         return str(WORLD_BASE)
-    return path if path.startswith(PACKAGE) or (path and Path(path).expanduser().exists()) else None
+    if path.startswith(PACKAGE):
+        return path
+    if path and Path(path).expanduser().exists():
+        return path
+    return None
 
 
 def model_commit(path: str, revision: str | None = None) -> str | None:
-    """The commit of a model on the Hub, which fingerprints have and which is loaded; None where it is not known."""
+    """Return the commit of a model on the Hub, which is loaded and stands in fingerprints; None where it is unknown."""
     if not path or model_files(path) or looks_local(path):
         return None
-    return commit_of(f"{path}:{revision}" if revision else path)
+    if revision:
+        return commit_of(f"{path}:{revision}")
+    return commit_of(path)
 
 
 def model_content(path: str, owner: object = None) -> str | list[str] | None:
-    """What of a model's path stands in fingerprints: its files on this machine, or its commit on the Hub."""
+    """Return what stands in fingerprints for a model's path: its files on this machine, or its commit on the Hub.
+
+    ``owner`` is the configuration object that holds the path, and the revision if there is one.
+    """
     commit = model_commit(path, getattr(owner, "revision", None))
-    return ["commit", commit] if commit else model_files(path)
+    if commit:
+        return ["commit", commit]
+    return model_files(path)
 
 
 @dataclass
@@ -76,11 +88,11 @@ class ModelConfig:
     )
 
     def at(self, path: str | Path) -> Self:
-        """Another model, loaded like this one."""
+        """Return the configuration of the model at a path, with the other keys of this one."""
         return replace(self, path=str(path), revision=None)
 
     def check(self, key: str) -> None:
-        """Refuse (ConfigError) a directory or package that is not there; ``key`` is where this stands."""
+        """Raise ConfigError where the directory or package does not exist; ``key`` is this object's."""
         path = self.path
         if not path:
             raise ConfigError(f"{key}.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
@@ -94,78 +106,82 @@ class ModelConfig:
             check_package("flash_attn", f"{key}.attn_implementation=flash_attention_2")
 
     def check_here(self, key: str) -> None:
-        """Refuse (ConfigError) a model that cannot be loaded: configuration, weights, tokenizer, chat template."""
+        """Raise ConfigError where the model cannot be loaded: configuration, weights, tokenizer or chat template."""
         if self.path:
             resolve_name("judgetrain.engines.model_check:check_loadable")(self, f"{key}.path={self.path}")
 
 
 ENGINES: dict[str, type[EngineConfig]] = {}
-"""The types of engine by the value of their key ``type``; rooms above add theirs (:func:`engine_type`)."""
+"""The classes of engines by the value of their key ``type``; rooms above add theirs (:func:`engine_type`)."""
 
 
 @dataclass
 class EngineConfig:
-    """What generates text: what all types of engine have in common.
-
-    A type is a subclass with its own keys, registered by :func:`engine_type`, that names what it makes.
-    """
+    """An engine, which generates text. A subclass for each type adds keys; :func:`engine_type` registers it."""
 
     type: str = key("", "backend")
     name: str = key("", "name in messages; empty derives one from the model", in_fingerprint=False)
 
     makes: ClassVar[str] = ""
-    """The engine's class as ``module:Class``; it is made of this configuration (``engines/lazy_model.py``)."""
+    """``module:Class`` of the engine; the class is called with this configuration (``engines/lazy_model.py``)."""
     paid: ClassVar[bool] = False
-    """Whether it may be one that is paid for: its answers are kept, and limits hold for it; ``makes`` takes both."""
+    """Whether answers may cost money. The class is then also called with a store of answers and a budget."""
     computes: ClassVar[bool] = False
-    """Whether it computes scores and has no probabilities of tokens."""
+    """Whether it computes scores, so that it has no probabilities of tokens."""
 
     @property
     def model_name(self) -> str:
-        """What messages call it."""
+        """The engine's name in messages."""
         return self.name or self.type
 
     @property
     def gpus(self) -> int:
-        """How many GPUs one copy of its model runs on, where there are any."""
+        """The number of GPUs that one copy of the model runs on, where there are any."""
         return 1
 
     def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
-        """What so many tokens cost; None where no price is known."""
+        """Return the price of some tokens; None where no price is known."""
         return None
 
     def with_model(self, path: str) -> Self:
-        """The same engine for another model: a stage's trained judge."""
+        """Return the configuration of this engine with another model, as a stage's trained judge."""
         return self
 
     def check(self, key: str) -> None:
-        """Refuse (ConfigError) what this machine cannot do; ``key`` is where this stands."""
+        """Raise ConfigError where this machine cannot do what the keys say; ``key`` is this object's."""
 
 
 C = TypeVar("C", bound=type[EngineConfig])
 
 
 def engine_type(name: str) -> Callable[[C], C]:
-    """Register a configuration class as the engine type of this name, which is the default of its key ``type``."""
+    """Return a decorator that registers a configuration class as an engine type.
+
+    ``name`` is the value of the key ``type`` that chooses the class; it is also the key's default in it.
+    """
 
     def register(cls: C) -> C:
         ENGINES[name] = cls
-        own = cls.__dataclass_fields__["type"]
-        own.metadata = own.metadata or EngineConfig.__dataclass_fields__["type"].metadata
+        type_field = cls.__dataclass_fields__["type"]
+        # A class that sets only the default of ``type`` takes its documentation from the base class.
+        type_field.metadata = type_field.metadata or EngineConfig.__dataclass_fields__["type"].metadata
         return cls
 
     return register
 
 
 def engines_in(settings: Any) -> Iterator[EngineConfig]:
-    """The engines in a stage's settings that it has a use for."""
+    """Return the engines in a stage's settings that the stage has a use for."""
     return (part for _, part in parts_of(settings) if isinstance(part, EngineConfig))
 
 
 def gpus_of(settings: Any) -> int:
-    """How many GPUs the largest model in a stage's settings runs on, where there are any; at least 1."""
-    models = (part for _, part in parts_of(settings) if isinstance(part, (EngineConfig, ModelConfig)))
-    return max((model.gpus for model in models), default=1)
+    """Return the number of GPUs that the largest model in a stage's settings runs on; 1 where there is no model."""
+    numbers = []
+    for _, part in parts_of(settings):
+        if isinstance(part, (EngineConfig, ModelConfig)):
+            numbers.append(part.gpus)
+    return max(numbers, default=1)
 
 
 if TYPE_CHECKING:
@@ -176,7 +192,7 @@ else:
 
 
 def engine_key(default: EngineConfig | None, doc: str, **options: Any) -> Any:
-    """A configuration field that holds an engine of any type."""
+    """Return a configuration field for an engine of any type; ``options`` go to :func:`~judgetrain.keys.key`."""
     return key(default, doc, variants=ENGINES, **options)
 
 
@@ -192,11 +208,11 @@ class LocalEngineConfig(EngineConfig):
         return self.name or self.model.path or self.type
 
     def with_model(self, path: str) -> Self:
-        """The same engine over the model of this path."""
+        """Return the configuration of this engine with the model at a path."""
         return replace(self, model=self.model.at(path))
 
     def check(self, key: str) -> None:
-        """Check the model."""
+        """Raise ConfigError where the model does not exist."""
         self.model.check(f"{key}.model")
 
 
@@ -212,7 +228,7 @@ class TransformersEngineConfig(LocalEngineConfig):
 
     @property
     def gpus(self) -> int:
-        """Those that share out its layers."""
+        """The number of GPUs that share out the model's layers."""
         return self.model.gpus
 
 
@@ -235,15 +251,16 @@ class VllmEngineConfig(LocalEngineConfig):
 
     @property
     def gpus(self) -> int:
-        """Tensor times pipeline parallel."""
+        """The product of tensor and pipeline parallelism."""
         return self.tensor_parallel_size * int(self.vllm.get("pipeline_parallel_size", 1))
 
     def check(self, key: str) -> None:
-        """Check the package, the model, and that no argument is given twice."""
+        """Raise ConfigError where the package or model is missing, or an argument stands in two places."""
         check_package("vllm", f"{key}.type=vllm")
-        if twice := next((name for name in self.OWN if name in self.vllm), None):
-            where = f"{key}.{twice}" if twice == "tensor_parallel_size" else f"{key}.model"
-            raise ConfigError(f"{key}.vllm.{twice}: is not given here; see {where}")
+        for name in self.OWN:
+            if name in self.vllm:
+                place = f"{key}.{name}" if name == "tensor_parallel_size" else f"{key}.model"
+                raise ConfigError(f"{key}.vllm.{name}: is not given here; see {place}")
         if self.model.gpus > 1:
             raise ConfigError(f"{key}.model.gpus={self.model.gpus}: with vLLM set {key}.tensor_parallel_size")
         super().check(key)
@@ -281,32 +298,45 @@ class OpenAIEngineConfig(EngineConfig):
         return self.name or self.model or self.type
 
     def money(self, prompt_tokens: float | None, generated_tokens: float | None) -> float | None:
-        """By :attr:`price`."""
+        """Return the price of some tokens by :attr:`price`; None where it or a number is unknown."""
         if not self.price or prompt_tokens is None or generated_tokens is None:
             return None
-        return (self.price[0] * prompt_tokens + self.price[1] * generated_tokens) / 1e6
+        prompt_price, generated_price = self.price
+        return (prompt_price * prompt_tokens + generated_price * generated_tokens) / 1e6
 
     def with_model(self, path: str) -> Self:
-        """A server that was started with a judge's directory knows the model by its path."""
+        """Return the configuration for another model of the server.
+
+        A server that was started with a judge's directory knows the model by its path.
+        """
         return replace(self, model=path)
 
     def check(self, key: str) -> None:
-        """Check that the model has a name, and the server an address."""
+        """Raise ConfigError where the model has no name, the server no address, or another key has a wrong value."""
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
-        if taken := {"model", "messages", "stream"} & set(self.extra_body):
-            raise ConfigError(f"{key}.extra_body.{min(taken)}: is not given here; every request brings its own")
+        for name in ("messages", "model", "stream"):
+            if name in self.extra_body:
+                raise ConfigError(f"{key}.extra_body.{name}: is not given here; every request brings its own")
         if len(self.price) not in (0, 2):
             raise ConfigError(f"{key}.price={self.price}: expected two numbers, of prompt and of generated tokens")
         server_address(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:
-        """Refuse (ConfigError) an environment without the key of a server that is not one's own."""
+        """Raise ConfigError where the environment lacks the server's key.
+
+        A server of one's own needs no key, unless the configuration names a variable for it.
+        """
+        if not self.api_key_env or os.environ.get(self.api_key_env):
+            return
         host = urlsplit(self.base_url).hostname or ""
-        wanted = self.api_key_env and (self.api_key_env != OpenAIEngineConfig.api_key_env or not own_host(host))
-        if wanted and not os.environ.get(self.api_key_env):
-            told = f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, the key for {host}"
-            raise ConfigError(f"{told}: set it; for a server that wants no key say {key}.api_key_env=''")
+        is_default = self.api_key_env == OpenAIEngineConfig.api_key_env
+        if is_default and own_host(host):
+            return
+        raise ConfigError(
+            f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, the key for {host}: set it; "
+            f"for a server that wants no key say {key}.api_key_env=''"
+        )
 
 
 @dataclass
@@ -320,13 +350,16 @@ class SamplingConfig:
     @property
     def shown(self) -> str:
         """The temperature in tables: ``greedy``, ``T=1``, ``T=0.7 p=0.95``."""
-        nucleus = f" p={self.top_p:g}" if self.top_p < 1 else ""
-        return f"T={self.temperature:g}{nucleus}" if self.temperature else "greedy"
+        if not self.temperature:
+            return "greedy"
+        if self.top_p < 1:
+            return f"T={self.temperature:g} p={self.top_p:g}"
+        return f"T={self.temperature:g}"
 
 
 @dataclass(kw_only=True)
 class LimitsConfig:
-    """What may be sent to models that are paid for."""
+    """Limits on what is sent to models that are paid for."""
 
     max_requests: int | None = key(
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, in_fingerprint=False
@@ -336,23 +369,39 @@ class LimitsConfig:
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _SECRET = re.compile(r"key|token|secret|password|sig(?:nature)?", re.IGNORECASE)
+"""Matches names of parameters that hold secrets."""
 
 
 def server_address(text: str, key: str = "engine.base_url") -> tuple[str, dict[str, str]]:
-    """A server's address, which identifies it and stands in messages, and the query that goes with every request.
+    """Return a server's address without its query, and the query that goes with every request.
 
-    ``key``: where it stands (ConfigError: it is none that a server can have, or it holds a password, not repeated).
+    The address identifies the server and stands in messages.
+
+    Args:
+        text: the address as the configuration has it.
+        key: the address' key in the configuration, for messages.
+
+    Raises:
+        ConfigError: the text is no address of a server, or it holds a password, which the message does not repeat.
     """
     try:
         parts = urlsplit(text.strip())
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
-        host, parts, port = None, urlsplit(""), None
+        raise ConfigError(
+            f"{key} is no server's address: give one that begins with http:// or https:// and a host"
+        ) from None
+
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "@" in parts.netloc or any(_SECRET.search(name) for name in query):
         raise ConfigError(f"{key}: the address holds a password or a key: put it in a variable (engine.api_key_env)")
     if parts.scheme not in DEFAULT_PORTS or not host:
         raise ConfigError(f"{key} is no server's address: give one that begins with http:// or https:// and a host")
-    host = f"[{host}]" if ":" in host else host
-    place = host if port in (None, DEFAULT_PORTS[parts.scheme]) else f"{host}:{port}"
-    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", query
+
+    if ":" in host:
+        # An address of IPv6 stands in brackets before a port.
+        host = f"[{host}]"
+    if port not in (None, DEFAULT_PORTS[parts.scheme]):
+        host = f"{host}:{port}"
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}", query

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: their ids, the commit that an id stands for, and what a repository holds."""
+"""Find models on the Hugging Face Hub: ids, the commit that an id stands for, and the files of a repository."""
 
 from contextlib import suppress
 from functools import cache
@@ -7,28 +7,28 @@ from pathlib import Path
 from judgetrain.errors import EngineError
 
 SECONDS = 10.0
-"""How long the Hub may take to answer."""
-MARKS = "config.json", "modules.json"
-"""Of which a model has one: the second where an encoder is no Transformers model, as static embeddings."""
+"""The most seconds that the Hub may take to answer."""
+MARKS = ("config.json", "modules.json")
+"""Files by which a model is known; an encoder that is no Transformers model (static embeddings) has the second."""
 
 
 def looks_local(path: str) -> bool:
-    """Whether a model path can only be a local one: Hub ids are NAME or OWNER/NAME."""
+    """Return whether a model's path can only be a local one: ids on the Hub are NAME or OWNER/NAME."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
 
 
 def hub_id(path: str) -> tuple[str, str | None]:
-    """A repository's id on the Hub and the revision that may stand behind it, as in ``OWNER/NAME:v1``."""
+    """Return a repository's id on the Hub, and the revision that may stand behind it, as in ``OWNER/NAME:v1``."""
     name, _, revision = path.partition(":")
     return name, revision or None
 
 
 @cache
 def commit_of(path: str) -> str | None:
-    """The commit that a Hub id (``OWNER/NAME``, ``OWNER/NAME:REVISION``) stands for during this process.
+    """Return the commit that a Hub id (``OWNER/NAME``, ``OWNER/NAME:REVISION``) stands for during this process.
 
-    It is the Hub's word, else the cache's; None where neither knows the id. The cache remembers it, so that the same
-    model is found without a network.
+    The Hub decides, else its cache on this machine; None where neither knows the id. The cache remembers the commit, so
+    that the same model is found without a network.
     """
     from huggingface_hub import errors, hf_hub_download
 
@@ -40,8 +40,16 @@ def commit_of(path: str) -> str | None:
 
 
 def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
-    """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be
-    (EngineError: no such repository or revision, no access to it, or no network and nothing in the cache)."""
+    """Return the names of a repository's files on the Hub; None where only the cache can be read.
+
+    Args:
+        path: the repository's id.
+        revision: the revision; None: the newest.
+        file: has to be in the cache where only that can be read.
+
+    Raises:
+        EngineError: there is no such repository or revision, no access to it, or no network and nothing in the cache.
+    """
     from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:
@@ -50,25 +58,33 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
             if not cached:
                 raise EngineError("HF_HUB_OFFLINE is set, and the cache lacks it: unset that, or give a directory")
             return None
-        found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
+        model = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
     except _no_network(errors.HFValidationError) as error:
-        refused = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
-        if isinstance(error, refused):  # a gated repository is one that is not found, as long as its terms are not
-            what = f"accept its terms at {constants.ENDPOINT}/{path} and set HF_TOKEN, or give a local directory"
-            why = f"the Hugging Face Hub does not give it ({_why(error)})"
-            raise EngineError(f"{why}: check name and revision, {what}") from error
+        # A gated repository is not found as long as its terms are not accepted.
+        refusals = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+        if isinstance(error, refusals):
+            raise EngineError(
+                f"the Hugging Face Hub does not give it ({_message(error)}): check name and revision, accept its terms "
+                f"at {constants.ENDPOINT}/{path} and set HF_TOKEN, or give a local directory"
+            ) from error
         if cached:
             return None
-        raise EngineError(f"the Hugging Face Hub cannot be reached ({_why(error)}); give a local directory") from error
-    return [sibling.rfilename for sibling in found.siblings or ()]
+        raise EngineError(
+            f"the Hugging Face Hub cannot be reached ({_message(error)}); give a local directory"
+        ) from error
+    return [sibling.rfilename for sibling in model.siblings or ()]
 
 
 def snapshot(path: str, file: str, revision: str | None = None) -> Path:
-    """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache
-    (EngineError: there is none, or it cannot be had; says why).
+    """Return the directory of a model: the path itself, or the Hub's files, which are fetched into the cache.
 
-    An id may have a revision behind it. ``file``: that the repository has to hold, as ``config.json``; ``revision``
-    None: the commit that fingerprints have (:func:`commit_of`).
+    Args:
+        path: a directory, or an id on the Hub, which may have a revision behind it.
+        file: the repository has to hold it, as ``config.json``.
+        revision: the revision; None: the commit in fingerprints (:func:`commit_of`).
+
+    Raises:
+        EngineError: there is no such model, or it cannot be fetched; says why.
     """
     from huggingface_hub import constants, snapshot_download
 
@@ -88,15 +104,22 @@ def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     except EngineError as error:
         raise EngineError(f"{path}: there is no such directory, and of the Hub: {error}") from error
     except _no_network() as error:
-        raise EngineError(f"{path}: the Hugging Face Hub did not give all of it ({_why(error)}); try again") from error
+        raise EngineError(
+            f"{path}: the Hugging Face Hub did not give all of it ({_message(error)}); try again"
+        ) from error
 
 
-def _why(error: Exception) -> str:
+def _message(error: Exception) -> str:
+    """Return an error's message in one line of 150 characters at most."""
     return " ".join(str(error).split())[:150] or type(error).__name__
 
 
 def _no_network(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """What the Hub's client raises where there is no answer: of whichever HTTP library it uses, and of the system."""
+    """Return the errors that the Hub's client raises where there is no answer, and some others.
+
+    They are those of the HTTP library that the client uses, which differs by its version, and of the system.
+    """
     from huggingface_hub.errors import HfHubHTTPError
 
-    return *others, HfHubHTTPError, OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    of_library = [base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"]
+    return (*others, HfHubHTTPError, OSError, *of_library)

@@ -1,4 +1,4 @@
-"""Engines made from their configuration, and models that are loaded when first needed and closed at the end."""
+"""Make engines from their configuration, and load models when they are first needed."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,22 +20,30 @@ def make_engine(
     answers: AnswerStore | None = None,
     budget: Budget | None = None,
 ) -> Engine:
-    """The engine of a configuration: what it names in ``makes`` (EngineError: a missing package, or a model or
-    server that cannot be used).
+    """Return the engine of a configuration, which names the engine's class in ``makes``.
 
-    ``model_path`` stands in for the model that it names (a stage's trained model), ``name`` for its name. ``answers``
-    and ``budget`` are for models that are paid for: where their answers are kept, and what may be sent.
+    Args:
+        config: the engine's configuration.
+        model_path: takes the place of the configured model, as a stage's trained model.
+        name: takes the place of the configured name.
+        answers: keeps the answers of a model that is paid for.
+        budget: limits what is sent to a model that is paid for.
+
+    Raises:
+        EngineError: a package is missing, or the model or server cannot be used.
     """
     if model_path is not None:
         config = config.with_model(str(model_path))
     if name is not None:
         config = replace(config, name=name)
-    engine: Engine = resolve_name(config.makes)(config, *((answers, budget) if config.paid else ()))
+
+    engine_class = resolve_name(config.makes)
+    engine: Engine = engine_class(config, answers, budget) if config.paid else engine_class(config)
     return engine
 
 
 class Closable(Protocol):
-    """What holds a model or a connection."""
+    """An object that holds a model or a connection."""
 
     def close(self) -> None: ...
 
@@ -44,41 +52,48 @@ C = TypeVar("C", bound=Closable)
 
 
 class Loaded(Generic[C]):
-    """A function that loads when it is first called and gives the same again; ``close`` frees what it loaded.
+    """A function that loads a model when it is first called, and returns the same model afterwards.
 
-    Sent to another process, it is a function that loads there. A process that was sent several has one of them loaded,
-    the one that it called last: its memory is a model's.
+    Sent to another process, it loads the model there. A process that was sent several of these functions holds one
+    model at a time, that of the last call, since its memory has room for one.
+
+    Args:
+        load: loads the model.
+        name: the same for a function and its copies in other processes; by default, a random one.
     """
 
     def __init__(self, load: Callable[[], C], name: str | None = None) -> None:
-        self._load, self._name = load, name or uuid.uuid4().hex
-        self._held: C | None = None
+        self._load = load
+        self._name = name or uuid.uuid4().hex
+        self._model: C | None = None
 
     def __call__(self) -> C:
-        """What was loaded."""
-        if self._held is None:
-            for other in _SENT.values() if self._name in _SENT else ():
-                other.close()
-            self._held = self._load()
-        return self._held
+        """Return the model, loading it if that has not been done."""
+        if self._model is None:
+            if self._name in _SENT:
+                for other in _SENT.values():
+                    other.close()
+            self._model = self._load()
+        return self._model
 
     def close(self) -> None:
-        """Free it; another call loads it again."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.close()
+        """Free the model; another call loads it again."""
+        model = self._model
+        self._model = None
+        if model is not None:
+            model.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """How to load it, not what was loaded."""
+        """Return how to make the function in another process, without the model."""
         return _sent, (self._load, self._name)
 
 
 _SENT: dict[str, Loaded] = {}
-"""What other processes sent to this one, by name."""
+"""Functions that other processes sent to this one, by name."""
 
 
 def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
-    """What has been sent under this name: the same again, so that it is loaded once for all that it is sent with."""
+    """Return the function that was sent under a name; it is made the first time, so that its model is loaded once."""
     if name not in _SENT:
         _SENT[name] = Loaded(load, name)
         HELD.append(_SENT[name].close)
@@ -87,9 +102,10 @@ def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
 
 @contextmanager
 def loaded_once(load: Callable[[], C]) -> Iterator[Callable[[], C]]:
-    """A function that loads when it is first called, so that a stage whose shards are all there loads nothing.
+    """Yield a function that loads a model when it is first called, and close the model at the end.
 
-    What it loaded is closed at the end. It can be sent to other processes (:class:`Loaded`).
+    A stage whose shards are all finished so loads nothing. The function can be sent to other processes
+    (:class:`Loaded`).
     """
     loaded = Loaded(load)
     try:
