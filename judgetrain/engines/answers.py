@@ -1,10 +1,12 @@
-"""Answers of a paid model on disk, and what they cost: nothing is paid twice, and no more than allowed.
+"""Keep the answers of paid models on disk, hold spending within limits, and estimate it.
 
-What they are expected to cost is found by asking an engine that answers nothing real in the model's place.
+Nothing is paid twice, and no more is spent than allowed. An estimate runs a stage with an engine that answers nothing
+real in the model's place, and adds up the tokens.
 """
 
 import hashlib
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,38 +26,57 @@ ANSWERS = "answers"
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has: four ASCII characters a token, one of any other script."""
-    ascii_ = sum(c.isascii() for c in text)
-    return -(-ascii_ // 4) + len(text) - ascii_
+    """Return about how many tokens a text has: four ASCII characters are a token, and so is any other character."""
+    ascii_characters = sum(character.isascii() for character in text)
+    other_characters = len(text) - ascii_characters
+    return math.ceil(ascii_characters / 4) + other_characters
+
+
+FRAME_TOKENS = 4
+"""Tokens that a chat template puts around each message, about."""
 
 
 def prompt_tokens(request: Request) -> int:
-    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each."""
-    return sum(counted_tokens(m["content"]) + 4 for m in request.messages)
+    """Return an upper estimate of the tokens in a request's messages, with those around each message."""
+    return sum(counted_tokens(message["content"]) + FRAME_TOKENS for message in request.messages)
 
 
 def counted_tokens(text: str) -> int:
-    """Tokens of a text where nobody reports them: half as many again as estimated, to be on the safe side."""
-    return -(-3 * estimated_tokens(text) // 2)
+    """Return an upper estimate of a text's tokens, where nobody reports them: half as many again as estimated."""
+    return math.ceil(3 * estimated_tokens(text) / 2)
 
 
 def writable(text: str) -> str:
-    """The text with a question mark for each half of a surrogate pair, which a cut answer may hold and no file can."""
+    """Return the text with question marks for halves of surrogate pairs, which cut answers may hold and no file can."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def answers_of(engine: EngineConfig, home: Path, seed: int) -> "AnswerStore | None":
-    """Where the answers of an engine are kept, if it is one that may be paid."""
-    return AnswerStore(home / ANSWERS, seed) if engine.paid else None
+    """Return the store of an engine's answers if the engine may be paid, else None.
+
+    Args:
+        engine: the engine that is asked.
+        home: ``output_dir``.
+        seed: the run's.
+    """
+    if not engine.paid:
+        return None
+    return AnswerStore(home / ANSWERS, seed)
 
 
 @contextmanager
 def spending(
     engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, out: StageRun
 ) -> "Iterator[Budget | None]":
-    """The budget of a stage that asks these engines; None if none of them may be paid.
+    """Yield the budget of a stage that asks these engines; None if none of them may be paid.
 
-    ``limits`` stand under ``key`` of the configuration. At the end, however it comes, the manifest says what was spent.
+    At the end, however it comes, the manifest's notes say what was spent.
+
+    Args:
+        engines: the engines that the stage asks.
+        limits: how much may be spent.
+        key: the section of the configuration that holds the limits, for messages.
+        out: the stage's run.
     """
     if not any(engine and engine.paid for engine in engines):
         yield None
@@ -71,18 +92,19 @@ class AnswerStore:
     """Answers by the content of their requests: one file each, whole or not at all, shared by all runs.
 
     A request's content is the server, the model, the messages, the sampling and a seed, which is derived from these and
-    the run's seed. The same several times in one call, or at another attempt, gives as many different seeds, and so
-    different samples. Neither a key nor what else is secret in an address is part of it.
+    the run's seed. A request that is repeated in one call, or tried at another attempt, gets another seed each time,
+    and so another sample. No secret is part of the content: neither the key nor secrets in the address.
 
-    Several processes may share the folder: whoever asks for an answer claims it meanwhile (:meth:`claimed`).
+    Several processes may share the folder. The one that asks for an answer claims it meanwhile (:meth:`claimed`).
 
     Args:
-        directory: where the files lie, in folders by the first two digits of their name.
-        seed: of the run; another seed asks for other samples.
+        directory: holds the files, in folders by the first two digits of their names.
+        seed: the run's; another seed asks for other samples.
     """
 
     def __init__(self, directory: Path, seed: int) -> None:
-        self._directory, self._seed = directory, seed
+        self._directory = directory
+        self._seed = seed
 
     def contents(
         self,
@@ -91,59 +113,81 @@ class AnswerStore:
         server: str = "",
         parameters: Callable[[Request], Mapping[str, Any]] = lambda request: {},
     ) -> list[dict[str, Any]]:
-        """The content of each request of one call, its ``seed`` included.
+        """Return the content of each request of one call, its ``seed`` included.
 
-        ``server``: the address without secrets. ``parameters``: what else is sent with a request.
+        Args:
+            model: the model's name at the server.
+            requests: the requests of the call.
+            server: the address without secrets.
+            parameters: returns the further parameters that are sent with a request.
         """
-        seen: Counter[str] = Counter()
-        found: list[dict[str, Any]] = []
+        repetitions: Counter[str] = Counter()
+        contents: list[dict[str, Any]] = []
         for request in requests:
-            content = {
+            content: dict[str, Any] = {
                 "server": server,
                 "model": model,
                 "messages": [dict(message) for message in request.messages],
                 "sampling": asdict(request.sampling),
-                **({"parameters": dict(more)} if (more := parameters(request)) else {}),
             }
+            # Left out where there are none, so that answers from before there were any are found.
+            further = parameters(request)
+            if further:
+                content["parameters"] = dict(further)
+
             digest = _digest(content)
-            again = [request.attempt] if request.attempt else []
-            found.append(content | {"seed": derive_seed(self._seed, digest, seen[digest], *again)})
-            seen[digest] += 1
-        return found
+            seed_parts: list[object] = [self._seed, digest, repetitions[digest]]
+            if request.attempt:
+                seed_parts.append(request.attempt)
+            repetitions[digest] += 1
+            contents.append(content | {"seed": derive_seed(*seed_parts)})
+        return contents
 
     def get(self, content: Mapping[str, Any]) -> Completion | None:
-        """The answer to a request of this content, if there is one (EngineError: it is not what was kept)."""
+        """Return the answer to a request of this content, or None.
+
+        Raises:
+            EngineError: the file is damaged.
+        """
         path = self._path(content)
         if not path.is_file():
             return None
         stored = read_json(path)
         if not isinstance(stored, dict) or stored.pop("checksum", None) != fingerprint(stored):
             raise EngineError(f"{path} holds a damaged answer: remove it, and the same command asks (and pays) again")
-        found = stored["completion"]
-        choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
-        found["text"] = writable(found["text"])  # it may have been kept as it came
-        return Completion(**found, choices=choices)
+
+        fields = stored["completion"]
+        fields["choices"] = tuple(Choice(row["at"], tuple(row["probabilities"])) for row in fields["choices"])
+        # An early version kept texts as they came.
+        fields["text"] = writable(fields["text"])
+        return Completion(**fields)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:
-        """Keep an answer with its request's content (JudgetrainError: the disk is full)."""
-        # ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
+        """Keep an answer with its request's content.
+
+        Raises:
+            JudgetrainError: the disk is full.
+        """
         stored = {"request": content, "completion": asdict(completion)}
-        write_text_atomic(self._path(content), json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1))
+        # json.dumps writes ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
+        text = json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1)
+        write_text_atomic(self._path(content), text)
 
     def given_up(self, content: Mapping[str, Any]) -> int:
-        """Note that a run gave up on a request of this content; how many have done so."""
+        """Note that a run gave up on a request of this content, and return how many runs have done so."""
         path = self._path(content).with_suffix(".failed")
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The file has one byte for every run.
         with path.open("a") as file:
             file.write("x")
         return path.stat().st_size
 
     @contextmanager
     def claimed(self, content: Mapping[str, Any]) -> Iterator[bool]:
-        """Claim an answer that is about to be asked for; gives whether no other process has done so.
+        """Claim an answer that is about to be asked for, and yield whether no other process has claimed it.
 
-        The operating system ends the claim of a process that dies. Claims are few files that stay, each for many
-        answers: now and then one waits for another without need.
+        The operating system ends the claim of a process that dies. A claim is one of a few files, each of which stands
+        for many answers; so a process now and then waits for another without need.
         """
         place = self._directory / ".claims" / _digest(content)[:3]
         place.mkdir(parents=True, exist_ok=True)
@@ -151,103 +195,154 @@ class AnswerStore:
             yield free
 
     def _path(self, content: Mapping[str, Any]) -> Path:
+        """Return the file of an answer."""
         name = _digest(content)
         return self._directory / name[:2] / f"{name}.json"
 
 
 def _digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a request's content, in hex."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-RAISE = "every answer is kept: raise it and run the same command again, and it goes on where it stopped"
+COUNTED = ("requests", "prompt_tokens", "generated_tokens")
+"""Counts that every budget reports, also where they are 0."""
 
 
 class Budget:
-    """What may be sent, and what was: a file of lines that survives a kill, so that the limits hold over restarts.
+    """Limits on requests and tokens, with a file of what was spent that survives a kill and restarts.
 
     A request counts when it is sent, whatever comes of it. From then on it holds its estimated prompt and its whole
-    ``max_new_tokens``, until its answer says how many tokens it took. What a try held is spent where the server may
-    have charged for it though no answer came: a time-out, a broken answer, a kill.
+    ``max_new_tokens``, until its answer says how many tokens it took. If no answer came although the server may have
+    charged for one (a time-out, a broken answer, a kill), the tokens that it held are spent.
 
     Args:
-        path: the file of what was spent.
-        max_requests: HTTP requests, tries that failed included; None: no limit.
-        max_tokens: prompt and generated tokens together; None: no limit.
-        key: the part of the configuration that holds the limits, for messages.
+        path: the file of what was spent, a line of JSON for every change.
+        max_requests: the most HTTP requests, tries that failed included; None: no limit.
+        max_tokens: the most prompt and generated tokens together; None: no limit.
+        key: the section of the configuration that holds the limits, for messages.
     """
 
     def __init__(
         self, path: Path, max_requests: int | None = None, max_tokens: int | None = None, key: str = "teacher"
     ) -> None:
-        self._path, self._max_requests, self._max_tokens, self._key = path, max_requests, max_tokens, key
+        self._path = path
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._key = key
+        # The most tokens that an answer had so far.
         self._longest = 0
-        self._counts: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            with suppress(ValueError):  # the line that a kill cut
-                self._counts.update(json.loads(line))
-        if lost := self._counts["held"]:  # by requests that a kill left under way
-            self._add(held=-lost, unknown_tokens=lost)
+        self._counts = self._earlier_counts()
+
+        # Requests that a kill left under way may have been charged.
+        abandoned = self._counts["held"]
+        if abandoned:
+            self._add(held=-abandoned, unknown_tokens=abandoned)
+
+    def _earlier_counts(self) -> Counter[str]:
+        """Return what earlier runs of the stage spent, by kind."""
+        counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+        if not self._path.exists():
+            return counts
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            # A kill may have cut a line.
+            with suppress(ValueError):
+                counts.update(json.loads(line))
+        return counts
 
     @property
     def spent(self) -> dict[str, int]:
-        """Requests, tokens by kind, and where there are any: ``unknown_tokens``, which may have been charged, and
-        ``estimated_tokens``, that part of all which no server reported."""
-        always = ("requests", "prompt_tokens", "generated_tokens")
-        return {name: n for name, n in self._counts.items() if name != "held" and (n or name in always)}
+        """Requests and tokens by kind.
+
+        Where there are any, ``unknown_tokens`` may have been charged although no answer came, and ``estimated_tokens``
+        are those of all tokens that no server reported.
+        """
+        spent = {}
+        for name, number in self._counts.items():
+            if name != "held" and (number or name in COUNTED):
+                spent[name] = number
+        return spent
 
     @property
     def _tokens(self) -> int:
+        """The tokens that count against the limit, without those that requests under way hold."""
         return sum(self._counts[name] for name in ("prompt_tokens", "generated_tokens", "unknown_tokens"))
 
     def waits(self, request: Request) -> bool:
-        """Whether a request has to wait for what others hold: they may take less than that."""
-        held, limit = self._hold(request), self._max_tokens
-        others = self._counts["held"]
-        return limit is not None and others > 0 and self._tokens + held <= limit < self._tokens + others + held
+        """Return whether a request has to wait for others, which may take fewer tokens than they hold."""
+        if self._max_tokens is None or self._counts["held"] <= 0:
+            return False
+        needed = self._tokens + self._hold(request)
+        return needed <= self._max_tokens < needed + self._counts["held"]
 
     def send(self, request: Request) -> int:
-        """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle` (EngineError:
-        it would go beyond a limit; nothing is counted)."""
+        """Count a request that is about to be sent, and return the tokens that it holds until :meth:`settle`.
+
+        Raises:
+            EngineError: it would go beyond a limit; nothing is counted.
+        """
         held = self._hold(request)
         if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
-            raise EngineError(f"{self._key}.max_requests={self._max_requests} requests are sent; {RAISE}")
+            raise EngineError(
+                f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
+                f"run the same command again, and it goes on where it stopped"
+            )
         if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
-            guessed = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
-            told = f" ({guessed} of them by estimate, since the server reported none)" if guessed else ""
-            spent = f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{told}"
-            raise EngineError(f"{spent}, and the next request may take {held}; {RAISE}")
+            unreported = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
+            note = f" ({unreported} of them by estimate, since the server reported none)" if unreported else ""
+            raise EngineError(
+                f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{note}, and the next request may "
+                f"take {held}; every answer is kept: raise it and run the same command again, and it goes on where it "
+                f"stopped"
+            )
         self._add(requests=1, held=held)
         return held
 
     def settle(self, held: int, completion: Completion | None, charged: bool = False) -> None:
-        """Free what a request held and count the tokens of its answer; ``charged``: none came, and it may be paid."""
-        if completion is None:
-            self._add(held=-held, **({"unknown_tokens": held} if charged else {}))
-            return
-        self._longest = max(self._longest, completion.generated_tokens)
-        tokens = {"prompt_tokens": completion.prompt_tokens, "generated_tokens": completion.generated_tokens}
-        guessed = {"estimated_tokens": sum(tokens.values())} if completion.estimated else {}
-        self._add(held=-held, **tokens, **guessed)
+        """Free the tokens that a request held, and count those of its answer.
+
+        Args:
+            held: what :meth:`send` returned.
+            completion: the answer; None where none came.
+            charged: the server may have charged although no answer came.
+        """
+        amounts = {"held": -held}
+        if completion is not None:
+            self._longest = max(self._longest, completion.generated_tokens)
+            amounts["prompt_tokens"] = completion.prompt_tokens
+            amounts["generated_tokens"] = completion.generated_tokens
+            if completion.estimated:
+                amounts["estimated_tokens"] = completion.prompt_tokens + completion.generated_tokens
+        elif charged:
+            amounts["unknown_tokens"] = held
+        self._add(**amounts)
 
     def _hold(self, request: Request) -> int:
-        # Some models think beyond max_new_tokens, which the answers before it tell.
-        return prompt_tokens(request) + max(request.sampling.max_new_tokens, self._longest)
+        """Return the most tokens that a request may take."""
+        # Some models think beyond max_new_tokens, as earlier answers show.
+        longest_answer = max(request.sampling.max_new_tokens, self._longest)
+        return prompt_tokens(request) + longest_answer
 
     def _add(self, **amounts: int) -> None:
+        """Add to the counts, here and in the file."""
         self._counts.update(amounts)
+        # The break comes first, so that a line which a kill has cut spoils no other.
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"\n{json.dumps(amounts)}")
 
 
 Costs = defaultdict[Step, Counter[str]]
-"""By step how many ``calls``, and their tokens: ``prompt`` and ``generated`` as expected, ``prompt_at_most`` and
-``at_most`` when every answer is as long as may be (and guidelines with it, which judgment prompts repeat)."""
+"""The number of ``calls`` and their tokens, by step.
+
+``prompt`` and ``generated`` tokens are expected. ``prompt_at_most`` and ``at_most`` hold if every answer is as long as
+allowed, guidelines among them, which judgment prompts repeat.
+"""
 
 
 @dataclass
 class CostProbe(EngineConfig):
-    """Stands in an engine's place: its engine answers every request at once, half as long as it may be."""
+    """The configuration of an :class:`Estimator`, which takes an engine's place; ``costs`` are added up in it."""
 
     name: str = ""
     costs: Costs = field(default_factory=lambda: defaultdict(Counter), metadata={"in_fingerprint": False})
@@ -256,51 +351,85 @@ class CostProbe(EngineConfig):
 
 
 class Estimator:
-    """Answers in the form that each step has, as far as what is asked next depends on it, and adds up the costs."""
+    """An engine that answers every request at once, half as long as allowed, and adds up the costs.
+
+    Answers have the form of their step, as far as later requests depend on it.
+    """
 
     def __init__(self, config: CostProbe) -> None:
-        self.name, self._costs = config.name, config.costs
-        self._guideline = 0  # tokens that the longest guideline may have beyond the expected
+        self.name = config.name
+        self._costs = config.costs
+        # How many tokens a guideline may have beyond the expected ones.
+        self._guideline_surplus = 0
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """An answer to each."""
+        """Return an answer to each request."""
         return [self._answer(request) for request in requests]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _answer(self, request: Request) -> Completion:
+        """Return an answer to a request, and add its tokens to the costs."""
         longest = request.sampling.max_new_tokens
-        half = -(-longest // 2)
-        prompt = sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
+        generated = _half(longest)
+        prompt = sum(estimated_tokens(message["content"]) + FRAME_TOKENS for message in request.messages)
+        prompt_at_most = prompt
         if request.step == "guideline":
-            self._guideline = longest - half
-        most = prompt + (self._guideline if request.step in ("judgment", "score") else 0)
-        self._costs[request.step].update(calls=1, prompt=prompt, prompt_at_most=most, generated=half, at_most=longest)
+            self._guideline_surplus = longest - generated
+        elif request.step in ("judgment", "score"):
+            # These prompts repeat the guideline.
+            prompt_at_most += self._guideline_surplus
+
+        self._costs[request.step].update(
+            calls=1, prompt=prompt, prompt_at_most=prompt_at_most, generated=generated, at_most=longest
+        )
         text = form_text(request)
-        return Completion(text=text, prompt_tokens=prompt, generated_tokens=half, finish_reason="stop")
-
-
-def form_text(request: Request) -> str:
-    """A text in the form that a request's step has, as far as what is asked next depends on it."""
-    if request.step in ("criteria", "rubric"):
-        text = "\n".join(f"{i}. Aspect {i}: what it looks at" for i in range(1, int(request.slots["count"]) + 1))
-        return cut_at_stop(text, request.sampling.stop) or text
-    return _TEXTS.get(request.step, "word " * (4 * -(-request.sampling.max_new_tokens // 2) // 5))
+        return Completion(text=text, prompt_tokens=prompt, generated_tokens=generated, finish_reason="stop")
 
 
 _TEXTS: Mapping[Step, str] = {"pairwise": "[[A]]", "pointwise": "[[5]]", "preference": "[[X]]"}
+"""The least answer that can be read, by the step of its request."""
+
+
+def form_text(request: Request) -> str:
+    """Return a text in the form of a request's step, as far as later requests depend on it."""
+    if request.step in ("criteria", "rubric"):
+        count = int(request.slots["count"])
+        text = "\n".join(f"{number}. Aspect {number}: what it looks at" for number in range(1, count + 1))
+        return cut_at_stop(text, request.sampling.stop) or text
+    if request.step in _TEXTS:
+        return _TEXTS[request.step]
+    # Four characters make a token, and a word has five with its blank.
+    words = 4 * _half(request.sampling.max_new_tokens) // 5
+    return "word " * words
+
+
+def _half(number: int) -> int:
+    """Return half of a number, rounded up."""
+    return math.ceil(number / 2)
 
 
 def described(costs: Mapping[Step, Counter[str]], limits: LimitsConfig, key: str) -> Iterator[str]:
-    """An estimate as lines; ``limits`` stand under ``key`` of the configuration."""
-    for step, c in costs.items():
-        told = f"{c['calls']:,} calls, {c['prompt']:,} prompt tokens, {c['generated']:,} generated"
-        yield f"  {step}: {told} (at most {c['prompt_at_most']:,} and {c['at_most']:,})"
+    """Yield the lines that show an estimate.
+
+    Args:
+        costs: the estimate.
+        limits: how much may be spent; a limit that does not suffice gets a line.
+        key: the section of the configuration that holds the limits.
+    """
+    for step, cost in costs.items():
+        yield (
+            f"  {step}: {cost['calls']:,} calls, {cost['prompt']:,} prompt tokens, {cost['generated']:,} generated "
+            f"(at most {cost['prompt_at_most']:,} and {cost['at_most']:,})"
+        )
+
     total = sum(costs.values(), Counter[str]())
-    expected, most = total["prompt"] + total["generated"], total["prompt_at_most"] + total["at_most"]
+    expected = total["prompt"] + total["generated"]
+    most = total["prompt_at_most"] + total["at_most"]
     yield f"  all: {total['calls']:,} calls, about {expected:,} tokens, at most {most:,}; tries that fail come on top"
-    needed = ("max_requests", limits.max_requests, total["calls"]), ("max_tokens", limits.max_tokens, expected)
-    for name, limit, number in needed:
-        if limit is not None and limit < number:
-            yield f"  {key}.{name}={limit:,} does not suffice"
+
+    if limits.max_requests is not None and limits.max_requests < total["calls"]:
+        yield f"  {key}.max_requests={limits.max_requests:,} does not suffice"
+    if limits.max_tokens is not None and limits.max_tokens < expected:
+        yield f"  {key}.max_tokens={limits.max_tokens:,} does not suffice"
