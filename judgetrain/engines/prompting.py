@@ -1,6 +1,7 @@
-"""Turn chat messages into the text a model reads; what users wrote is kept from being read as its structure.
+"""Turn chat messages into the text a model reads, and find where the answer of a reasoning model begins.
 
-Structure is control tokens and a chat template's role markers. Also where the answer of a reasoning model begins.
+Text that users wrote is kept from being read as structure, that is, as control tokens and a chat template's role
+markers.
 """
 
 from __future__ import annotations
@@ -15,267 +16,365 @@ from judgetrain.engines.confusables import fold
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
+    from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerBase
 
 BREAK = "\u200b"
 """Zero-width space: put inside a control token's literal, it leaves the text readable and the token unmatched."""
 
 MARKER_WORDS = 3
-"""A line of more words that a chat template writes is a default system prompt, not a role marker."""
+"""The most words of a role marker; a longer line in a chat template is a default system prompt."""
 
 _MARKUP = re.compile(r"<\S{1,100}>|\[\S{1,100}\]")
+"""Text in angle or square brackets, as most control tokens are."""
 _HTML = re.compile(
     r"</?(?:a|b|blockquote|br|caption|code|col|colgroup|dd|del|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s"
     r"|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var)/?>"
 )
+"""HTML tags, which Gemma has as tokens of plain content."""
 _MARKER = re.compile(r"(?=.*[^\W\d_])(?=.*[^\w\s]).{2,}")
+"""A line with a letter and with punctuation."""
 _KNOWN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
     r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
     r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|\[/?THINK\]|(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN):"
     r"|#{2,3} (?:User|Assistant|System|Human|Instruction|Input|Response):"
 )
+"""Control tokens and role markers of common model families."""
 _PROBE = "\ue000"
 """A private-use character that stands for a message's content."""
 
 
 class ControlText:
-    """Finds in a text what a tokenizer and its chat template would read as structure.
+    """Finds text that a tokenizer and its chat template would read as structure, and breaks it.
 
-    That is: special tokens; other added tokens that look like markup (``<start_of_image>``, ``<think>``) but for HTML
-    tags, which Gemma has as plain content; and the role markers that the chat template writes as plain text
-    (``### Assistant:``, ``[INST]``). Where added tokens are matched after normalisation, also whatever normalises to
-    one, such as full-width letters.
+    Structure is special tokens, other added tokens that look like markup but are no HTML tags (``<start_of_image>``,
+    ``<think>``), and the role markers that the chat template writes as plain text (``### Assistant:``, ``[INST]``).
+    Where added tokens are matched after normalisation, it is also everything that normalises to one, such as full-width
+    letters.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        template = str(tokenizer.chat_template or "")
-
-        def steers(text: str) -> bool:
-            """Whether an added token that is not marked as special steers the model all the same."""
-            return bool(_MARKUP.fullmatch(text)) and (text in template or not _HTML.fullmatch(text))
-
-        every = tokenizer.added_tokens_decoder.items()
-        added = {i: t for i, t in every if len(t.content) > 1 and (t.special or steers(t.content))}
-        tokens = {t.content for t in added.values()} | {t for t in tokenizer.all_special_tokens if len(t) > 1}
         self._tokenizer = tokenizer
-        self._literals = frozenset(tokens | set(_role_markers(tokenizer, tokens)))
-        self._lengths = sorted({len(text) for text in self._literals})
-        first = "".join(sorted({re.escape(text[0]) for text in self._literals}))
-        self._first = re.compile(f"[{first}]") if first else None
+        steering = _steering_tokens(tokenizer)
+        literals = {token.content for token in steering.values()}
+        literals |= {token for token in tokenizer.all_special_tokens if len(token) > 1}
+        literals |= set(_role_markers(tokenizer, literals))
+        self._literals = frozenset(literals)
+        self._lengths = sorted({len(literal) for literal in literals})
+
+        # Only places that begin like a literal are compared with the literals.
+        first_characters = "".join(sorted({re.escape(literal[0]) for literal in literals}))
+        self._first = re.compile(f"[{first_characters}]") if first_characters else None
+
         # The unknown token stands for unknown words, too, and opens no turn.
-        self._ids = {i for i in added if i != tokenizer.unk_token_id}
+        self._ids = {token_id for token_id in steering if token_id != tokenizer.unk_token_id}
         backend: Any = getattr(tokenizer, "backend_tokenizer", None)
-        self._normalises = (
-            backend is not None and backend.normalizer is not None and any(t.normalized for t in added.values())
-        )
+        has_normalizer = backend is not None and backend.normalizer is not None
+        self._normalises = has_normalizer and any(token.normalized for token in steering.values())
 
     def neutralise(self, text: str) -> str:
-        """The text with everything that would be read as structure broken after its first character."""
+        """Return the text with everything that would be read as structure broken after its first character."""
         if self._first is None:
             return text
-        starts = (match.start() for match in self._first.finditer(text))
-        text = _broken(text, [i for i in starts if any(text[i : i + n] in self._literals for n in self._lengths)])
-        if self._normalises and (spans := self._control_spans(text)):
-            text = _broken(text, [start for start, _ in spans])
-            while spans := self._control_spans(text):  # normalisation drops the break as well
-                for start, end in reversed(spans):
-                    text = text[:start] + BREAK + text[end:]
+
+        starts = []
+        for match in self._first.finditer(text):
+            start = match.start()
+            if any(text[start : start + length] in self._literals for length in self._lengths):
+                starts.append(start)
+        text = _broken(text, starts)
+
+        if self._normalises:
+            text = self._break_what_normalises(text)
+        return text
+
+    def _break_what_normalises(self, text: str) -> str:
+        """Return the text with everything broken or replaced in which the tokenizer itself sees control tokens."""
+        spans = self._control_spans(text)
+        if not spans:
+            return text
+        text = _broken(text, [start for start, _ in spans])
+
+        # Normalisation may drop the break as well: then the text of the token is replaced.
+        spans = self._control_spans(text)
+        while spans:
+            for start, end in reversed(spans):
+                text = text[:start] + BREAK + text[end:]
+            spans = self._control_spans(text)
         return text
 
     def _control_spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the tokenizer itself sees control tokens: first character and the one after the last."""
+        """Return where the tokenizer sees control tokens: the first character and the one after the last."""
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        found = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        return [(start, end) for token, (start, end) in found if token in self._ids and start < end]
+        spans = []
+        for token_id, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            if token_id in self._ids and start < end:
+                spans.append((start, end))
+        return spans
+
+
+def _steering_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, AddedToken]:
+    """Return the added tokens that steer the model, by their ids, special or not."""
+    template = str(tokenizer.chat_template or "")
+    steering = {}
+    for token_id, token in tokenizer.added_tokens_decoder.items():
+        text = token.content
+        is_markup = _MARKUP.fullmatch(text) is not None
+        is_content = _HTML.fullmatch(text) is not None and text not in template
+        if len(text) > 1 and (token.special or (is_markup and not is_content)):
+            steering[token_id] = token
+    return steering
 
 
 def _broken(text: str, starts: Sequence[int]) -> str:
-    ends = [start + 1 for start in starts]
-    return BREAK.join(text[i:j] for i, j in zip([0, *ends], [*ends, len(text)], strict=True))
+    """Return the text with :data:`BREAK` behind the characters at these places, which are in order."""
+    pieces = []
+    begin = 0
+    for start in starts:
+        pieces.append(text[begin : start + 1])
+        begin = start + 1
+    pieces.append(text[begin:])
+    return BREAK.join(pieces)
 
 
 def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Iterator[str]:
-    """What the chat template writes around messages, its control tokens taken out, line by line.
+    """Yield the lines that the chat template writes around messages, without its control tokens.
 
     Lines without a letter or without punctuation are left out: broken everywhere, they would disfigure text.
     """
     frame = _frame(tokenizer)
     for token in sorted(tokens, key=len, reverse=True):
         frame = frame.replace(token, "\n")
-    for line in map(str.strip, frame.split("\n")):
-        for part in {line, *_MARKUP.findall(line)}:
-            if _MARKER.fullmatch(part) and len(part.split()) <= MARKER_WORDS:
-                yield part
+    for line in frame.split("\n"):
+        line = line.strip()
+        for marker in {line, *_MARKUP.findall(line)}:
+            if _MARKER.fullmatch(marker) and len(marker.split()) <= MARKER_WORDS:
+                yield marker
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A conversation as the chat template renders it, with line breaks in place of the contents."""
+    """Return a conversation as the chat template renders it, with line breaks in place of the contents."""
     from jinja2 import TemplateError
 
     if not tokenizer.chat_template:
         return ""
     turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
-    for chat in (turns, turns[1:], turns[1:2]):
+    without_system = turns[1:]
+    one_question = turns[1:2]
+    for chat in (turns, without_system, one_question):
         try:
             text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        except TemplateError:  # no system role, or one question only
+        except TemplateError:
+            # The template has no system role, or takes one question only.
             continue
         return str(text).replace(_PROBE, "\n")
     return ""
 
 
 _CONTROL: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[str, ControlText]] = WeakKeyDictionary()
+"""The chat template and the control text of every tokenizer in use."""
 
 
 def neutralise(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """``text`` with everything broken that the tokenizer or its chat template would read as structure."""
+    """Return ``text`` with everything broken that the tokenizer or its chat template would read as structure."""
     template = str(tokenizer.chat_template)
-    made_for, control = _CONTROL.get(tokenizer, (None, None))
-    if control is None or made_for != template:
+    template_before, control = _CONTROL.get(tokenizer, (None, None))
+    # The template of a tokenizer may be set anew at any time.
+    if control is None or template_before != template:
         control = ControlText(tokenizer)
-        _CONTROL[tokenizer] = template, control
+        _CONTROL[tokenizer] = (template, control)
     return control.neutralise(text)
 
 
 def neutralise_messages(
     messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
 ) -> list[dict[str, str]]:
-    """The messages with :func:`neutralise` applied to every content; the inputs stay unchanged."""
+    """Return the messages with :func:`neutralise` applied to every content."""
     return [{**message, "content": neutralise(message["content"], tokenizer)} for message in messages]
 
 
 def neutralise_known(text: str) -> str:
-    """``text`` with what structures the prompts of common model families broken: for servers, whose own is unknown.
+    """Return ``text`` with the structure of common model families broken.
 
-    Also what only looks like it, such as full-width letters: some tokenizers make them plain.
+    It is for servers, whose tokenizer is not known here. Text that only looks like structure, such as full-width
+    letters, is broken too: some tokenizers make it plain.
     """
-    looks = fold(text)
-    starts = (looks.places[match.start() : match.start() + 2] for match in _KNOWN.finditer(looks.text))
-    return _broken(text, [first for first, second in starts if second == first + 1])  # else it is broken already
+    folded = fold(text)
+    starts = []
+    for match in _KNOWN.finditer(folded.text):
+        first, second = folded.places[match.start() : match.start() + 2]
+        # With a character between them, such as a break from before, it is broken already.
+        if second == first + 1:
+            starts.append(first)
+    return _broken(text, starts)
 
 
 def accepted(
     messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[list[dict[str, str]], str]:
-    """The messages as the chat template takes them, neutralised, and the prompt's text: every message stands in it
-    (EngineError: the template refuses the messages, or does not write one of them).
+    """Return the messages in the form that the chat template takes, neutralised, and the text of the prompt.
 
-    A template that knows no system role, or drops its text, gets it before the first user turn.
+    Every message stands in the prompt. If the template knows no system role or drops its text, the system message is
+    put before the first user turn.
+
+    Raises:
+        EngineError: the template refuses the messages, or does not write one of them.
     """
     from jinja2 import TemplateError
 
     chat = neutralise_messages(messages, tokenizer)
+    refusal: str | TemplateError
     try:
         text = str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-        lost = next((m["role"] for m in chat if m["content"].strip() not in text), None)
-        if lost is None:
-            return chat, text
-        why: str | TemplateError = f"the {lost} message is not in what it writes"
     except TemplateError as error:
-        why = error
+        refusal = error
+    else:
+        dropped = [message["role"] for message in chat if message["content"].strip() not in text]
+        if not dropped:
+            return chat, text
+        refusal = f"the {dropped[0]} message is not in what it writes"
+
     if chat[0]["role"] != "system" or len(chat) < 2:
-        raise EngineError(f"the chat template refuses the messages: {why}")
-    merged = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
-    return accepted([merged, *chat[2:]], tokenizer)
+        raise EngineError(f"the chat template refuses the messages: {refusal}")
+    system, first_turn, *later_turns = chat
+    merged = {**first_turn, "content": f"{system['content']}\n\n{first_turn['content']}"}
+    return accepted([merged, *later_turns], tokenizer)
 
 
 def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
-    """The prompt text of :func:`accepted`, ending where the assistant's answer begins; an EngineError as there."""
+    """Return the prompt's text, which ends where the assistant's answer begins (:func:`accepted`).
+
+    Raises:
+        EngineError: the template refuses the messages, or does not write one of them.
+    """
     return accepted(messages, tokenizer)[1]
 
 
 def encode(
     requests: Sequence[Request], tokenizer: PreTrainedTokenizerBase, max_context: int
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, Completion]]:
-    """Prompt token ids by the request's index, as :func:`render` writes the prompts; equal ones are encoded once
-    (EngineError: the chat template refuses the messages of every request).
+    """Return the token ids of prompts by their requests' index, and completions of requests that cannot be asked.
 
-    Requests without ids have their completion: ``error`` where the chat template refuses the messages, ``too_long``
-    where prompt and ``max_new_tokens`` exceed ``max_context`` tokens.
+    A completion is ``error`` where the chat template refuses the messages, and ``too_long`` where the prompt and
+    ``max_new_tokens`` exceed ``max_context`` tokens. Equal prompts are encoded once.
+
+    Raises:
+        EngineError: the chat template refuses the messages of every request.
     """
-    keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
+    keys = [tuple((message["role"], message["content"]) for message in request.messages) for request in requests]
     texts: dict[Any, str] = {}
-    refused: dict[Any, EngineError] = {}
+    refusals: dict[Any, EngineError] = {}
     for key in dict.fromkeys(keys):
+        messages = [{"role": role, "content": content} for role, content in key]
         try:
-            texts[key] = render([{"role": role, "content": content} for role, content in key], tokenizer)
+            texts[key] = render(messages, tokenizer)
         except EngineError as error:
-            refused[key] = error
-    if refused and not texts:
-        raise next(iter(refused.values()))
-    read = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"] if texts else []
-    ids = {key: tuple(row) for key, row in zip(texts, read, strict=True)}
-    fits: dict[int, tuple[int, ...]] = {}
-    done: dict[int, Completion] = {}
+            refusals[key] = error
+    if refusals and not texts:
+        raise next(iter(refusals.values()))
+
+    ids: dict[Any, tuple[int, ...]] = {}
+    if texts:
+        rows = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
+        ids = {key: tuple(row) for key, row in zip(texts, rows, strict=True)}
+
+    prompts: dict[int, tuple[int, ...]] = {}
+    completions: dict[int, Completion] = {}
     for index, (key, request) in enumerate(zip(keys, requests, strict=True)):
-        if key in refused:
-            done[index] = Completion(finish_reason="error", error=str(refused[key]))
+        if key in refusals:
+            completions[index] = Completion(finish_reason="error", error=str(refusals[key]))
         elif len(ids[key]) + request.sampling.max_new_tokens > max_context:
-            done[index] = Completion(prompt_tokens=len(ids[key]), finish_reason="too_long")
+            completions[index] = Completion(prompt_tokens=len(ids[key]), finish_reason="too_long")
         else:
-            fits[index] = ids[key]
-    return fits, done
+            prompts[index] = ids[key]
+    return prompts, completions
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """The text's token ids, without what the tokenizer puts around every text."""
+    """Return the text's token ids, without the tokens that the tokenizer puts around every text."""
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def continuation(
     tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], text: str
 ) -> tuple[int, ...]:
-    """The ids of ``text`` after ``prompt``, whose own ids stay what they are when the model is asked.
+    """Return the token ids of ``text`` as a continuation of ``prompt``.
 
-    Both are tokenised as one text. Where that text's first tokens are the prompt's, the rest are the continuation's;
-    where a token would span the boundary, the continuation is tokenised alone, since a model that has read the
-    prompt's tokens could not have written that token.
+    Both are tokenised as one text. If its first tokens are the prompt's, the others are the continuation's. If a token
+    spans the boundary, the continuation is tokenised alone: a model that has read the prompt's tokens could not have
+    written that token.
+
+    Args:
+        tokenizer: the model's.
+        prompt: the text before.
+        prompt_ids: the prompt's token ids, as the model reads them.
+        text: the continuation.
     """
-    whole, length = token_ids(tokenizer, prompt + text), len(prompt_ids)
+    whole = token_ids(tokenizer, prompt + text)
+    length = len(prompt_ids)
     if whole[:length] == prompt_ids and len(whole) > length:
         return whole[length:]
     return token_ids(tokenizer, text)
 
 
 NO_ANSWER = "no_answer"
-"""Why nothing is read from a reply whose reasoning never ended."""
+"""The reason why nothing is read from a reply whose reasoning never ended."""
 
 _OPEN = re.compile(r"\s*(?:<think(?:ing)?>|\[THINK\])", re.IGNORECASE)
 _CLOSE = re.compile(r"</think(?:ing)?>|\[/THINK\]", re.IGNORECASE)
 _OPENED = re.compile(r"(?P<tag><think(?:ing)?>|\[THINK\])\s*$", re.IGNORECASE)
+_QUOTED = re.compile(r"<think|\[THINK", re.IGNORECASE)
 
 
 def answer_start(text: str, material: str = "") -> int | None:
-    """Where the answer begins, in characters of ``text``; None if the reasoning was never closed.
+    """Return where the answer begins, in characters of ``text``; None if the reasoning was never closed.
 
-    Reasoning stands at the start of a reply, between ``<think>`` and ``</think>`` (or ``[THINK]`` and ``[/THINK]``);
-    where the chat template has opened it, the reply holds only the end. All up to the last end is left out. Two things
-    are no reasoning but a judge's quotation: tags that open in the middle of an answer, and an end that also stands in
-    ``material``, the text that is judged. With such a text only what opens at the start and its first end are believed,
+    Reasoning stands at the start of a reply, between ``<think>`` and ``</think>`` (or ``[THINK]`` and ``[/THINK]``). If
+    the chat template has opened it, the reply holds only the end. Everything up to the last end is left out.
+
+    Two things are a judge's quotation and no reasoning: tags that open in the middle of an answer, and an end that also
+    stands in ``material``. If the material holds an end, only what opens at the start and its first end are believed,
     so that a forged ``</think>`` cannot hide what the judge wrote before it.
+
+    Args:
+        text: the reply.
+        material: the text that is judged.
     """
     start = 0
-    while opened := _OPEN.match(text, start):
-        closed = _CLOSE.search(text, opened.end())
-        if closed is None:
+    opening = _OPEN.match(text)
+    while opening is not None:
+        closing = _CLOSE.search(text, opening.end())
+        if closing is None:
             return None
-        start = closed.end()
+        start = closing.end()
+        opening = _OPEN.match(text, start)
+
     ends = [match.end() for match in _CLOSE.finditer(text, start)]
-    if not ends or _CLOSE.search(material.replace(BREAK, "")):
+    is_quoted = _CLOSE.search(material.replace(BREAK, "")) is not None
+    if not ends or is_quoted:
         return start
-    if re.search(r"<think|\[THINK", text[start : ends[-1]], re.IGNORECASE):
+    last_end = ends[-1]
+    if _QUOTED.search(text, start, last_end):
         return start
-    return None if _OPEN.match(text, ends[-1]) else ends[-1]
+    if _OPEN.match(text, last_end):
+        # Reasoning began once more, and was not closed.
+        return None
+    return last_end
 
 
 def answer_of(text: str, material: str = "") -> str | None:
-    """The reply without the reasoning before it (see :func:`answer_start`); None if there is no answer yet."""
+    """Return the reply without the reasoning before it (:func:`answer_start`); None if there is no answer yet."""
     start = answer_start(text, material)
-    return None if start is None else text[start:]
+    if start is None:
+        return None
+    return text[start:]
 
 
 def opened_by(prompt: str) -> str:
-    """How reasoning is closed that the prompt's last words have opened: ``</think>``; empty if they have not."""
-    opened = _OPENED.search(prompt)
-    return f"{opened['tag'][0]}/{opened['tag'][1:]}" if opened else ""
+    """Return the tag that closes the reasoning which the prompt's last words open; empty if they open none."""
+    opening = _OPENED.search(prompt)
+    if opening is None:
+        return ""
+    tag = opening["tag"]
+    return f"{tag[0]}/{tag[1:]}"
