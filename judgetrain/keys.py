@@ -104,6 +104,7 @@ def key(
     limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
     uses = {"in_fingerprint": in_fingerprint, "active_if": active_if, "content": content, "variants": variants}
     metadata = {"doc": doc, **limits, **uses}
+    # Objects must not share a default that can be changed.
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
     if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
@@ -195,6 +196,7 @@ def _check_entry(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
 
 def _check_number(name: str, value: float, meta: Mapping[str, Any]) -> None:
     """Raise ConfigError where a number is not finite or out of its field's range."""
+    # NaN would pass all comparisons below.
     if not math.isfinite(value):
         raise ConfigError(f"{name}={value!r}: must be a finite number")
 

@@ -44,6 +44,7 @@ def said(turns: Sequence[Any]) -> list[tuple[str, str]]:
         except DataError as error:
             raise DataError(f"message {number}: {error}") from error
 
+        # A tool's result, and what the assistant says to it, belong to the message that called the tool.
         uses_tool = role == "tool" or calls_tool
         speaker = "assistant" if role == "tool" else role
         goes_on = bool(messages) and speaker == messages[-1][0] == "assistant"

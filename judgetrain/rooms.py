@@ -14,6 +14,7 @@ A room may also stand in another installed package, which names it in its ``pypr
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -137,6 +138,7 @@ def _installed() -> Iterator[tuple[str, Path]]:
     from importlib.util import find_spec
 
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.value):
+        # The folder is found without importing it: a package may be slow to import, or broken.
         spec = find_spec(point.value)
         folders = spec.submodule_search_locations if spec is not None else None
         files = [Path(folder) / "room.yaml" for folder in folders or ()]
@@ -205,38 +207,48 @@ def _read(name: str, path: Path) -> Room:
 
 def stages() -> dict[str, Entry]:
     """Return every stage by its name; a stage stands after those that it needs."""
-    return _ordered(entry for room in rooms() for entry in room.stages)
+    return _ordered(chain.from_iterable(room.stages for room in rooms()))
 
 
 def commands() -> dict[str, Entry]:
     """Return every command by its name, in the order of the help."""
-    return _ordered(entry for room in rooms() for entry in room.commands)
+    return _ordered(chain.from_iterable(room.commands for room in rooms()))
 
 
 @cache
 def sections() -> dict[str, Section]:
     """Return every section of the configuration by its name."""
-    return {section.name: section for room in rooms() for section in room.sections}
+    all_sections = chain.from_iterable(room.sections for room in rooms())
+    return {section.name: section for section in all_sections}
 
 
 @cache
 def kinds() -> dict[str, str]:
     """Return ``module:NAME`` of every kind of judge by its name, the core's first."""
-    return {name: code for room in rooms() for name, code in room.kinds.items()}
+    codes: dict[str, str] = {}
+    for room in rooms():
+        codes |= room.kinds
+    return codes
 
 
 def scorers() -> dict[str, str]:
     """Return ``module:Class`` of every estimator by its group's name."""
-    return {name: code for room in rooms() for name, code in room.scorers.items()}
+    codes: dict[str, str] = {}
+    for room in rooms():
+        codes |= room.scorers
+    return codes
 
 
 @cache
 def adapters() -> dict[str, Path]:
     """Return the file of every benchmark adapter by its name."""
-    return {name: path for room in rooms() for name, path in _adapters_in(room).items()}
+    files: dict[str, Path] = {}
+    for room in rooms():
+        files |= _adapters_in(room)
+    return files
 
 
-def _ordered(entries: Iterator[Entry]) -> dict[str, Entry]:
+def _ordered(entries: Iterable[Entry]) -> dict[str, Entry]:
     """Return entries by their names, sorted by ``order``."""
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.order)}
 

@@ -199,7 +199,7 @@ class Comparison:
 
     @property
     def alone(self) -> bool:
-        """Whether this is one rated response, which is judged by itself (in order A)."""
+        """True for one rated response, which is judged by itself (in order A)."""
         return self.rating_a is not None and self.rating_b is None and not self.response_b
 
     @property

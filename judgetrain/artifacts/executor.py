@@ -19,9 +19,9 @@ from judgetrain.artifacts.console import quiet_libraries
 from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
 from judgetrain.keys import key
 
-EXECUTORS = {"local": "judgetrain.artifacts.executor:LocalExecutor"} | {
-    name: code for room in rooms.rooms() for name, code in room.executors.items()
-}
+EXECUTORS = {"local": "judgetrain.artifacts.executor:LocalExecutor"}
+for _room in rooms.rooms():
+    EXECUTORS |= _room.executors
 """``module:Class`` of every executor, by the value of ``executor.type``."""
 
 

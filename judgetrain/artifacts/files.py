@@ -33,10 +33,12 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         JudgetrainError: the disk is full; a file that had the name before stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Several processes and threads may write the same file; the last one to finish wins.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
+            # After a power cut, a renamed file whose data never reached the disk would be empty.
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -82,6 +84,7 @@ def read_json(path: Path) -> Any:
     """Return the value in a JSON file; None where there is no file, or no JSON in it."""
     try:
         return json.loads(path.read_bytes())
+    # A file of deeply nested lists makes the parser recurse too far.
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
 

@@ -98,6 +98,7 @@ class Chart:
                 last_points.append((self.place_y(points[-1].y), points[-1].x, name, colour))
 
         texts: list[tuple[str, str, float, float]] = []
+        # From the top down, since y runs down in a picture.
         for y, x, name, colour in sorted(last_points):
             if texts:
                 y = max(y, texts[-1][3] + LINE)
@@ -117,6 +118,7 @@ class Chart:
     @cached_property
     def x_span(self) -> tuple[float, float]:
         """The ends of the x axis."""
+        # Room for the first name, which stands centred below 0.
         left = -0.3 if self.names else 0.0
         right = max([left, *(self.ticks or ()), *(point.x for point in self._points)])
         if right == left:
@@ -160,6 +162,7 @@ class Chart:
     def place_y(self, y: float) -> float:
         """Return the place of a y value in the picture, to a tenth."""
         low, high = self.y_span
+        # A picture's y runs down. An interval may reach above the axis, which ends at 100 %.
         return round(BOTTOM - (BOTTOM - TOP) * (min(y, high) - low) / (high - low), 1)
 
 

@@ -94,6 +94,7 @@ def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tupl
 
     shards = []
     for path in directory.glob(f"{glob.escape(prefix)}-*{suffix}"):
+        # The glob also matches other names that begin like this one.
         match = _SHARD.fullmatch(path.name[len(prefix) : -len(suffix)])
         if match:
             shards.append((int(match[1]), int(match[2]), path))
@@ -198,6 +199,7 @@ def _files(directory: Path, name: str) -> list[Path]:
     shards = shards_of(directory, name)
     if not shards:
         raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
+    # A run that was stopped leaves some of the shards that it planned.
     total = shards[0][1]
     if len(shards) != total:
         raise DataError(f"{directory}: {len(shards)} of {total} shards of {name} are there")

@@ -41,7 +41,9 @@ PRINTED = "printed.txt"
 
 def derive_seed(*parts: object) -> int:
     """Return a 31-bit seed that depends on every part and on nothing else."""
+    # The separator keeps ("ab", "c") apart from ("a", "bc").
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    # NumPy takes seeds of 32 bits, and some libraries only those that fit into a signed integer.
     return int.from_bytes(digest[:4], "big") >> 1
 
 
@@ -295,6 +297,7 @@ class StageRun(ShardSeeds):
 
         executor = self.executor if spread else Executor()
         work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
+        # Other shards are finished before the unanswered ones are reported, so that only these are asked again.
         unanswered: list[UnansweredError] = []
         seconds = 0.0
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, items_before) as advance:

@@ -16,7 +16,9 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import check_package
 from judgetrain.keys import key
 
-TRACKERS = {name: code for room in rooms.rooms() for name, code in room.trackers.items()}
+TRACKERS: dict[str, str] = {}
+for _room in rooms.rooms():
+    TRACKERS |= _room.trackers
 """``module:function`` that begins a run, by tracker. These trackers get everything; the first is the default."""
 REPORTED = ("tensorboard", "comet_ml", "clearml", "swanlab", "neptune", "dvclive")
 """Trackers (by their packages) that get only the curves of training, which Transformers' trainers report."""
@@ -235,6 +237,7 @@ def tracked(config: TrackConfig, facts: StageFacts) -> Iterator[Run]:
     """Begin a stage's run in every chosen tracker; end it whatever happens, as failed if the stage raises."""
     reported = [name for name in config.names if name not in TRACKERS]
     with ExitStack() as stack:
+        # Transformers' reporter to TensorBoard reads this variable.
         stack.enter_context(unless_set(TENSORBOARD_LOGGING_DIR=facts.directory / "tensorboard" / facts.id))
         runs = []
         for name in config.names:
