@@ -34,219 +34,371 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 say_once = cache(log.info)
+"""Log a message the first time that it is logged with the same arguments."""
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
-"""The template given to a tokenizer that has none; documented in its own first comment."""
+"""The template for tokenizers that have none; the comment at its top describes it."""
 
 KEPT = 1e9
-"""Bytes of a GGUF file up to which what it unpacks to is kept, in ``judgetrain`` beside the Hub's cache (``HF_HOME``):
-some five times as many. To unpack takes most of a minute, to read what is kept a few seconds."""
+"""The largest GGUF file, in bytes, that is unpacked once and kept.
+
+It is kept in the folder ``judgetrain`` of ``HF_HOME``, and takes some five times as many bytes there. Unpacking takes
+most of a minute, reading the result a few seconds.
+"""
 
 CLOCK = (
     "{%- macro strftime_now(format) -%}{{ format | replace('%d', '26') | replace('%b', 'Jul') | replace('%B', 'July')"
     " | replace('%m', '07') | replace('%Y', '2024') | replace('%y', '24') | replace('%A', 'Friday') }}{%- endmacro %}"
 )
-"""Put before a chat template that writes today's date: a judge is asked, and saved, as if it were always that day."""
+"""Stands before a chat template that writes today's date, so that prompts are the same on every day."""
+
+NO_LIMIT = 1 << 30
+"""The context, in tokens, of a model that names no limit."""
+
+DIGESTS = "weights.json"
+"""The file of a judge's weights' digests (XXH3, 128 bits: a gigabyte takes a quarter of a second)."""
 
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
-    """Where a model is: ``(directory or Hub id, GGUF file name or None)`` (EngineError: the path does not exist, or
-    the package is missing or has no ``assemble()``).
+    """Return where a model is: its directory or Hub id, and the name of its GGUF file or None.
 
     ``config.path`` is a local directory, a local ``.gguf`` file, a Hub id, ``world`` (the shipped base) or
-    ``package:NAME`` (an installed PyPI package whose ``assemble()`` gives the path of a GGUF file).
+    ``package:NAME`` (an installed PyPI package whose ``assemble()`` returns the path of a GGUF file).
+
+    Raises:
+        EngineError: the path does not exist, or the package is missing or has no ``assemble()``.
     """
-    if not (path := config.path):
+    path = config.path
+    if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
         return str(WORLD_BASE), None
     if path.startswith(PACKAGE):
         file = _assemble(path.removeprefix(PACKAGE))
         return str(file.parent), file.name
+
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".gguf":
         return str(local.parent), local.name
-    if not (local.exists() or looks_local(path)):
+    if not local.exists() and not looks_local(path):
         return path, None
     if not local.is_dir():
         raise EngineError(f"model.path={path}: {local} is not a directory; give a model directory or a Hub id")
     return str(local), None
 
 
+@cache
+def _assemble(name: str) -> Path:
+    """Return the GGUF file that an installed PyPI package puts together from its parts."""
+    try:
+        module = importlib.import_module(name.replace("-", "_"))
+    except ImportError as error:
+        raise EngineError(f"model.path=package:{name}: the package is not installed; pip install {name}") from error
+    if not hasattr(module, "assemble"):
+        raise EngineError(f"model.path=package:{name}: the package has no assemble() that gives a GGUF file")
+    try:
+        return Path(module.assemble())
+    except FileExistsError:
+        # A killed run has left the file cut short.
+        return Path(module.assemble(overwrite=True))
+
+
 def revision_of(config: ModelConfig) -> str:
-    """At which revision a model of the Hub is loaded: the commit that fingerprints have, where it is known."""
+    """Return the revision at which a model of the Hub is loaded: the commit in fingerprints, where it is known."""
     return model_commit(config.path, config.revision) or config.revision or "main"
 
 
-_TOKENIZERS: dict[frozenset[tuple[int, int, int]], tuple[PreTrainedTokenizerBase, int]] = {}
-"""The last one that was loaded and its tokens, by the files of its directory: to read Gemma's takes four seconds."""
-
-
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer, padding on the left, with a pad token and a chat template (EngineError: names the path and the
-    remedy).
+    """Return a model's tokenizer, padding on the left, with a pad token and a chat template.
 
-    A missing pad token becomes the end token (or the unknown token): padding is always masked. A missing chat
+    A missing pad token becomes the end token (or the unknown token), since padding is always masked. A missing chat
     template becomes :data:`DEFAULT_CHAT_TEMPLATE`, which is logged.
+
+    Raises:
+        EngineError: the tokenizer cannot be loaded; names the path and the remedy.
     """
     from transformers import AutoTokenizer
 
     path, gguf_file = _unpacked(config, "tokenizer", AutoTokenizer.from_pretrained)
-    stats = [] if gguf_file or config.trust_remote_code else [f.stat() for f in Path(path).glob("*") if f.exists()]
-    files = frozenset((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)
-    if files in _TOKENIZERS and len(kept := _TOKENIZERS[files][0]) == _TOKENIZERS[files][1]:  # nobody added tokens
-        return _copied(kept)
+    stamps: Stamps = frozenset()
+    # A tokenizer with code of its own may read other files, so that these would not tell of a change.
+    if not gguf_file and not config.trust_remote_code:
+        stamps = _stamps_of(Path(path))
+    remembered = _tokenizer_from_memory(stamps)
+    if remembered is not None:
+        return remembered
+
     tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token_id is None:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
+
+    # Base models are trained on text without turns.
     if not tokenizer.chat_template:
         say_once("%s has no chat template, as base models have none: it gets a plain one", config.path)
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
     template = tokenizer.chat_template
     if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
         tokenizer.chat_template = CLOCK + template
-    if files:
+
+    if stamps:
         _TOKENIZERS.clear()
-        _TOKENIZERS[files] = _copied(tokenizer), len(tokenizer)
+        _TOKENIZERS[stamps] = (_copied(tokenizer), len(tokenizer))
     return tokenizer
 
 
+Stamps = frozenset[tuple[int, int, int]]
+"""The inode, size and modification time (ns) of every file in a directory."""
+
+_TOKENIZERS: dict[Stamps, tuple[PreTrainedTokenizerBase, int]] = {}
+"""The tokenizer that was loaded last and its number of tokens, by its files. Gemma's takes four seconds to read."""
+
+
+def _stamps_of(directory: Path) -> Stamps:
+    """Return the stamps of a directory's files; empty for an id on the Hub, which is no directory."""
+    stamps = []
+    for file in directory.glob("*"):
+        if file.exists():
+            stat = file.stat()
+            stamps.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return frozenset(stamps)
+
+
+def _tokenizer_from_memory(stamps: Stamps) -> PreTrainedTokenizerBase | None:
+    """Return a copy of the tokenizer that was loaded last if it is of these files, or None."""
+    if stamps not in _TOKENIZERS:
+        return None
+    tokenizer, number_of_tokens = _TOKENIZERS[stamps]
+    # Copies share the backend, so that a token added to one of them is in all.
+    if len(tokenizer) != number_of_tokens:
+        return None
+    return _copied(tokenizer)
+
+
 def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """One that may be set otherwise; what splits texts, whose copy would take as long as reading it, is shared."""
-    made = copy(tokenizer)
-    vars(made).update({k: copy(v) for k, v in vars(made).items() if isinstance(v, (dict, list))})
-    return made
+    """Return a copy whose settings can be changed; the backend is shared, since copying it is as slow as loading."""
+    duplicate = copy(tokenizer)
+    for name, value in list(vars(duplicate).items()):
+        if isinstance(value, (dict, list)):
+            vars(duplicate)[name] = copy(value)
+    return duplicate
 
 
 def adapted(config: ModelConfig, above: frozenset[Path] = frozenset()) -> ModelConfig | None:
-    """The base, at its revision, that a directory of adapters says it is for; None where the path holds none.
+    """Return the base model, at its revision, of a directory of adapters; None where the path holds no adapters.
 
-    A base may be adapters of another, and so on to a model (EngineError: to none; ``above``: those looked at so far).
+    A base may be a directory of adapters too, and so on down to a model.
+
+    Args:
+        config: the model, which may be adapters.
+        above: directories of adapters that led to this one as their base.
+
+    Raises:
+        EngineError: adapters name no base, or are based on each other.
     """
     path, gguf_file = resolve_path(config)
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
-    said = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
-    base = said.get(BASE)
-    above |= {Path(path).resolve()}
-    if not (isinstance(base, str) and base) or Path(base).expanduser().resolve() in above:
-        told = f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are for it"
-        raise EngineError(f"{told}: write the path of the base model into it")
-    found = replace(config, path=base, revision=said.get("revision"))
-    adapted(found, above)
-    return found
+
+    content = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
+    base_path = content.get(BASE)
+    above = above | {Path(path).resolve()}
+    names_base = isinstance(base_path, str) and bool(base_path)
+    if not names_base or Path(base_path).expanduser().resolve() in above:
+        raise EngineError(
+            f"{path}: {ADAPTERS} names no {BASE} but itself, or adapters that are for it: write the path of the base "
+            f"model into it"
+        )
+
+    base = replace(config, path=base_path, revision=content.get("revision"))
+    # Adapters below this base are checked too, so that a circle is refused before anything loads.
+    adapted(base, above)
+    return base
 
 
 def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
-    """The model's own configuration, from its directory or the Hub (EngineError: the path and the remedy)."""
+    """Return the model's own configuration, from its directory or the Hub.
+
+    Raises:
+        EngineError: it cannot be loaded; names the path and the remedy.
+    """
     from transformers import AutoConfig
 
-    found: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
-    return found
+    model_config: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
+    return model_config
 
 
 def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The token ids on which generation with this model stops, read off its files: its configuration's for generation,
-    else its own, and the tokenizer's."""
+    """Return the token ids on which generation with this model stops.
+
+    They are the tokenizer's end token, and those that the model's configuration for generation names, else its own
+    configuration.
+    """
     from transformers import GenerationConfig
 
-    if base := adapted(config):  # whose answers end as the base's do
+    base = adapted(config)
+    if base is not None:
+        # Answers with adapters end as the base's do.
         return end_token_ids(base, tokenizer)
+
     path, gguf_file = resolve_path(config)
-    found = [tokenizer.eos_token_id]
+    ids = [tokenizer.eos_token_id]
     if not gguf_file:
-        with suppress(OSError, ValueError, KeyError, EngineError):  # loading the model says what is wrong with files
+        # Files that cannot be read are reported when the model is loaded.
+        with suppress(OSError, ValueError, KeyError, EngineError):
             try:
-                found.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
+                ids.append(GenerationConfig.from_pretrained(path, revision=revision_of(config)).eos_token_id)
             except OSError:
-                found.append(load_config(config, path).get_text_config().eos_token_id)
-    return flat_ids(found)
+                ids.append(load_config(config, path).get_text_config().eos_token_id)
+    return flat_ids(ids)
 
 
-def flat_ids(found: Iterable[Any]) -> frozenset[int]:
-    """The token ids that settings name, each an id, a list of ids or None."""
-    lists = (each if isinstance(each, (list, tuple)) else [each] for each in found)
-    return frozenset(token for each in lists for token in each if token is not None)
+def flat_ids(settings: Iterable[Any]) -> frozenset[int]:
+    """Return the token ids in some settings, each of which is an id, a list of ids or None."""
+    ids: set[int | None] = set()
+    for setting in settings:
+        if isinstance(setting, (list, tuple)):
+            ids.update(setting)
+        else:
+            ids.add(setting)
+    return frozenset(token for token in ids if token is not None)
 
 
 def load_model(
     config: ModelConfig, device: str | torch.device | None = None, *, four_bit: bool = False
 ) -> PreTrainedModel:
-    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (EngineError: names the
-    path and the remedy).
+    """Return a model in evaluation mode, with ordinary weights that ``save_pretrained`` can write.
 
-    GGUF is unpacked, small files once and for all (:data:`KEPT`); adapters are merged into their base, which may be
+    GGUF is unpacked, small files once and for all (:data:`KEPT`). Adapters are merged into their base, which may be
     adapters of another.
 
-    ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
-    trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
-    GPU that has it and float32 otherwise. ``four_bit``: for training adapters (QLoRA), on this process's GPU where it
-    has one; such weights are no ordinary ones.
+    Args:
+        config: the model. On a GPU, ``config.gpus`` of them share out its layers. ``config.dtype`` "auto" is bfloat16
+            on a GPU that has it and float32 otherwise.
+        device: where the weights go. None leaves them where Transformers puts them (the CPU, or partitioned under
+            ZeRO-3), as trainers need it.
+        four_bit: round the weights to 4 bits, to train adapters on them (QLoRA), on this process's GPU where it has
+            one. Such weights are no ordinary ones.
+
+    Raises:
+        EngineError: the model cannot be loaded; names the path and the remedy.
     """
     import torch
     from transformers import AutoModelForCausalLM
-    from transformers.utils.import_utils import is_flash_attn_2_available
     from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()  # the console's own is the one that there is
+    # The console shows a progress bar of its own.
+    disable_progress_bar()
     if torch.cuda.is_available():
         # PyTorch prefers cuDNN's attention on Hopper and Blackwell, which makes a plan for every shape that it has not
         # seen: for each token that is decoded, and most batches that are trained on.
         torch.backends.cuda.enable_cudnn_sdp(False)
+
     path, gguf_file = resolve_path(config)
-    split = config.gpus > 1 and str(device).startswith("cuda")
     base = adapted(config)
-    if four_bit and (gguf_file or base is not None):
-        what = "GGUF weights" if gguf_file else "adapters"
-        raise EngineError(f"{config.path} holds {what}, which are not rounded to 4 bits: leave out four_bit")
+    if four_bit and gguf_file:
+        raise EngineError(f"{config.path} holds GGUF weights, which are not rounded to 4 bits: leave out four_bit")
+    if four_bit and base is not None:
+        raise EngineError(f"{config.path} holds adapters, which are not rounded to 4 bits: leave out four_bit")
     if base is not None:
         return _merged(load_model(base, device), config, path)
     if gguf_file:
         path, gguf_file = _unpacked(config, "weights", _dequantized)
     check_weights(Path(path))
-    options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
-    if config.attn_implementation is not None:
-        options["attn_implementation"] = config.attn_implementation
-    elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(options["dtype"]):
-        options["attn_implementation"] = "flash_attention_2"
-    if split:
+
+    is_split = config.gpus > 1 and str(device).startswith("cuda")
+    options = _precision(config, gguf_file)
+    if is_split:
         options |= _split(config)
     if four_bit:
         options |= _four_bit(options["dtype"])
+
     model: PreTrainedModel
     if gguf_file:
         model = _from_pretrained(_dequantized, config, path, gguf_file, **options)
     else:
-        options |= {"output_loading_info": True, "use_safetensors": True}  # a pickle runs code
-        model, told = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
-        _check_layers(config, told)
+        # Only safetensors are read, since a pickle runs code.
+        options |= {"output_loading_info": True, "use_safetensors": True}
+        model, loading_info = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, None, **options)
+        _check_layers(config, loading_info)
+
     model = model.train(False)
-    return model if device is None or split or four_bit else model.to(device)  # type: ignore[arg-type]
+    if device is None or is_split or four_bit:
+        return model
+    return model.to(device)  # type: ignore[arg-type]
+
+
+def _precision(config: ModelConfig, gguf_file: str | None) -> dict[str, Any]:
+    """Return the options of ``from_pretrained`` for the weights' type and the attention that suits it."""
+    from transformers.utils.import_utils import is_flash_attn_2_available
+
+    dtype = resolve_dtype(config.dtype)
+    options: dict[str, Any] = {"dtype": dtype}
+    if config.attn_implementation is not None:
+        options["attn_implementation"] = config.attn_implementation
+    elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(dtype):
+        # FlashAttention computes in half precision only.
+        options["attn_implementation"] = "flash_attention_2"
+    return options
+
+
+def _split(config: ModelConfig) -> dict[str, Any]:
+    """Return the options by which Transformers shares a model's layers out over the first ``config.gpus`` GPUs."""
+    import torch
+
+    gpus_here = torch.cuda.device_count()
+    if gpus_here < config.gpus:
+        raise EngineError(f"model.gpus={config.gpus}: {config.path} needs so many GPUs, and there are {gpus_here} here")
+    free_bytes = {index: torch.cuda.mem_get_info(index)[0] for index in range(config.gpus)}
+    return {"device_map": "balanced", "max_memory": free_bytes}
+
+
+def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
+    """Return the options that load QLoRA's frozen base (arXiv 2305.14314, section 3), rounded where it will lie.
+
+    ``dtype`` is the type that the rounded weights are computed in.
+    """
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+    )
+    device: int | str = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+    return {"quantization_config": quantization, "device_map": {"": device}}
 
 
 def _dequantized(path: str, **options: Any) -> PreTrainedModel:
-    """The model of a GGUF file as ordinary weights; the loader's marks would make ``save_pretrained`` refuse."""
+    """Return the model of a GGUF file with ordinary weights."""
     from transformers import AutoModelForCausalLM
     from transformers.utils.quantization_config import GgufConfig
 
     quantization = GgufConfig(dequantize=True)
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(path, quantization_config=quantization, **options)
+
+    # The loader marks the model as quantized, which would make ``save_pretrained`` refuse it.
     for name in ("hf_quantizer", "quantization_method", "is_quantized"):
         if name in vars(model):
             delattr(model, name)
-    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
-        if hasattr(config, "quantization_config"):
-            del config.quantization_config
+    for model_config in (model.config, model.config.get_text_config()):
+        # Both are one object for models of text alone.
+        if hasattr(model_config, "quantization_config"):
+            del model_config.quantization_config
     return model
 
 
 def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple[str, str | None]:
-    """As :func:`resolve_path`; of a small GGUF file the directory in which a part of it lies as Transformers writes it.
+    """Return where a model is, as :func:`resolve_path` does; of a small GGUF file, the directory of an unpacked part.
 
-    It is made where there is none yet: whole or not at all, by one process, and none of several that train together.
+    The part is unpacked if it is not there yet: whole or not at all, and by one process. Processes that train together
+    do not unpack.
+
+    Args:
+        config: the model.
+        part: ``weights`` or ``tokenizer``.
+        load: reads the part from the GGUF file, as ``from_pretrained`` does; the result has ``save_pretrained``.
     """
     import transformers
     from filelock import FileLock
@@ -254,109 +406,126 @@ def _unpacked(config: ModelConfig, part: str, load: Callable[..., Any]) -> tuple
     from safetensors import SafetensorError
 
     path, gguf_file = resolve_path(config)
-    if not gguf_file or (file := Path(path, gguf_file)).stat().st_size > KEPT:
+    if not gguf_file:
+        return path, None
+    file = Path(path, gguf_file)
+    if file.stat().st_size > KEPT:
         return path, gguf_file
-    place = Path(constants.HF_HOME, "judgetrain", f"{file.stem}-{_digest(file)}-{transformers.__version__}", part)
+
+    name = f"{file.stem}-{_digest(file)}-{transformers.__version__}"
+    directory = Path(constants.HF_HOME, "judgetrain", name, part)
+    unfinished = directory.with_suffix(".new")
+    trains_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     try:
-        if not place.is_dir() and os.environ.get("WORLD_SIZE", "1") == "1":
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{place}.lock"):
-                if not place.is_dir():
-                    new = place.with_suffix(".new")
-                    shutil.rmtree(new, ignore_errors=True)  # of a killed process
-                    _from_pretrained(load, config, path, gguf_file).save_pretrained(new)
-                    settle(new)
-                    new.rename(place)
-    except (OSError, SafetensorError):  # no place for it
-        shutil.rmtree(place.with_suffix(".new"), ignore_errors=True)
-        log.info("%s is unpacked each time: %s cannot be written", config.path, place)
-    return (str(place), None) if place.is_dir() else (path, gguf_file)
+        if not directory.is_dir() and trains_alone:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{directory}.lock"):
+                # Another process may have unpacked it while this one waited.
+                if not directory.is_dir():
+                    # A killed process may have left it.
+                    shutil.rmtree(unfinished, ignore_errors=True)
+                    _from_pretrained(load, config, path, gguf_file).save_pretrained(unfinished)
+                    settle(unfinished)
+                    unfinished.rename(directory)
+    except (OSError, SafetensorError):
+        # The disk is full or cannot be written.
+        shutil.rmtree(unfinished, ignore_errors=True)
+        log.info("%s is unpacked each time: %s cannot be written", config.path, directory)
 
-
-def _four_bit(dtype: torch.dtype) -> dict[str, Any]:
-    """How QLoRA's frozen base is loaded (2305.14314, section 3), rounded where it will lie."""
-    import torch
-    from transformers import BitsAndBytesConfig
-
-    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
-    where: int | str = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
-    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **nf4), "device_map": {"": where}}
+    if directory.is_dir():
+        return str(directory), None
+    return path, gguf_file
 
 
 def _merged(base: PreTrainedModel, config: ModelConfig, path: str) -> PreTrainedModel:
-    """The base with the adapters of a directory merged into it; resized where they bring embeddings of more tokens."""
+    """Return the base with the adapters of a directory merged into it.
+
+    Adapters that bring embeddings for more tokens resize the base.
+    """
     from peft import PeftModel
     from safetensors import safe_open
 
-    if not (file := Path(path) / "adapter_model.safetensors").is_file():
+    file = Path(path) / "adapter_model.safetensors"
+    if not file.is_file():
         raise EngineError(f"{path} has no adapter_model.safetensors: adapters in a pickle are not loaded; convert them")
+
     with _explained(config, path):
-        name = next(name for name, module in base.named_modules() if module is base.get_input_embeddings())
+        embeddings = base.get_input_embeddings()
+        name = next(name for name, module in base.named_modules() if module is embeddings)
+        tensor_name = f"base_model.model.{name}.weight"
         with safe_open(file, "pt") as tensors:
-            if (own := f"base_model.model.{name}.weight") in tensors.keys():  # noqa: SIM118
-                base.resize_token_embeddings(tensors.get_slice(own).get_shape()[0], mean_resizing=False)
+            if tensor_name in tensors.keys():  # noqa: SIM118
+                rows = tensors.get_slice(tensor_name).get_shape()[0]
+                base.resize_token_embeddings(rows, mean_resizing=False)
         merged: PreTrainedModel = PeftModel.from_pretrained(base, path).merge_and_unload()
         return merged.requires_grad_(True).train(False)
 
 
-def _check_layers(config: ModelConfig, told: Mapping[str, Any]) -> None:
-    """Refuse a model whose layers and weights do not belong together: what is missing would be random.
+def _check_layers(config: ModelConfig, loading_info: Mapping[str, Any]) -> None:
+    """Raise EngineError where a model's layers and weights do not belong together: missing weights would be random.
 
-    Weights beside the layers, which a text model has no use for, are another matter.
+    Weights beside the layers do no harm: a text model has no use for those of a picture model.
     """
-    missing = sorted(told["missing_keys"])
-    more = sorted(name for name in told["unexpected_keys"] if re.search(r"\.(layers|h|blocks)\.\d+\.", name))
-    if found := missing or more:
-        what = f"{len(found)} weights are {'missing' if missing else 'of layers it does not have'}"
-        raise EngineError(f"{config.path}: {what}, as {found[0]}: config.json is another model's, or a file is missing")
-
-
-def _split(config: ModelConfig) -> dict[str, Any]:
-    """How Transformers shares a model's layers out over the first GPUs, and nothing but these."""
-    import torch
-
-    if (there := torch.cuda.device_count()) < config.gpus:
-        raise EngineError(f"model.gpus={config.gpus}: {config.path} needs so many GPUs, and there are {there} here")
-    free = {index: torch.cuda.mem_get_info(index)[0] for index in range(config.gpus)}
-    return {"device_map": "balanced", "max_memory": free}
+    missing = sorted(loading_info["missing_keys"])
+    if missing:
+        raise EngineError(
+            f"{config.path}: {len(missing)} weights are missing, as {missing[0]}: config.json is another model's, or a "
+            f"file is missing"
+        )
+    unexpected = sorted(loading_info["unexpected_keys"])
+    in_layers = [name for name in unexpected if re.search(r"\.(layers|h|blocks)\.\d+\.", name)]
+    if in_layers:
+        raise EngineError(
+            f"{config.path}: {len(in_layers)} weights are of layers it does not have, as {in_layers[0]}: config.json "
+            f"is another model's, or a file is missing"
+        )
 
 
 def best_device() -> str:
-    """``cuda`` where there is a GPU, else ``cpu``."""
+    """Return ``cuda`` where there is a GPU, else ``cpu``."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def resolve_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a ``ModelConfig.dtype``: "auto" is bfloat16 on a GPU that has it, float32 otherwise."""
+    """Return the torch dtype of a ``ModelConfig.dtype``; "auto" is bfloat16 on a GPU that has it, else float32."""
     import torch
 
     if name == "auto":
-        name = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+        has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        name = "bfloat16" if has_bfloat16 else "float32"
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
 def own_context(config: ModelConfig) -> int:
-    """The most tokens that a model's own configuration allows, read before its weights are; of GGUF files any."""
-    if base := adapted(config):
+    """Return the most tokens that a model's configuration allows, without reading weights; GGUF files name no limit."""
+    # Adapters have no configuration of a model.
+    base = adapted(config)
+    if base is not None:
         return own_context(base)
+
     path, gguf_file = resolve_path(config)
-    return 1 << 30 if gguf_file else context_length(load_config(config, path))
+    if gguf_file:
+        return NO_LIMIT
+    return context_length(load_config(config, path))
 
 
 def context_length(config: PretrainedConfig, limit: int | None = None) -> int:
-    """The longest prompt plus completion, tokens: the model's own limit or ``limit``, whichever is smaller."""
-    text = config.get_text_config()
-    own = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None) or 1 << 30
-    return int(min(own, limit or own))
+    """Return the most tokens of prompt and completion: the model's own limit or ``limit``, whichever is smaller."""
+    text_config = config.get_text_config()
+    # GPT-2 and its kin call it n_positions.
+    model_limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
+    if not model_limit:
+        model_limit = NO_LIMIT
+    return int(min(model_limit, limit or model_limit))
 
 
 def _from_pretrained(
     load: Callable[..., Any], config: ModelConfig, path: str, gguf_file: str | None, **options: Any
 ) -> Any:
-    """Call a ``from_pretrained``; its failures become one sentence with a remedy."""
+    """Call a ``from_pretrained`` and return its result; raise EngineError with a remedy where it fails."""
     if gguf_file:
         options["gguf_file"] = gguf_file
         if importlib.util.find_spec("gguf") is None:
@@ -367,72 +536,74 @@ def _from_pretrained(
 
 @contextmanager
 def _explained(config: ModelConfig, path: str) -> Iterator[None]:
+    """Turn the errors of libraries that read a model's files into an EngineError that says what to do."""
     try:
         yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise EngineError(_explain(error, config, path)) from error
     except Exception as error:
-        from safetensors import SafetensorError
-
-        # So do safetensors, tokenizers (which raise plain ones) and PyTorch say of a broken file.
-        if not (isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)):
+        if not _says_damaged(error):
             raise
-        why = " ".join(str(error).split())[:200]
-        raise EngineError(f"a file of {path} is cut or damaged ({why}): copy or download it again") from error
+        message = " ".join(str(error).split())[:200]
+        raise EngineError(f"a file of {path} is cut or damaged ({message}): copy or download it again") from error
+
+
+def _says_damaged(error: Exception) -> bool:
+    """Return whether an error is one that a broken file causes.
+
+    Safetensors has a class for it, tokenizers raise a plain Exception, and PyTorch speaks of a size mismatch.
+    """
+    from safetensors import SafetensorError
+
+    return isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:
-    text = " ".join(str(error).split())
-    if "trust_remote_code" in text and not config.trust_remote_code:
+    """Return a message for an error of ``from_pretrained`` that says what to do."""
+    message = " ".join(str(error).split())
+    if "trust_remote_code" in message and not config.trust_remote_code:
         return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
     if isinstance(error, ImportError):
-        return f"cannot load {config.path}: {text}"
-    if not Path(path).exists():
-        why = "no network, no access or no such model"
-        return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"
-    if Path(path).is_dir() and any(Path(path).glob("*.bin")) and not any(Path(path).glob("*.safetensors")):
+        return f"cannot load {config.path}: {message}"
+
+    directory = Path(path)
+    if not directory.exists():
+        return (
+            f"cannot reach {path} on the Hugging Face Hub (no network, no access or no such model); give a local "
+            f"directory"
+        )
+    if directory.is_dir() and any(directory.glob("*.bin")) and not any(directory.glob("*.safetensors")):
         return f"{config.path} holds its weights in a pickle, which is never loaded: convert them to safetensors"
-    return f"cannot load a model from {config.path}: {text[:300]}"
-
-
-@cache
-def _assemble(name: str) -> Path:
-    try:
-        module = importlib.import_module(name.replace("-", "_"))
-    except ImportError as error:
-        raise EngineError(f"model.path=package:{name}: the package is not installed; pip install {name}") from error
-    if not hasattr(module, "assemble"):
-        raise EngineError(f"model.path=package:{name}: the package has no assemble() that gives a GGUF file")
-    try:
-        return Path(module.assemble())
-    except FileExistsError:  # a file cut short by a killed run
-        return Path(module.assemble(overwrite=True))
-
-
-DIGESTS = "weights.json"
-"""The file of digests (XXH3, 128 bits: a gigabyte takes a quarter of a second)."""
+    return f"cannot load a model from {config.path}: {message[:300]}"
 
 
 def note_weights(directory: Path) -> None:
-    """Write the digests of a directory's safetensors beside them."""
+    """Write the digests of a directory's safetensors into :data:`DIGESTS`, beside them."""
     digests = {file.name: _digest(file) for file in sorted(directory.glob("*.safetensors"))}
     write_text_atomic(directory / DIGESTS, json.dumps(digests, indent=1))
 
 
 def check_weights(directory: Path) -> None:
-    """Refuse (EngineError) weights of a directory with digests that are missing, or not what was written."""
+    """Raise EngineError where weights are missing or differ from a directory's digests.
+
+    A directory without digests is not checked.
+    """
     if not (directory / DIGESTS).is_file():
         return
-    found = read_json(directory / DIGESTS)
-    if not isinstance(found, dict):
+    digests = read_json(directory / DIGESTS)
+    if not isinstance(digests, dict):
         raise EngineError(f"{directory / DIGESTS} is damaged: copy the judge again")
-    for name, digest in found.items():
-        if not (directory / name).is_file() or _digest(directory / name) != digest:
-            told = f"{directory / name} is missing or holds other bytes than training wrote"
-            raise EngineError(f"{told}: copy the judge again (or remove {DIGESTS}, if you changed the weights)")
+    for name, digest in digests.items():
+        file = directory / name
+        if not file.is_file() or _digest(file) != digest:
+            raise EngineError(
+                f"{file} is missing or holds other bytes than training wrote: copy the judge again (or remove "
+                f"{DIGESTS}, if you changed the weights)"
+            )
 
 
 def _digest(file: Path) -> str:
+    """Return the XXH3 digest of a file, 128 bits in hex."""
     import xxhash
 
     with file.open("rb") as opened:
