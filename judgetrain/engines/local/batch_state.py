@@ -1,4 +1,4 @@
-"""State of a running batch: what was generated, which rows are still open, and how next tokens are drawn."""
+"""The state of a running batch: generated tokens, rows that are still open, and how next tokens are drawn."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ if TYPE_CHECKING:
 
     from judgetrain.engines.local.constraint import Matcher
 
-ENDS, MAY_STOP = 2, 1
-"""Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
+MAY_STOP = 1
+"""The mark of a token that may complete a stop string."""
+ENDS = 2
+"""The mark of a token that ends the text."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Row:
     """One request in the decoder's terms.
 
-    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's index in
-    the whole call; its random numbers depend on its ``place`` and on the seed alone. ``matcher`` is of the sampling's
-    pattern, ``candidates`` are the token ids of each of the sampling's candidates; ``choices`` fills with the
-    candidates' probabilities at each place, in tokens, where one of them was drawn.
+    Args:
+        prompt: the prompt's token ids.
+        sampling: how to sample.
+        marks: what each token does to the text: ENDS, MAY_STOP or 0; int8 ``[vocabulary]``.
+        index: the request's index in the whole call.
+        place: decides the request's random numbers, with the seed.
+        matcher: follows the text along the sampling's pattern, if it has one.
+        candidates: the token ids that write each of the sampling's candidates.
+        choices: filled while decoding: the place, in tokens, where a candidate was drawn, and the candidates'
+            probabilities there.
     """
 
     prompt: tuple[int, ...]
@@ -42,14 +50,19 @@ class Row:
 
 
 Watch = Callable[[Row, Sequence[int]], bool]
-"""Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
+"""Returns whether a stop string is complete, given a row and its token ids up to a token marked MAY_STOP."""
 
 
 class StopWatch:
-    """Says which rows have to be looked at after a step, without decoding every row at every step.
+    """Marks the tokens that may complete a stop string, so that few rows have to be decoded to look for one.
 
-    A stop string can only be completed by a token whose text holds the string's last character, so a table over
-    the vocabulary, made once per set of stop strings, leaves few rows to decode.
+    Only a token whose text holds a stop string's last character can complete it. The table of these tokens is made once
+    per set of stop strings.
+
+    Args:
+        tokenizer: the model's.
+        vocabulary: the width of the model's logits.
+        ends: token ids that end a text.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Sequence[int]) -> None:
@@ -60,76 +73,97 @@ class StopWatch:
         self._tables: dict[tuple[str, ...], NDArray[np.int8]] = {}
 
     def table(self, stops: tuple[str, ...]) -> NDArray[np.int8]:
-        """What each token id ``[vocabulary]`` does: ENDS the text, MAY_STOP (complete one of ``stops``), or 0."""
+        """Return the mark of every token id, int8 ``[vocabulary]``: ENDS, MAY_STOP (complete one of ``stops``) or 0."""
         if stops not in self._tables:
             table = np.zeros(self._vocabulary, dtype=np.int8)
-            last = {stop[-1] for stop in stops if stop}
-            if last:
+            last_characters = {stop[-1] for stop in stops if stop}
+            if last_characters:
                 # An undecodable piece (part of a character) or an empty one may complete anything.
-                last.add("\ufffd")
-                marks = [bool(last.intersection(piece)) or not piece for piece in self._decoded()]
-                table[: len(marks)] = np.where(marks, MAY_STOP, 0)
+                last_characters.add("\ufffd")
+                for token_id, piece in enumerate(self._decoded()):
+                    if not piece or last_characters.intersection(piece):
+                        table[token_id] = MAY_STOP
             table[self._ends] = ENDS
             self._tables[stops] = table
         return self._tables[stops]
 
     def spelling(self, text: str) -> tuple[int, ...]:
-        """Ids of the tokens that write ``text``, with or without space around it."""
-        return tuple(i for i, piece in enumerate(self._decoded()) if piece.strip() == text)
+        """Return the ids of the tokens that write ``text``, with or without space around it."""
+        return tuple(token_id for token_id, piece in enumerate(self._decoded()) if piece.strip() == text)
 
     def _decoded(self) -> list[str]:
-        """Each token's text; markers of a leading space count as that space."""
+        """Return the text of every token, by its id."""
         if self._pieces is None:
             size = min(self._vocabulary, len(self._tokenizer))
             texts = self._tokenizer.batch_decode([[i] for i in range(size)], clean_up_tokenization_spaces=False)
             tokens = self._tokenizer.convert_ids_to_tokens(list(range(size)))
-            self._pieces = [
-                f"{text} " if token and token[0] in "▁Ġ" and text else text
-                for text, token in zip(texts, tokens, strict=True)
-            ]
+            self._pieces = []
+            for text, token in zip(texts, tokens, strict=True):
+                # The decoder drops a leading space, which the token's marker stands for. Where it stands is no matter.
+                has_space = bool(token) and token[0] in "▁Ġ"
+                self._pieces.append(f"{text} " if has_space and text else text)
         return self._pieces
 
 
 def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
-    """``count`` numbers in [0, 1) that belong to request ``index`` of a call: no other request changes them."""
+    """Return ``count`` random numbers in [0, 1) for the request at place ``index``; no other request changes them."""
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
 
 
 class Sampler:
-    """Temperature, top-k and nucleus sampling by inversion: one uniform number a token decides, per row."""
+    """Temperature, top-k and nucleus sampling by inversion: one uniform number decides a row's next token.
+
+    Args:
+        samplings: how each row is sampled.
+        device: where logits lie.
+    """
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
-        temperature = torch.tensor([s.temperature for s in samplings], device=device)
+        temperature = torch.tensor([sampling.temperature for sampling in samplings], device=device)
         self._greedy = temperature <= 0
+        self._all_greedy = bool(self._greedy.all())
+        self._any_greedy = bool(self._greedy.any())
         self._divisor = torch.where(self._greedy, 1.0, temperature)[:, None]
-        self._top_p = torch.tensor([s.top_p for s in samplings], device=device)
-        self._all_greedy, self._any_greedy = bool(self._greedy.all()), bool(self._greedy.any())
-        self._top_k = torch.tensor([s.top_k or torch.iinfo(torch.long).max for s in samplings], device=device)
-        self._ranked = any(s.top_p < 1 or s.top_k for s in samplings)
+
+        no_limit = torch.iinfo(torch.long).max
+        self._top_p = torch.tensor([sampling.top_p for sampling in samplings], device=device)
+        self._top_k = torch.tensor([sampling.top_k or no_limit for sampling in samplings], device=device)
+        self._needs_ranks = any(sampling.top_p < 1 or sampling.top_k for sampling in samplings)
 
     def __call__(self, logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` and a uniform number for each row."""
+        """Return the next token ids ``[rows]``.
+
+        Args:
+            logits: ``[rows, vocabulary]``.
+            noise: a uniform number in [0, 1) for each row, ``[rows]``.
+        """
         if self._all_greedy:
             return logits.argmax(dim=-1)
         probs = torch.softmax(logits.float() / self._divisor, dim=-1)
-        drawn = self._draw_ranked(probs, noise) if self._ranked else _invert(probs, noise)
-        return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
+        drawn = self._draw_ranked(probs, noise) if self._needs_ranks else _invert(probs, noise)
+        if not self._any_greedy:
+            return drawn
+        return torch.where(self._greedy, logits.argmax(dim=-1), drawn)
 
     def _draw_ranked(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``."""
+        """Return token ids from the smallest set of most probable tokens whose mass reaches ``top_p``.
+
+        With ``top_k``, the set is taken from the k most probable tokens, and ``top_p`` is a share of their mass.
+        """
         ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
         beyond = torch.arange(probs.shape[1], device=probs.device) >= self._top_k[:, None]
         ranked = ranked.masked_fill(beyond, 0.0)
         mass = ranked.cumsum(dim=-1)
         whole = torch.where(self._top_k < probs.shape[1], mass[:, -1], 1.0)
         outside = mass - ranked >= (self._top_p * whole)[:, None]
+        # The most probable token stays, even where top_p is 0.
         outside[:, 0] = False
         rank = _invert(ranked.masked_fill(outside, 0.0), noise)
         return ids.gather(1, rank[:, None]).squeeze(1)
 
 
 def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """The first index of each row whose cumulative weight exceeds ``noise`` of the row's total."""
+    """Return the first index of each row whose cumulative weight exceeds the share ``noise`` of the row's total."""
     mass = weights.cumsum(dim=-1)
     total = mass[:, -1]
     # Strictly below the total even after rounding, so that no index of weight zero is reached.
@@ -139,7 +173,15 @@ def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
 
 
 class Generated:
-    """What the rows of a batch have generated; a row is open until a token, a stop string or its limit ends it."""
+    """The tokens that the rows of a batch have generated.
+
+    A row is open until a token, a stop string or its limit ends it.
+
+    Args:
+        rows: the batch.
+        device: where logits lie.
+        seed: the call's; with a row's place, it decides the row's random numbers.
+    """
 
     def __init__(self, rows: Sequence[Row], device: torch.device, seed: int) -> None:
         self.rows = list(rows)
@@ -157,14 +199,17 @@ class Generated:
         self._prepare()
 
     def _prepare(self) -> None:
+        """Set up what depends on the rows of the batch: the sampler, and the tables of marks."""
         self._sampler = Sampler([row.sampling for row in self.rows], self._device)
+        # Rows with the same stop strings share one table.
         tables = {id(row.marks): row.marks for row in self.rows}
-        known = {key: i for i, key in enumerate(tables)}
+        number_of = {key: number for number, key in enumerate(tables)}
         self._tables = np.stack(list(tables.values()))
-        self._table_of = np.array([known[id(row.marks)] for row in self.rows])
+        self._table_of = np.array([number_of[id(row.marks)] for row in self.rows])
 
     def draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]``."""
+        """Return the next token ids ``[rows]``, drawn from logits ``[rows, vocabulary]``."""
+        # Closed rows go on until they are dropped, and stay at their last number.
         at = np.minimum(self._count, self._limits - 1)
         noise = torch.from_numpy(self._noise[np.arange(len(at)), at]).to(self._device)
         tokens = self._sampler(self._admitted(logits), noise)
@@ -172,48 +217,56 @@ class Generated:
         return tokens
 
     def _admitted(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits with what the rows' patterns forbid at minus infinity; the input stays as it is."""
-        bound = [place for place, row in enumerate(self.rows) if row.matcher and self.open[place]]
-        if bound:
-            logits = logits.clone()
-            for place in bound:
-                self.rows[place].matcher.forbid(logits[place])  # type: ignore[union-attr]
+        """Return the logits with minus infinity for tokens that the rows' patterns forbid; the input stays as it is."""
+        if not any(row.matcher for row in self.rows):
+            return logits
+        logits = logits.clone()
+        for place, row in enumerate(self.rows):
+            if row.matcher and self.open[place]:
+                row.matcher.forbid(logits[place])
         return logits
 
     def _look_at_candidates(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
         """Note the candidates' probabilities for rows that drew one of them."""
-        wanting = [place for place, row in enumerate(self.rows) if row.candidates and self.open[place]]
-        if not wanting:
+        if not any(row.candidates for row in self.rows):
             return
         drawn = tokens.tolist()
-        for place in wanting:
-            groups = self.rows[place].candidates
-            if any(drawn[place] in ids for ids in groups):
-                scores = torch.stack([logits[place, list(ids)].float().logsumexp(0) for ids in groups])
-                chances = tuple(round(float(p), 6) for p in scores.softmax(0))
-                self.rows[place].choices.append((int(self._count[place]), chances))
+        for place, row in enumerate(self.rows):
+            has_drawn_candidate = any(drawn[place] in ids for ids in row.candidates)
+            if self.open[place] and has_drawn_candidate:
+                scores = torch.stack([logits[place, list(ids)].float().logsumexp(0) for ids in row.candidates])
+                probabilities = tuple(round(float(probability), 6) for probability in scores.softmax(0))
+                row.choices.append((int(self._count[place]), probabilities))
 
     def append(self, tokens: NDArray[np.int64], watch: Watch) -> list[tuple[Row, list[int]]]:
-        """Add one token to every open row; returns the rows that it closed, with all their ids."""
+        """Add one token to every open row, and return the rows that it closed, with all their token ids.
+
+        Args:
+            tokens: the next token of every row, ``[rows]``.
+            watch: returns whether a stop string of a row is complete.
+        """
         live = np.flatnonzero(self.open)
         self._ids[live, self._count[live]] = tokens[live]
         self._count[live] += 1
-        for i in live:
-            if matcher := self.rows[i].matcher:
-                matcher.accept(int(tokens[i]))
+        for place in live:
+            matcher = self.rows[place].matcher
+            if matcher:
+                matcher.accept(int(tokens[place]))
+
         marks = self._tables[self._table_of[live], tokens[live]]
         closed = (marks == ENDS) | (self._limits[live] <= self._count[live])
-        for i in np.flatnonzero((marks == MAY_STOP) & ~closed):
-            closed[i] = watch(self.rows[live[i]], self._result(live[i]))
+        for index in np.flatnonzero((marks == MAY_STOP) & ~closed):
+            place = live[index]
+            closed[index] = watch(self.rows[place], self._result(place))
         self.open[live[closed]] = False
         return [(self.rows[place], self._result(place)) for place in live[closed]]
 
     def remaining(self) -> int:
-        """The most tokens that an open row may still generate."""
+        """Return the most tokens that an open row may still generate."""
         return int((self._limits - self._count)[self.open].max(initial=0))
 
     def drop_closed(self) -> torch.Tensor:
-        """Leave only open rows, the last ones moved into the gaps; returns the old place of each new place."""
+        """Drop closed rows, moving the last open ones into the gaps, and return the old place of each new place."""
         count = int(self.open.sum())
         order = np.arange(count)
         order[~self.open[:count]] = count + np.flatnonzero(self.open[count:])
@@ -224,4 +277,5 @@ class Generated:
         return torch.from_numpy(order)
 
     def _result(self, place: int) -> list[int]:
+        """Return the token ids of a row so far."""
         return [int(token) for token in self._ids[place, : self._count[place]]]

@@ -1,4 +1,4 @@
-"""Constrained decoding: only tokens that keep a text on the way to matching a pattern can be drawn (XGrammar)."""
+"""Constrain decoding to a pattern: only tokens with which a text can still match it may be drawn (XGrammar)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ if TYPE_CHECKING:
 
 
 class Constraints:
-    """Patterns compiled for one tokenizer; each is compiled once (EngineError: XGrammar is not installed, or cannot
-    read the tokenizer).
+    """Compiles patterns for one tokenizer, each of them once.
 
     Args:
-        tokenizer: of the model.
-        vocabulary: width of the model's logits.
-        ends: ids that end a text; allowed where the pattern is complete.
+        tokenizer: the model's.
+        vocabulary: the width of the model's logits.
+        ends: token ids that end a text; they are allowed where the pattern is complete.
+
+    Raises:
+        EngineError: XGrammar is not installed, or cannot read the tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Sequence[int]) -> None:
         try:
             import xgrammar
         except ImportError as error:
-            told = "pip install 'judgetrain[constrained]', or leave out judge.constrained and tree.constrained"
-            raise EngineError(f"constrained decoding needs XGrammar: {told}") from error
+            raise EngineError(
+                "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
+                "judge.constrained and tree.constrained"
+            ) from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(
                 tokenizer,  # type: ignore[arg-type]
@@ -39,15 +43,22 @@ class Constraints:
             raise EngineError(f"XGrammar cannot read this tokenizer: {error}") from error
         self._compiler = xgrammar.GrammarCompiler(info)
         self._compiled: dict[str, Any] = {}
+
         # A pattern such as [^\\n]* admits a special token's literal; as a token it would end or break the text.
-        specials = {i for i in tokenizer.all_special_ids if i < vocabulary} - set(ends)
-        self._text = xgrammar.allocate_token_bitmask(1, vocabulary)  # all bits set, past the vocabulary too
-        for i in (*specials, *range(vocabulary, 32 * self._text.shape[-1])):
-            self._text[0, i // 32] &= ~(1 << i % 32)
+        special_ids = {token_id for token_id in tokenizer.all_special_ids if token_id < vocabulary} - set(ends)
+        # All bits are set at first, also those past the vocabulary.
+        self._text = xgrammar.allocate_token_bitmask(1, vocabulary)
+        past_vocabulary = range(vocabulary, 32 * self._text.shape[-1])
+        for token_id in (*special_ids, *past_vocabulary):
+            self._text[0, token_id // 32] &= ~(1 << token_id % 32)
         self._ends = torch.tensor(sorted(ends), dtype=torch.long)
 
     def matcher(self, pattern: str) -> Matcher:
-        """A fresh matcher of a pattern (EngineError: the pattern is not a regular expression that XGrammar knows)."""
+        """Return a matcher of a pattern for one text.
+
+        Raises:
+            EngineError: the pattern is no regular expression that XGrammar knows.
+        """
         import xgrammar
 
         if pattern not in self._compiled:
@@ -59,26 +70,34 @@ class Constraints:
 
 
 class Matcher:
-    """How far one row's text has come on its pattern.
+    """Follows one row's text along its pattern.
 
     Args:
         pattern: as written, for messages.
-        matcher: XGrammar's.
-        text: the ids that may be drawn at all, as bits ``[1, vocabulary / 32]``.
-        ends: ids that end a text.
+        matcher: XGrammar's matcher.
+        text: the token ids that may be drawn at all, as bits ``[1, vocabulary / 32]``.
+        ends: token ids that end a text.
     """
 
     def __init__(self, pattern: str, matcher: Any, text: torch.Tensor, ends: torch.Tensor) -> None:
-        self._pattern, self._matcher, self._text, self._ends = pattern, matcher, text, ends
-        self._begun = False
+        self._pattern = pattern
+        self._matcher = matcher
+        self._text = text
+        self._ends = ends
+        self._has_begun = False
 
     def complete(self) -> bool:
-        """Whether the text, its end token included, matches the whole pattern."""
+        """Return whether the text, its end token included, matches the whole pattern."""
         return bool(self._matcher.is_terminated())
 
     def forbid(self, logits: torch.Tensor) -> None:
-        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity (EngineError:
-        no token begins the pattern). Where no token is left, the text can only end, incomplete."""
+        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity.
+
+        Where no token is left, the text can only end, incomplete.
+
+        Raises:
+            EngineError: no token begins the pattern.
+        """
         import xgrammar
 
         bitmask = xgrammar.allocate_token_bitmask(1, logits.shape[-1])
@@ -86,13 +105,15 @@ class Matcher:
         bitmask &= self._text
         if bitmask.any():
             xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
-        elif self._begun:
+        elif self._has_begun:
             logits.fill_(float("-inf"))[self._ends.to(logits.device)] = 0.0
         else:
-            told = "change the words of 'frame' in the prompt set, or leave out judge.constrained and tree.constrained"
-            raise EngineError(f"no token of this tokenizer begins the pattern {self._pattern!r}: {told}")
+            raise EngineError(
+                f"no token of this tokenizer begins the pattern {self._pattern!r}: change the words of 'frame' in the "
+                f"prompt set, or leave out judge.constrained and tree.constrained"
+            )
 
     def accept(self, token: int) -> None:
         """Go on by the token that was drawn."""
-        self._begun = True
+        self._has_begun = True
         self._matcher.accept_token(token)

@@ -1,7 +1,7 @@
-"""Decode rows in batches: each distinct prompt of a batch is read once, and rows leave it when they end.
+"""Decode rows in batches: each distinct prompt of a batch is read once, and rows leave the batch when they end.
 
-Tried and left out, since neither was faster on a CPU: letting new prompts join a running batch (its long rows make the
-cache of all as wide as theirs), and finishing the last rows of several batches together.
+Two ideas were tried and left out, since neither was faster on a CPU: letting new prompts join a running batch (its long
+rows make the cache of all rows as wide as theirs), and finishing the last rows of several batches together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -26,17 +25,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 Ids = tuple[int, ...]
+"""The token ids of a prompt, or of its beginning."""
 DROP_SHARE = 0.15
-"""Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
+"""The share of closed rows in a batch from which on they are dropped. Dropping moves memory, keeping wastes work."""
 COPIED = 16384
-"""Tokens, shared beginnings among them, whose keys and values are copied at once: memory beside the batch's."""
+"""The most tokens, shared beginnings among them, whose keys and values are copied at once, beside the batch's own."""
 SHARED = 64
-"""Tokens that prompts begin with together, from which on it is worth a pass of its own to read them once."""
+"""The least number of tokens that prompts begin with together for which a pass of its own is worth while."""
 
 
 @dataclass
 class _Running:
-    """A batch after its tokens were drawn and before the model has read them (``tokens``: ``[rows]``)."""
+    """A running batch, after its next tokens were drawn and before the model has read them.
+
+    Args:
+        state: the rows and what they have generated.
+        tokens: the next token of every row, ``[rows]``.
+        cache: the keys and values of all tokens before.
+        mask: the columns of the cache that each row attends to.
+    """
 
     state: Generated
     tokens: torch.Tensor
@@ -47,7 +54,10 @@ class _Running:
 class BatchDecoder:
     """Generates token ids with one model.
 
-    ``prefill_tokens`` bounds how many prompt tokens, padding included, go through the model at once.
+    Args:
+        model: a causal language model.
+        pad: the token id that fills up prompts of a batch; it is masked.
+        prefill_tokens: the most prompt tokens, padding included, that go through the model at once.
     """
 
     def __init__(self, model: PreTrainedModel, pad: int, prefill_tokens: int) -> None:
@@ -56,9 +66,10 @@ class BatchDecoder:
         self._prefill_tokens = prefill_tokens
         self._last_position = context_length(model.config) - 1
         self.device = model.device
-        accepted = inspect.signature(model.forward).parameters
-        self._takes_positions = "position_ids" in accepted
-        self._keeps_logits = "logits_to_keep" in accepted
+        arguments = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in arguments
+        self._keeps_logits = "logits_to_keep" in arguments
+        # These embeddings depend on the longest text that is read at once, so that beginnings cannot be read apart.
         self._by_parts = self._takes_positions and not {"longrope", "dynamic"} & rope_types(model.config)
         # A ready additive mask saves making one per step and layer; GPU kernels do better with their own.
         self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
@@ -67,10 +78,14 @@ class BatchDecoder:
     def __call__(
         self, rows: Sequence[Row], batch_size: int, watch: Watch, seed: int
     ) -> Iterator[tuple[Row, list[int]]]:
-        """Yields each row with its generated ids (the end token included) when it ends.
+        """Yield each row with its generated token ids (the end token included) when it ends.
 
-        ``rows`` are taken in the order given, at most ``batch_size`` at a time; sorted by length they need little
-        padding, and equal prompts side by side are read once.
+        Args:
+            rows: decoded in their order. Sorted by length they need little padding, and equal prompts side by side are
+                read once.
+            batch_size: the most rows that are decoded together.
+            watch: returns whether a stop string of a row is complete.
+            seed: with a row's place, decides its random numbers.
         """
         for start in range(0, len(rows), batch_size):
             running, ended = self._start(rows[start : start + batch_size], watch, seed)
@@ -83,6 +98,7 @@ class BatchDecoder:
 
     def _start(self, rows: Sequence[Row], watch: Watch, seed: int) -> tuple[_Running, list[tuple[Row, list[int]]]]:
         """Read the prompts of ``rows`` and draw their first tokens; also returns the rows that ended with them."""
+        """Read the prompts of a batch, draw first tokens, and return the running batch and the rows that ended."""
         state = Generated(rows, self.device, seed)
         lengths = torch.tensor([len(row.prompt) for row in rows], device=self.device)
         mask = BatchMask(lengths, int(lengths.max()) + state.remaining(), self._model.dtype)
@@ -92,97 +108,149 @@ class BatchDecoder:
         return _Running(state, tokens, cache, mask), ended
 
     def _prefill(self, rows: Sequence[Row], width: int, columns: int) -> tuple[torch.Tensor, RowCache | DynamicCache]:
-        """Read every distinct prompt once, and what several begin with once for all of them; returns next-token logits
-        ``[rows, vocabulary]`` and the filled cache."""
+        """Read every distinct prompt once, and beginnings that several share once for all of them.
+
+        Args:
+            rows: the batch.
+            width: the tokens of the longest prompt.
+            columns: the most tokens that a row may have at the end.
+
+        Returns:
+            The next tokens' logits ``[rows, vocabulary]``, and the filled cache.
+        """
         distinct = _by_length({row.prompt for row in rows})
-        own = DynamicCache(config=self._model.config)
-        if not only_attention(own, self._model.config):
-            logits, read = self._read(distinct, own)
-            of = self._places(rows, distinct)
-            read.reorder_cache(cast(torch.LongTensor, of))
-            return logits[of], read
-        as_rows = sees_all(own, columns)
+        model_cache = DynamicCache(config=self._model.config)
+        if not only_attention(model_cache, self._model.config):
+            # Recurrent states cannot be put together from parts.
+            logits, filled = self._read(distinct, model_cache)
+            places = self._places(rows, distinct)
+            filled.reorder_cache(cast(torch.LongTensor, places))
+            return logits[places], filled
+
+        # Windows shorter than the text are kept by the model's own cache.
+        keeps_rows = sees_all(model_cache, columns)
+        room = columns if keeps_rows else width
         cache: RowCache | None = None
-        out: torch.Tensor | None = None
-        for prompts, logits, read in self._reads(distinct):
-            if cache is None or out is None:
-                cache = RowCache.like(read, len(rows), columns if as_rows else width, width)
-                out = logits.new_empty(len(rows), logits.shape[1])
-            take = self._places(rows, prompts)
-            chunk = (take >= 0).nonzero().squeeze(1)
-            cache.put(read, chunk, take[chunk])
-            out[chunk] = logits[take[chunk]]
-        assert cache is not None and out is not None
-        return out, cache if as_rows else cache.moved_to(own)
+        all_logits: torch.Tensor | None = None
+        for prompts, logits, filled in self._reads(distinct):
+            if cache is None or all_logits is None:
+                cache = RowCache.like(filled, len(rows), room, width)
+                all_logits = logits.new_empty(len(rows), logits.shape[1])
+            places = self._places(rows, prompts)
+            filled_rows = (places >= 0).nonzero().squeeze(1)
+            cache.put(filled, filled_rows, places[filled_rows])
+            all_logits[filled_rows] = logits[places[filled_rows]]
+
+        assert cache is not None and all_logits is not None
+        if keeps_rows:
+            return all_logits, cache
+        return all_logits, cache.moved_to(model_cache)
 
     def _places(self, rows: Sequence[Row], prompts: Sequence[Ids]) -> torch.Tensor:
-        """Each row's prompt among ``prompts``; -1: it is none of them."""
-        place = {prompt: i for i, prompt in enumerate(prompts)}
-        return torch.tensor([place.get(row.prompt, -1) for row in rows], device=self.device)
+        """Return the place of each row's prompt among ``prompts``, ``[rows]``; -1 where it is none of them."""
+        place_of = {prompt: place for place, prompt in enumerate(prompts)}
+        return torch.tensor([place_of.get(row.prompt, -1) for row in rows], device=self.device)
 
     def _reads(self, distinct: Sequence[Ids]) -> Iterator[tuple[Sequence[Ids], torch.Tensor, DynamicCache]]:
-        """All prompts in parts, each with its last logits and what was read of it."""
-        found = families(distinct)
-        heads = {p: family[0][:shared] for family, shared in found if shared and self._by_parts for p in family}
-        for starts in self._chunks(_by_length({*heads.values()}), {}):
-            _, read = self._read(starts)
-            place = {start: row for row, start in enumerate(starts)}
-            begun = {prompt: len(head) for prompt, head in heads.items() if head in place}
-            for prompts in self._chunks(sorted(begun, key=lambda p: (len(p) - begun[p], len(p), p)), begun):
-                rows = torch.tensor([place[heads[p]] for p in prompts], device=self.device)
-                shared = torch.tensor([begun[p] for p in prompts], device=self.device)
-                yield prompts, *self._read_on(prompts, read, rows, shared)
-        for prompts in self._chunks(_by_length(p for p in distinct if p not in heads), {}):
-            yield prompts, *self._read(prompts)
+        """Read prompts in parts, and yield for each part its prompts, their last logits and the filled cache."""
+        # The beginning that each prompt shares with others, for prompts that share one.
+        beginnings: dict[Ids, Ids] = {}
+        for family, shared in families(distinct):
+            if shared and self._by_parts:
+                for prompt in family:
+                    beginnings[prompt] = family[0][:shared]
 
-    def _chunks(self, prompts: Sequence[Ids], begun: Mapping[Ids, int]) -> Iterator[Sequence[Ids]]:
-        """Those of the prompts that are read together; ``begun`` tokens of a prompt are read already, and the one with
-        the fewest left comes first."""
+        for starts in self._chunks(_by_length({*beginnings.values()}), {}):
+            _, start_cache = self._read(starts)
+            row_of = {start: row for row, start in enumerate(starts)}
+            lengths_read = {prompt: len(start) for prompt, start in beginnings.items() if start in row_of}
+            for prompts in self._chunks(_by_rest(lengths_read), lengths_read):
+                start_rows = torch.tensor([row_of[beginnings[prompt]] for prompt in prompts], device=self.device)
+                shared_lengths = torch.tensor([lengths_read[prompt] for prompt in prompts], device=self.device)
+                logits, cache = self._read_on(prompts, start_cache, start_rows, shared_lengths)
+                yield prompts, logits, cache
+
+        alone = [prompt for prompt in distinct if prompt not in beginnings]
+        for prompts in self._chunks(_by_length(alone), {}):
+            logits, cache = self._read(prompts)
+            yield prompts, logits, cache
+
+    def _chunks(self, prompts: Sequence[Ids], lengths_read: Mapping[Ids, int]) -> Iterator[Sequence[Ids]]:
+        """Yield the prompts in parts that are read together.
+
+        Args:
+            prompts: in the order of the tokens that are left to read, the fewest first.
+            lengths_read: how many tokens of a prompt are read already.
+        """
         start = 0
         for stop, prompt in enumerate(prompts):
-            left, lengths = len(prompt) - begun.get(prompt, 0), [*map(len, prompts[start : stop + 1])]
-            wide = begun and (left > min(lengths) or len(lengths) * max(lengths) > COPIED)
-            if stop > start and (len(lengths) * left > self._prefill_tokens or wide):
+            tokens_left = len(prompt) - lengths_read.get(prompt, 0)
+            lengths = [len(other) for other in prompts[start : stop + 1]]
+            is_full = len(lengths) * tokens_left > self._prefill_tokens
+            if lengths_read:
+                # All of a part read as many tokens as one has left (:meth:`_read_on`), and a prompt has no more.
+                is_full = is_full or tokens_left > min(lengths) or len(lengths) * max(lengths) > COPIED
+            if stop > start and is_full:
                 yield prompts[start:stop]
                 start = stop
         if prompts:
             yield prompts[start:]
 
     def _read(self, prompts: Sequence[Ids], cache: DynamicCache | None = None) -> tuple[torch.Tensor, DynamicCache]:
-        """One forward pass over left-padded prompts: last logits ``[prompts, vocabulary]`` and the filled cache."""
+        """Read prompts, padded at the left, in one pass.
+
+        Args:
+            prompts: the longest one last.
+            cache: is filled; None: a new one.
+
+        Returns:
+            The last logits ``[prompts, vocabulary]``, and the filled cache.
+        """
         width = len(prompts[-1])
-        ids = torch.tensor([(self._pad,) * (width - len(p)) + p for p in prompts], device=self.device)
-        lengths = torch.tensor([len(p) for p in prompts], device=self.device)
+        padded = [(self._pad,) * (width - len(prompt)) + prompt for prompt in prompts]
+        ids = torch.tensor(padded, device=self.device)
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         mask = (torch.arange(width, device=self.device) >= (width - lengths)[:, None]).long()
-        cache = DynamicCache() if cache is None else cache
-        return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
+        positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+        if cache is None:
+            cache = DynamicCache()
+        return self._forward(ids, mask, positions, cache), cache
 
     def _read_on(
         self, prompts: Sequence[Ids], start: DynamicCache, rows: torch.Tensor, shared: torch.Tensor
     ) -> tuple[torch.Tensor, DynamicCache]:
-        """As :meth:`_read`, where the first ``shared`` tokens of each were read, as a row of ``start`` (``rows``).
+        """Read the rest of prompts whose beginnings were read.
 
-        All read the same number of tokens, the most that one has left: another reads the last of its shared ones again,
-        so that padding stands at the left alone, as models with a window need it.
+        All read the same number of tokens, the most that one has left. The others read the last of their shared tokens
+        again, so that padding stands at the left alone, as models with a window need it.
+
+        Args:
+            prompts: the whole prompts.
+            start: the cache of the beginnings.
+            rows: the row of ``start`` that holds each prompt's beginning, ``[prompts]``.
+            shared: how many tokens each beginning has, ``[prompts]``.
+
+        Returns:
+            The last logits ``[prompts, vocabulary]``, and the filled cache.
         """
-        lengths = torch.tensor([len(p) for p in prompts], device=self.device)
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         rest = int((lengths - shared).max())
         kept = lengths - rest
         columns = torch.arange(int(kept.max()), device=self.device) - (kept.max() - kept)[:, None]
-        # What was read is at the right of its row, too.
+        # A beginning stands at the right of its row, as here. Columns below 0 are padding.
         cache = taken(start, rows[:, None], columns.clamp(min=0) - shared[:, None])
         mask = torch.nn.functional.pad((columns >= 0).long(), (0, rest), value=1)
-        ids = torch.tensor([p[-rest:] for p in prompts], device=self.device)
+        ids = torch.tensor([prompt[-rest:] for prompt in prompts], device=self.device)
         positions = kept[:, None] + torch.arange(rest, device=self.device)
         return self._forward(ids, mask, positions, cache), cache
 
     def _step(self, running: _Running) -> torch.Tensor:
-        """Logits ``[rows, vocabulary]`` after the batch's tokens, which go into the cache."""
+        """Read the batch's next tokens into the cache, and return the logits after them ``[rows, vocabulary]``."""
         # Closed rows go on until they are dropped: their positions must not leave the model's table.
         positions = running.mask.lengths.clamp(max=self._last_position)[:, None]
         running.mask.advance()
-        ready = self._own_mask and isinstance(running.cache, RowCache)
-        mask = running.mask.additive() if ready else running.mask.binary()
+        takes_additive = self._own_mask and isinstance(running.cache, RowCache)
+        mask = running.mask.additive() if takes_additive else running.mask.binary()
         return self._forward(running.tokens[:, None], mask, positions, running.cache)
 
     @cached_property
@@ -192,37 +260,60 @@ class BatchDecoder:
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | DynamicCache
     ) -> torch.Tensor:
-        options: dict[str, Any] = {"position_ids": positions} if self._takes_positions else {}
+        """Return the logits after the last column ``[rows, vocabulary]``; keys and values go into the cache.
+
+        Args:
+            ids: the tokens to read, ``[rows, columns]``.
+            mask: the columns that each row attends to, those in the cache first.
+            positions: the tokens' positions, ``[rows, columns]``.
+            cache: what was read before.
+        """
+        options: dict[str, Any] = {}
+        if self._takes_positions:
+            options["position_ids"] = positions
         if self._keeps_logits:
             options["logits_to_keep"] = 1
         options[self._cache_keyword] = cache
         output = self._model(input_ids=ids, attention_mask=mask, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -1]
         if not torch.isfinite(logits.amax()):
-            told = "set its dtype to bfloat16 or float32; where it is in one of them, its weights are damaged"
-            raise EngineError(f"logits of the model are not finite in {str(logits.dtype)[6:]}: {told}")
+            dtype = str(logits.dtype).removeprefix("torch.")
+            raise EngineError(
+                f"logits of the model are not finite in {dtype}: set its dtype to bfloat16 or float32; where it is in "
+                f"one of them, its weights are damaged"
+            )
         return logits
 
     @torch.inference_mode()
     def departure(self, rows: Sequence[Row], steps: int) -> float:
-        """How far decoding together, with a cache, is from a plain pass over each text, nats: the largest difference
-        in the log-probabilities of the five likeliest tokens, over the first greedy steps."""
+        """Return how far decoding together, with a cache, is from a plain pass over each text, in nats.
+
+        It is the largest difference in the log-probabilities of the five likeliest tokens, over the first greedy steps.
+        """
         running, _ = self._start(rows, lambda *_: False, 0)
-        drawn, found = [], []
+        tokens_by_step = []
+        logprobs_by_step = []
         for _ in range(steps):
-            drawn.append(running.tokens.tolist())
-            found.append(self._step(running).float().log_softmax(-1))
-            running.tokens = found[-1].argmax(-1)
-        worst, keep = 0.0, {"logits_to_keep": steps} if self._keeps_logits else {}
-        for row, text, decoded in zip(rows, zip(*drawn, strict=True), torch.stack(found, dim=1), strict=True):
+            tokens_by_step.append(running.tokens.tolist())
+            logprobs = self._step(running).float().log_softmax(-1)
+            logprobs_by_step.append(logprobs)
+            running.tokens = logprobs.argmax(-1)
+
+        options = {"logits_to_keep": steps} if self._keeps_logits else {}
+        largest = 0.0
+        for index, row in enumerate(rows):
+            text = tuple(tokens[index] for tokens in tokens_by_step)
             ids = torch.tensor([row.prompt + text], device=self.device)
-            plain = self._model(input_ids=ids, use_cache=False, **keep).logits[0, -steps:].float().log_softmax(-1)
-            worst = max(worst, float((plain - decoded).gather(-1, plain.topk(5).indices).abs().max()))
-        return worst
+            logits = self._model(input_ids=ids, use_cache=False, **options).logits[0, -steps:]
+            plain = logits.float().log_softmax(-1)
+            decoded = torch.stack([logprobs[index] for logprobs in logprobs_by_step])
+            difference = (plain - decoded).gather(-1, plain.topk(5).indices).abs().max()
+            largest = max(largest, float(difference))
+        return largest
 
 
 def _drop_closed(running: _Running) -> None:
-    """Drop the batch's closed rows once they are worth it."""
+    """Drop the batch's closed rows once there are enough of them."""
     if 1 - running.state.open.mean() <= DROP_SHARE:
         return
     order = running.state.drop_closed().to(running.tokens.device)
@@ -235,33 +326,60 @@ def _drop_closed(running: _Running) -> None:
 
 
 def families(prompts: Iterable[Ids]) -> list[tuple[list[Ids], int]]:
-    """Prompts by what they begin with, each family's shortest first, and how many tokens that is (0: one alone).
+    """Return prompts by families that begin alike, and how many tokens each family shares (0: a prompt alone).
 
     A family shares :data:`SHARED` tokens or more, and at least half of its longest prompt: dialogue, reference and
-    responses stand before the criterion in a prompt set, and an instruction alone makes no family.
+    responses stand before the criterion in a prompt set, and an instruction alone makes no family. The prompts of a
+    family are sorted by their length.
     """
-    found: list[tuple[list[Ids], int]] = []
+    groups: list[list[Ids]] = []
+    shared_lengths: list[int] = []
     longest = 0
+    # Prompts that begin alike stand side by side.
     for prompt in sorted(prompts):
-        if found:
-            family, shared = found[-1]
-            alike = takewhile(bool, (a == b for a, b in zip(family[0], prompt, strict=False)))
-            common = min(shared or len(prompt), sum(alike))
+        if groups:
+            common = _common_length(groups[-1][0], prompt)
+            if len(groups[-1]) > 1:
+                common = min(common, shared_lengths[-1])
             if common >= max(SHARED, len(prompt) / 2, longest / 2):
-                family.append(prompt)
-                found[-1], longest = (family, common), max(longest, len(prompt))
+                groups[-1].append(prompt)
+                shared_lengths[-1] = common
+                longest = max(longest, len(prompt))
                 continue
-        found.append(([prompt], 0))
+        groups.append([prompt])
+        shared_lengths.append(0)
         longest = len(prompt)
-    # Of each prompt a token is left to read.
-    return [(_by_length(family), min(shared, min(map(len, family)) - 1)) for family, shared in found]
+
+    result = []
+    for group, shared in zip(groups, shared_lengths, strict=True):
+        shortest = min(len(prompt) for prompt in group)
+        # A token of each prompt is left to read, since its logits are needed.
+        result.append((_by_length(group), min(shared, shortest - 1)))
+    return result
+
+
+def _common_length(one: Ids, other: Ids) -> int:
+    """Return how many tokens two prompts begin with together."""
+    length = 0
+    for token, other_token in zip(one, other, strict=False):
+        if token != other_token:
+            break
+        length += 1
+    return length
 
 
 def rope_types(config: PreTrainedConfig) -> set[str]:
-    """The kinds of rotary position embeddings; some choose frequencies by the longest text that is read at once."""
-    found = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    return {str(each.get("rope_type")) for each in (found, *found.values()) if isinstance(each, dict)}
+    """Return the kinds of rotary position embeddings; some choose frequencies by the longest text read at once."""
+    parameters = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    # Models with several kinds of layers have parameters for each kind.
+    return {str(part.get("rope_type")) for part in (parameters, *parameters.values()) if isinstance(part, dict)}
 
 
 def _by_length(prompts: Iterable[Ids]) -> list[Ids]:
+    """Return prompts sorted by their length; the order among equal lengths is always the same."""
     return sorted(prompts, key=lambda prompt: (len(prompt), prompt))
+
+
+def _by_rest(lengths_read: Mapping[Ids, int]) -> list[Ids]:
+    """Return prompts sorted by the tokens that are left to read, given how many of each are read."""
+    return sorted(lengths_read, key=lambda prompt: (len(prompt) - lengths_read[prompt], len(prompt), prompt))

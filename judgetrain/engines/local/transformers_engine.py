@@ -1,10 +1,11 @@
-"""Text generation with Transformers on this machine, in batches."""
+"""Generate text with Transformers on this machine, in batches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -23,24 +24,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ASKED = "Which of the two responses is the better one, and why? "
-PROBES, STEPS = ("?", _ASKED, f"{12 * _ASKED}A", f"{12 * _ASKED}Or is it B?"), 3
-"""Prompts of unlike length, of which two begin alike, and how many tokens are decoded after them, by which a model is
-checked when it is loaded."""
+_QUESTION = "Which of the two responses is the better one, and why? "
+PROBES = ("?", _QUESTION, f"{12 * _QUESTION}A", f"{12 * _QUESTION}Or is it B?")
+"""Prompts with which a loaded model is checked; their lengths differ, and two of them begin alike."""
+STEPS = 3
+"""How many tokens are decoded after each of :data:`PROBES`."""
 DEPARTURE = {True: 0.05, False: 1.0}
-"""Nats that decoding may be from a plain pass, in float32 and in half precision, where rounding may choose another
-expert; a cache that is not read is several away."""
+"""The most nats that decoding may be from a plain pass, by whether the model is in float32.
+
+In half precision, rounding may choose another expert. A cache that is not read is several nats away.
+"""
 
 PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""Prompt tokens read at once: as many as keep a CPU's caches warm, or a GPU busy without filling its memory."""
+"""Prompt tokens read at once, by device: they keep a CPU's caches warm, or a GPU busy without filling its memory."""
 
 
 class TransformersEngine:
-    """Generates with a local model (EngineError: the model cannot be loaded).
+    """An engine that generates with a model in this process.
 
-    A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
-    else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
-    are not freed by :meth:`close`. ``max_context``: the longest prompt plus completion, which may be lowered.
+    A request's completion depends on its prompt, its sampling, the seed and its place in the call, and on no other
+    request of the batch (up to rounding).
+
+    Args:
+        config: the model, and how many requests are decoded together.
+        model: a model that is in memory already; None: it is loaded.
+        tokenizer: a tokenizer that is in memory already; None: it is loaded.
+
+    Attributes:
+        max_context: the most tokens of prompt and completion; it may be lowered.
+
+    Raises:
+        EngineError: the model cannot be loaded, or does not decode correctly step by step.
     """
 
     def __init__(
@@ -55,83 +69,108 @@ class TransformersEngine:
         self.max_context = context_length(self.model.config)
         self._batch_size = config.batch_size
         self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
-        self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
-        settings: tuple[Any, ...] = self.model.generation_config, self.model.config, self.tokenizer
-        self._ends = flat_ids(each.eos_token_id for each in settings)
+        # The token ids that write each candidate, by the candidates of a request.
+        self._spellings: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+        with_ends: tuple[Any, ...] = (self.model.generation_config, self.model.config, self.tokenizer)
+        self._ends = flat_ids(settings.eos_token_id for settings in with_ends)
         self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
-        pad = int(self.tokenizer.pad_token_id)  # masked, so any that has an embedding
-        self._decoder = BatchDecoder(self.model, pad if pad < self._vocabulary else 0, prefill)
+        pad = int(self.tokenizer.pad_token_id)
+        if pad >= self._vocabulary:
+            # Padding is masked, so any token that has an embedding serves.
+            pad = 0
+        self._decoder = BatchDecoder(self.model, pad, prefill)
         if model is None:
             self._check_decoding()
 
     def _check_decoding(self) -> None:
-        """Check that texts which are decoded together, with a cache, are those of plain passes over each."""
-        texts = (render([{"role": "user", "content": text}], self.tokenizer) for text in PROBES)
-        prompts = [ids for text in texts if len(ids := token_ids(self.tokenizer, text)) + STEPS < self.max_context]
+        """Raise EngineError where texts that are decoded together, with a cache, differ from plain passes over each."""
+        texts = [render([{"role": "user", "content": text}], self.tokenizer) for text in PROBES]
+        prompts = [token_ids(self.tokenizer, text) for text in texts]
+        prompts = [ids for ids in prompts if len(ids) + STEPS < self.max_context]
         if len(prompts) < 2:
             return
-        asked = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
-        allowed = DEPARTURE[self.model.dtype is torch.float32]
+
+        sampling = Sampling(temperature=0.0, max_new_tokens=STEPS + 1)
+        rows = [self._row(ids, sampling, index, index) for index, ids in enumerate(prompts)]
+        model_type = self.model.config.model_type
         try:
-            apart = self._decoder.departure([self._row(ids, asked, i, i) for i, ids in enumerate(prompts)], STEPS)
+            departure = self._decoder.departure(rows, STEPS)
         except torch.OutOfMemoryError:
             raise
         except (ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError) as error:
-            cause: Exception | None = error
-            what = f"fails step by step ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
-        else:
-            if apart <= allowed:
-                return
-            what, cause = f"says step by step what is {apart:.3g} nats (at most {allowed:g}) from a plain pass", None
-        told = "it cannot be decoded here; take another model or attn_implementation, or engine.type=vllm"
-        raise EngineError(f"{self.name}: the {self.model.config.model_type} model {what}: {told}") from cause
+            message = " ".join(str(error).split())[:100]
+            raise EngineError(
+                f"{self.name}: the {model_type} model fails step by step ({type(error).__name__}: {message}): it "
+                f"cannot be decoded here; take another model or attn_implementation, or engine.type=vllm"
+            ) from error
+
+        allowed = DEPARTURE[self.model.dtype is torch.float32]
+        if departure > allowed:
+            raise EngineError(
+                f"{self.name}: the {model_type} model says step by step what is {departure:.3g} nats (at most "
+                f"{allowed:g}) from a plain pass: it cannot be decoded here; take another model or "
+                f"attn_implementation, or engine.type=vllm"
+            )
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order. Does not touch torch's random state (EngineError: the chat template
-        refuses every prompt, or one request alone does not fit into memory)."""
+        """Return one completion per request, in order. Torch's random state stays as it is.
+
+        Raises:
+            EngineError: the engine was closed, the chat template refuses every prompt, or one request alone does not
+                fit into memory.
+        """
         if "model" not in vars(self):
             raise EngineError(f"{self.name}: it was closed")
-        fits, done = encode(requests, self.tokenizer, self.max_context)
-        place = places(requests)
+
+        prompts, completions = encode(requests, self.tokenizer, self.max_context)
+        place_of = places(requests)
         self.model.train(False)
-        size = self._batch_size
-        # Equal prompts and beginnings side by side are read once; similar lengths need little padding.
-        found = sorted((family for family, _ in families({*fits.values()})), key=lambda f: (len(f[-1]), f[-1]))
-        rank = {prompt: i for i, prompt in enumerate(prompt for family in found for prompt in family)}
-        order = sorted(fits, key=lambda i: rank[fits[i]])
-        while left := [i for i in order if i not in done]:
-            rows = [self._row(fits[i], requests[i].sampling, i, place[i]) for i in left]  # a row keeps what was drawn
+        order = _reading_order(prompts)
+        batch_size = self._batch_size
+        remaining = order
+        while remaining:
+            # Rows are made anew after a failure, since a row keeps what was drawn for it.
+            rows = [self._row(prompts[i], requests[i].sampling, i, place_of[i]) for i in remaining]
             try:
-                stopped = lambda row, ids: cut_at_stop(self._text(ids), row.sampling.stop) is not None  # noqa: E731
-                for row, ids in self._decoder(rows, size, stopped, seed):
-                    done[row.index] = self._finish(row, ids)
+                for row, ids in self._decoder(rows, batch_size, self._is_stopped, seed):
+                    completions[row.index] = self._finish(row, ids)
             except torch.OutOfMemoryError:
-                size = self._smaller(min(size, len(rows)))
-        return [done[index] for index in range(len(requests))]
+                batch_size = self._smaller(min(batch_size, len(rows)))
+            remaining = [index for index in order if index not in completions]
+        return [completions[index] for index in range(len(requests))]
+
+    def _is_stopped(self, row: Row, ids: Sequence[int]) -> bool:
+        """Return whether a row's text holds one of its stop strings."""
+        return cut_at_stop(self._text(ids), row.sampling.stop) is not None
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
+        """Return a request as the decoder needs it."""
+        matcher = self._constraints.matcher(sampling.pattern) if sampling.pattern else None
         return Row(
             prompt=prompt,
             sampling=sampling,
             marks=self._stops.table(sampling.stop),
             index=index,
             place=place,
-            matcher=self._constraints.matcher(sampling.pattern) if sampling.pattern else None,
+            matcher=matcher,
             candidates=self._candidates(sampling.candidates),
         )
 
     @cached_property
     def _constraints(self) -> Constraints:
+        """Patterns compiled for this tokenizer; made when a request has one, since it needs XGrammar."""
         return Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
 
     def _candidates(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        if texts not in self._spelled:
-            spelled = tuple(self._stops.spelling(text) for text in texts)
-            if not all(spelled):
+        """Return the ids of the tokens that write each candidate; empty where one of them has no single token."""
+        if texts not in self._spellings:
+            spellings = tuple(self._stops.spelling(text) for text in texts)
+            if not all(spellings):
                 log.warning("%s: the tokenizer has no single token for one of %s", self.name, " ".join(texts))
-            self._spelled[texts] = spelled if all(spelled) else ()
-        return self._spelled[texts]
+                spellings = ()
+            self._spellings[texts] = spellings
+        return self._spellings[texts]
 
     def close(self) -> None:
         """Drop the model; the engine cannot be used afterwards."""
@@ -141,18 +180,24 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
     def _text(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
-        """Decode a row: a stop string wins over the end token, which wins over the length limit.
+        """Return the completion of a row that has ended.
 
-        A text that ends before its pattern does is one that was cut, whatever cut it.
+        A stop string wins over the end token, which wins over the length limit. A text that ends before its pattern
+        does has the reason ``length``, whatever ended it.
         """
         text = self._text(ids)
-        cut = cut_at_stop(text, row.sampling.stop)
-        whole = ids[-1] in self._ends and (row.matcher is None or row.matcher.complete())
-        reason: FinishReason = "stop" if cut is not None or whole else "length"
-        text = text if cut is None else cut
+        text_before_stop = cut_at_stop(text, row.sampling.stop)
+        matches_pattern = row.matcher is None or row.matcher.complete()
+        reason: FinishReason = "length"
+        if text_before_stop is not None:
+            text = text_before_stop
+            reason = "stop"
+        elif ids[-1] in self._ends and matches_pattern:
+            reason = "stop"
         return Completion(
             text=text,
             prompt_tokens=len(row.prompt),
@@ -162,16 +207,31 @@ class TransformersEngine:
         )
 
     def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
-        """The row's choices by their place in its text; those after a stop string are not part of it."""
+        """Yield the row's choices with their places in its text; those behind a stop string are left out."""
         for place, probabilities in row.choices:
-            upto = self._text(ids[: place + 1]).rstrip()
-            at = len(upto) - len(self._text(ids[place : place + 1]).strip())
+            text_up_to_choice = self._text(ids[: place + 1]).rstrip()
+            candidate = self._text(ids[place : place + 1]).strip()
+            at = len(text_up_to_choice) - len(candidate)
             if at < len(text):
                 yield Choice(at, probabilities)
 
     def _smaller(self, size: int) -> int:
+        """Return half of a batch's size, after it did not fit into memory."""
         if size == 1:
             raise EngineError(f"{self.name}: one request does not fit into memory; lower its max_new_tokens")
         torch.cuda.empty_cache()
         log.warning("%s: out of memory with %d requests at once; going on with %d", self.name, size, size // 2)
         return size // 2
+
+
+def _reading_order(prompts: Mapping[int, tuple[int, ...]]) -> list[int]:
+    """Return the indices of prompts in the order in which they are decoded.
+
+    Equal prompts and equal beginnings stand side by side, so that they are read once. Similar lengths do too, so that
+    they need little padding.
+    """
+    groups = [family for family, _ in families({*prompts.values()})]
+    # The last prompt of a family is its longest.
+    groups.sort(key=lambda family: (len(family[-1]), family[-1]))
+    rank = {prompt: place for place, prompt in enumerate(chain.from_iterable(groups))}
+    return sorted(prompts, key=lambda index: rank[prompts[index]])
