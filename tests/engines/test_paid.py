@@ -17,7 +17,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
-from judgetrain.engines.openai.reading import SAID, is_empty_account, read_completion, words_of
+from judgetrain.engines.openai.reading import LONGEST_MESSAGE, is_empty_account, read_completion, words_of
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.engines import ask as any_ask
@@ -262,7 +262,7 @@ WORDS = [
     ('{"detail": "max_tokens too large"}', "max_tokens too large"),
     ("max_tokens\n too large", "max_tokens too large"),
     ('{"error": {"message": "no \\ud83d"}}', "no ?"),
-    ("x" * 5000, "x" * SAID + "…"),
+    ("x" * 5000, "x" * LONGEST_MESSAGE + "…"),
 ]
 
 
@@ -272,7 +272,9 @@ def test_a_servers_own_words_reach_the_message(
     """Of OpenAI, vLLM, FastAPI, and of whoever answers with text."""
     for body, words in WORDS:
         assert words_of(body) == words
-    assert words_of("x" * (SAID - 9) + KEY, KEY) == "x" * (SAID - 9) + "[key]", "no part of a key is left by the cut"
+    assert words_of("x" * (LONGEST_MESSAGE - 9) + KEY, KEY) == "x" * (LONGEST_MESSAGE - 9) + "[key]", (
+        "no part of a key is left by the cut"
+    )
     body, words = WORDS[0]
     server.faults["question 3"] = [(422, {}, body)] * 99
     out = paid(server, tmp_path, number=8)

@@ -1,4 +1,4 @@
-"""What a server's answer says: a chat completion, whatever it makes of its parts, JSON of a schema, or a refusal."""
+"""Read a server's answers: chat completions, however servers fill in their parts, JSON of a schema, and refusals."""
 
 import json
 import re
@@ -10,117 +10,177 @@ from judgetrain.engines import base
 from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
 
 FRAME = 100_000
-"""Tokens that a server may add to a prompt (its own instructions) or think before an answer; more are not believed."""
+"""The most tokens that a server may add to a prompt (its instructions) or think; larger counts are not believed."""
 CHARACTERS = 128
-"""Of a text for each token that was allowed: more than a token holds in common vocabularies."""
+"""The most characters of a text for each token that was allowed; tokens of common vocabularies hold fewer."""
 ENDED = (None, "stop", "eos", "eos_token", "end_turn", "stop_sequence")
-"""How servers say that a reply reached its normal end, or say nothing of it; whatever else they say, it may be cut."""
+"""Finish reasons by which servers say that a reply reached its end, or say nothing; with any other, it may be cut."""
 NAME = 200
-"""Characters of a model's name that are kept."""
+"""The most characters of a model's name that are kept."""
 
 
 def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Completion:
-    """The completion of a parsed answer to a request (ValueError, KeyError, IndexError, TypeError, AttributeError: it
-    is no chat completion).
+    """Return the completion in a parsed answer.
 
-    An answer without content (a refusal, or reasoning alone) is one, too: ``no_content``, and ``error`` says why. Where
-    the server reports no token counts that can be, they are estimates on the safe side.
+    An answer without content (a refusal, or reasoning alone) is a completion too: its ``finish_reason`` is
+    ``no_content``, and ``error`` says why. Token counts that the server leaves out, or that cannot be right, are
+    estimated on the safe side.
+
+    Args:
+        answer: the JSON of the answer.
+        request: what was asked.
+
+    Raises:
+        ValueError, KeyError, IndexError, TypeError, AttributeError: the answer is no chat completion.
     """
     choice = answer["choices"][0]
-    message, sampling = choice["message"], request.sampling
+    message = choice["message"]
     content = _text(message.get("content"))
     finish = choice.get("finish_reason")
-    unseen = " ".join(str(message.get(name) or "") for name in ("refusal", "reasoning_content", "reasoning"))
-    prompt, generated, estimated = _tokens(answer.get("usage"), request, f"{content or ''}{unseen}", finish == "length")
-    counts: dict[str, Any] = {"prompt_tokens": prompt, "generated_tokens": generated, "estimated": estimated}
+    counts = _counts(answer.get("usage"), request, _all_text(message, content), finish == "length")
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
     if content is None:
-        return base.Completion(finish_reason="no_content", error=_why(message, finish), **counts)
+        return base.Completion(finish_reason="no_content", error=_no_content_reason(message, finish), **counts)
+
+    sampling = request.sampling
     text = writable(content)
     reason: base.FinishReason = "stop" if finish in ENDED else "length"
     longest = CHARACTERS * sampling.max_new_tokens
-    if len(text) > longest:  # a server that ignores the limit
-        text, reason = text[:longest], "length"
-    if (cut := base.cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
-        text, reason = cut, "stop"
+    if len(text) > longest:
+        # The server ignores the limit.
+        text = text[:longest]
+        reason = "length"
+    text_before_stop = base.cut_at_stop(text, sampling.stop)
+    if text_before_stop is not None:
+        # The server returns the stop string too, or ignores it.
+        text = text_before_stop
+        reason = "stop"
     return base.Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
 
 
-def is_other_model(said: str, asked: str) -> bool:
-    """Whether a server says that another model answered than the one that was asked.
+def is_other_model(answering: str, requested: str) -> bool:
+    """Return whether a server says that another model answered than the requested one.
 
-    It may name the same more exactly (``gpt-5.4-2026-03-05``), without its provider, or by its file.
+    It may name the same model more exactly (``gpt-5.4-2026-03-05``), without its provider, or by its file.
+
+    Args:
+        answering: the name in the answer; empty where the server gives none.
+        requested: the name in the request.
     """
-    short, long = sorted((said.strip().lower(), asked.strip().lower()), key=len)
-    return bool(short) and short not in long and short.rpartition("/")[2] not in long
+    shorter, longer = sorted((answering.strip().lower(), requested.strip().lower()), key=len)
+    if not shorter:
+        return False
+    without_provider = shorter.rpartition("/")[2]
+    return shorter not in longer and without_provider not in longer
 
 
 def _text(content: Any) -> str | None:
-    """The text of a message, also where it comes in parts; None where it has none."""
+    """Return the text of a message, also where it comes in parts; None where it has none."""
     if isinstance(content, str):
         return content
-    parts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    texts = [part for part in parts if isinstance(part, str)]
-    return "".join(texts) if texts else None
+    if not isinstance(content, list):
+        return None
+    texts = []
+    for part in content:
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+    if not texts:
+        return None
+    return "".join(texts)
 
 
-def _why(message: Mapping[str, Any], finish: Any) -> str:
-    """Why an answer has no content, for people."""
-    if isinstance(refusal := message.get("refusal"), str) and refusal.strip():
+def _all_text(message: Mapping[str, Any], content: str | None) -> str:
+    """Return everything that the model generated, as far as the server shows it: content, refusal and reasoning."""
+    hidden = " ".join(str(message.get(name) or "") for name in ("refusal", "reasoning_content", "reasoning"))
+    return f"{content or ''}{hidden}"
+
+
+def _no_content_reason(message: Mapping[str, Any], finish: Any) -> str:
+    """Return a message that says why an answer has no content."""
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip():
         return writable(f"the model refused: {' '.join(refusal.split())[:200]}")
-    ran_out = ": it ran out of tokens while it was thinking (raise max_new_tokens)" if finish == "length" else ""
-    return writable(f"the answer has no content (finish_reason {str(finish)[:40]}){ran_out}")
+    reason = f"the answer has no content (finish_reason {str(finish)[:40]})"
+    if finish == "length":
+        reason += ": it ran out of tokens while it was thinking (raise max_new_tokens)"
+    return writable(reason)
 
 
-def _tokens(usage: Any, request: base.Request, text: str, cut: bool) -> tuple[int, int, bool]:
-    """Prompt and generated tokens, and whether one of them is an estimate."""
+def _counts(usage: Any, request: base.Request, text: str, is_cut: bool) -> dict[str, Any]:
+    """Return a completion's ``prompt_tokens`` and ``generated_tokens``, and whether one of them is ``estimated``.
+
+    Args:
+        usage: the counts that the server reports, if any.
+        request: what was asked.
+        text: everything that the model generated, as far as the server shows it.
+        is_cut: the answer reached ``max_new_tokens``.
+    """
     reported = usage if isinstance(usage, Mapping) else {}
-    written = sum(len(m["content"]) for m in request.messages)
-    prompt = _count(reported.get("prompt_tokens"), 1, 4 * written + FRAME)
-    longest = 4 * max(len(text), request.sampling.max_new_tokens) + FRAME
-    generated = _generated(reported, 1 if text.strip() else 0, longest)
+    sampling = request.sampling
+
+    # A character is four tokens at most, one for each of its bytes: a larger count cannot be right.
+    prompt_characters = sum(len(message["content"]) for message in request.messages)
+    prompt = _count(reported.get("prompt_tokens"), 1, 4 * prompt_characters + FRAME)
+    least = 1 if text.strip() else 0
+    most = 4 * max(len(text), sampling.max_new_tokens) + FRAME
+    generated = _generated(reported, least, most)
+
     estimated = prompt is None or generated is None
     if prompt is None:
         prompt = prompt_tokens(request)
     if generated is None:
-        generated = max(counted_tokens(text), request.sampling.max_new_tokens if cut else 1)
-    return prompt, generated, estimated
+        generated = max(counted_tokens(text), sampling.max_new_tokens if is_cut else 1)
+    return {"prompt_tokens": prompt, "generated_tokens": generated, "estimated": estimated}
 
 
-def _generated(reported: Mapping[str, Any], low: int, high: int) -> int | None:
-    """What the server charges as generated: the largest number that its fields imply.
+def _generated(reported: Mapping[str, Any], least: int, most: int) -> int | None:
+    """Return the number of generated tokens that the server charges: the largest that its counts imply, or None.
 
-    Some count what a model thinks in ``total_tokens`` or its details alone (xAI).
+    Some services count a model's reasoning in ``total_tokens`` or in the details alone (xAI).
+
+    Args:
+        reported: the counts by name.
+        least: a smaller number is not believed.
+        most: a larger number is not believed.
     """
+    numbers = [_count(reported.get("completion_tokens"), least, most)]
+    total = _count(reported.get("total_tokens"), 0, 2 * most)
+    prompt = _count(reported.get("prompt_tokens"), 0, 2 * most)
+    if total is not None and prompt is not None:
+        numbers.append(_count(total - prompt, least, most))
     details = reported.get("completion_tokens_details")
-    thought = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
-    total, prompt = (_count(reported.get(name), 0, 2 * high) for name in ("total_tokens", "prompt_tokens"))
-    rest = None if total is None or prompt is None else total - prompt
-    written = _count(reported.get("completion_tokens"), low, high)
-    found = [n for n in (written, _count(rest, low, high), _count(thought, low, high)) if n is not None]
-    return max(found, default=None)
+    if isinstance(details, Mapping):
+        numbers.append(_count(details.get("reasoning_tokens"), least, most))
+    return max((number for number in numbers if number is not None), default=None)
 
 
-def _count(value: Any, low: int, high: int) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+def _count(value: Any, least: int, most: int) -> int | None:
+    """Return a reported count as an integer; None where it is no number, or not between two bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    # Infinity and NaN are not between the bounds either.
+    if not least <= value <= most:
         return None
     return int(value)
 
 
 def _choices(choice: Mapping[str, Any], sampling: base.Sampling, text: str) -> tuple[base.Choice, ...]:
-    """The probabilities of candidates; none where what the server reports cannot be read."""
+    """Return the probabilities of candidates; none where the server's report cannot be read."""
     try:
-        reported = (choice.get("logprobs") or {}).get("content") or []
-        written = [bytes(t.get("bytes") or t["token"].encode()) for t in reported]
-        ranked = [[(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []] for t in reported]
-        return base.choices_of(zip(written, ranked, strict=True), sampling.candidates, text)
+        tokens = []
+        for token in (choice.get("logprobs") or {}).get("content") or []:
+            token_bytes = bytes(token.get("bytes") or token["token"].encode())
+            ranked = [(other["token"], other["logprob"]) for other in token.get("top_logprobs") or []]
+            tokens.append((token_bytes, ranked))
+        return base.choices_of(tokens, sampling.candidates, text)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return ()
 
 
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
-SAID = 300
-"""Characters of a refusing server's message that are repeated."""
+"""What an HTTP status means that holds for all requests."""
+LONGEST_MESSAGE = 300
+"""The most characters of a refusing server's message that are repeated."""
 
 _EMPTY = re.compile(
     r"insufficient[ _-]?(?:quota|balance|credits?|funds)|(?:credit|account) balance|no credits? (?:left|remain)"
@@ -128,15 +188,18 @@ _EMPTY = re.compile(
     r"|(?:credits?|balance|funds) (?:is |are |has been )?(?:exhausted|depleted|insufficient|used up)|monthly quota",
     re.IGNORECASE,
 )
-"""How services say that an account has nothing left."""
+"""Matches the words by which services say that an account has nothing left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a request has no answer.
+    """The reason why a request has no answer.
 
-    ``passing``: whether asking again another time may help; ``at_once``: whether it may right now; ``unreachable``:
-    there was no connection, which no single request can be the cause of.
+    Args:
+        reason: for messages.
+        passing: asking again another time may help.
+        at_once: asking again right now may help.
+        unreachable: there was no connection, which no single request can be the cause of.
     """
 
     reason: str
@@ -146,77 +209,128 @@ class Failure:
 
 
 def error_of(content: bytes) -> int | None:
-    """The status of an error that came as an answer (200), as some services send them; None for other answers."""
+    """Return the status of an error that came with status 200, as some services send them; None for other answers."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(answer, Mapping) or answer.get("choices") or not (error := answer.get("error")):
+    if not isinstance(answer, Mapping) or answer.get("choices"):
         return None
+    error = answer.get("error")
+    if not error:
+        return None
+
     status = error.get("code") if isinstance(error, Mapping) else None
     if isinstance(status, str) and status.isdigit():
         status = int(status)
-    return status if isinstance(status, int) and 400 <= status < 600 else 500
+    if isinstance(status, int) and 400 <= status < 600:
+        return status
+    return 500
 
 
 def redact(text: str, secret: str) -> str:
-    """The text with ``[key]`` in place of the key."""
-    return text.replace(secret, "[key]") if secret else text
+    """Return the text with ``[key]`` in place of the key; an empty key is none."""
+    if not secret:
+        return text
+    return text.replace(secret, "[key]")
 
 
 def words_of(text: str, secret: str = "") -> str:
-    """What the body of a refusal says, on one line, the ``secret`` taken out and only then cut: OpenAI's
-    ``error.message``, else all of it."""
+    """Return the message in the body of a refusal, on one line of :data:`LONGEST_MESSAGE` characters at most.
+
+    It is OpenAI's ``error.message`` where there is one, else the whole body.
+
+    Args:
+        text: the body.
+        secret: the key, which is taken out before the line is cut.
+    """
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
+    message = body
     if isinstance(body, Mapping):
         if "choices" in body:
             return ""
-        said = body.get("error") or body.get("message") or body.get("detail")
-        body = said.get("message", said) if isinstance(said, Mapping) else said
-    line = redact(writable(" ".join((body if isinstance(body, str) and body else text).split())), secret)
-    return line if len(line) <= SAID else f"{line[:SAID]}…"
+        message = body.get("error") or body.get("message") or body.get("detail")
+        if isinstance(message, Mapping):
+            message = message.get("message", message)
+    if not isinstance(message, str) or not message:
+        message = text
+
+    line = redact(writable(" ".join(message.split())), secret)
+    if len(line) <= LONGEST_MESSAGE:
+        return line
+    return f"{line[:LONGEST_MESSAGE]}…"
 
 
 def is_empty_account(status: int, text: str, prompt: str) -> bool:
-    """Whether a refusal says that the account has nothing left, which no request is the cause of.
+    """Return whether a refusal says that the account has nothing left, which no request is the cause of.
 
-    A server that repeats the ``prompt``, which may speak of balances, says nothing by that.
+    Args:
+        status: the HTTP status.
+        text: the body of the refusal.
+        prompt: the request's text. It may speak of balances itself, so that a server which repeats it says nothing.
     """
     if status == 402:
         return True
-    found = _EMPTY.search(text)
-    return status in (400, 403, 429) and found is not None and found[0].lower() not in prompt.lower()
+    if status not in (400, 403, 429):
+        return False
+    match = _EMPTY.search(text)
+    return match is not None and match[0].lower() not in prompt.lower()
 
 
 def response_format(form: base.Form, step: base.Step) -> dict[str, Any]:
-    """The parameter ``response_format`` of a request whose reply has this form."""
+    """Return the parameter ``response_format`` of a request whose reply has a form.
+
+    Args:
+        form: the lines of the reply.
+        step: the request's step, which names the schema.
+    """
     properties = {line.name: _schema(line) for line in form}
     schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": step, "strict": True, "schema": schema}}
 
 
 def _schema(line: base.FormLine) -> dict[str, Any]:
+    """Return the JSON schema of one line's value."""
     values = [int(value) if value.isdigit() else value for value in line.values]
-    kind = {"type": "integer" if values and isinstance(values[0], int) else "string"}
-    return kind | ({"enum": values} if values else {})
+    is_integer = bool(values) and isinstance(values[0], int)
+    schema: dict[str, Any] = {"type": "integer" if is_integer else "string"}
+    if values:
+        schema["enum"] = values
+    return schema
 
 
 def in_form(answer: str, form: base.Form) -> str:
-    """The lines of the form with an answer's values, each on one line; the answer itself where it breaks the schema.
+    """Return an answer in JSON as the lines of its form, each value on one line.
 
-    Such an answer has to be in the prompt's own form, or nothing is read from it.
+    An answer that breaks the schema comes back as it is. It then has to be in the prompt's own form, or nothing is read
+    from it.
     """
     try:
+        # A tuple of pairs keeps names that stand twice.
         pairs = json.loads(answer, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return answer
-    said = dict(pairs) if isinstance(pairs, tuple) else {}
-    whole = len(said) == len(form) and len(pairs) == len(form)
-    values = [(said.get(line.name), line) for line in form]
-    fits = (v in (_schema(line).get("enum") or [str(v)]) and not isinstance(v, bool) for v, line in values)
-    if not (whole and all(fits)):
+    if not isinstance(pairs, tuple) or len(pairs) != len(form):
         return answer
-    return "\n".join(line.written.replace("{}", " ".join(str(said[line.name]).split())) for line in form)
+
+    values = dict(pairs)
+    lines = []
+    for line in form:
+        value = values.get(line.name)
+        if line.name not in values or not _fits(value, line):
+            return answer
+        lines.append(line.written.replace("{}", " ".join(str(value).split())))
+    return "\n".join(lines)
+
+
+def _fits(value: Any, line: base.FormLine) -> bool:
+    """Return whether a value is one of a line's, or a text where the line allows any."""
+    if isinstance(value, bool):
+        return False
+    allowed = _schema(line).get("enum")
+    if allowed:
+        return value in allowed
+    return isinstance(value, str)
