@@ -1,7 +1,7 @@
-"""Text generation with vLLM on this machine's GPUs, or on its CPU where there are none."""
+"""Generate text with vLLM on this machine's GPUs, or on its CPU where there are none."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,20 @@ from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError, EngineLostError
 
 CPU_TOKENS = 4096
-"""Prompt tokens that a CPU reads at once."""
+"""The least number of prompt tokens that a CPU may read at once."""
 
 
 class VllmEngine:
-    """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine (EngineError: vLLM is
-    not installed, or it cannot load the model).
+    """An engine that generates with ``vllm.LLM``. Prompts are rendered and encoded as for every local engine.
 
-    vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` GPUs, and runs it in
-    processes of its own, which :meth:`close` ends.
+    vLLM batches requests, shares common prefixes, spreads a model over ``tensor_parallel_size`` GPUs, and runs it in
+    its own processes, which :meth:`close` ends.
+
+    Args:
+        config: the model, and arguments for vLLM.
+
+    Raises:
+        EngineError: vLLM is not installed, or it cannot load the model.
     """
 
     def __init__(self, config: VllmEngineConfig) -> None:
@@ -29,6 +34,7 @@ class VllmEngine:
             from vllm import LLM
         except ImportError as error:
             raise EngineError("type vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
+
         path, gguf_file = loading.resolve_path(config.model)
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = loading.load_tokenizer(config.model)
@@ -36,70 +42,99 @@ class VllmEngine:
             raise EngineError(f"{path} holds adapters, and vLLM is given whole models: merge them into their base")
         if not gguf_file:
             loading.check_weights(Path(path))
+
         weights = str(Path(path) / gguf_file) if gguf_file else path
+        arguments = _arguments(config, path, gguf_file) | config.vllm
         try:
-            self._llm: Any = LLM(model=weights, tokenizer=path, **(_settings(config, path, gguf_file) | config.vllm))
+            self._llm: Any = LLM(model=weights, tokenizer=path, **arguments)
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            told = f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]}"
-            more = "(no cause? See above: most often memory; set a smaller engine.vllm.gpu_memory_utilization)"
-            raise EngineError(f"{told} {more}") from error
-        own = self._llm.llm_engine.model_config.hf_config
-        self.max_context = loading.context_length(own, config.vllm.get("max_model_len"))
+            message = " ".join(str(error).split())[:300]
+            raise EngineError(
+                f"vLLM cannot load {config.model.path}: {message} (no cause? See above: most often memory; set a "
+                f"smaller engine.vllm.gpu_memory_utilization)"
+            ) from error
+        model_config = self._llm.llm_engine.model_config.hf_config
+        self.max_context = loading.context_length(model_config, config.vllm.get("max_model_len"))
         self._ends = sorted(loading.end_token_ids(config.model, self.tokenizer))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; each samples with ``seed`` plus its place.
+        """Return one completion per request, in order; each samples with ``seed`` plus its place.
 
         Raises:
             EngineError: the chat template refuses every prompt.
-            EngineLostError: vLLM's own process has ended, as where memory runs out.
+            EngineLostError: vLLM's process has ended, as where memory runs out.
         """
-        fits, done = encode(requests, self.tokenizer, self.max_context)
-        if fits:
-            place = places(requests)
-            try:
-                outputs = self._llm.generate(
-                    [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
-                    sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
-                    use_tqdm=False,
-                )
-            except Exception as error:
-                if type(error).__name__ != "EngineDeadError":  # where it is defined moves with vLLM's versions
-                    raise
-                what = "most often memory; lower engine.vllm.gpu_memory_utilization or engine.vllm.max_num_seqs"
-                raise EngineLostError(f"{self.name}: vLLM's process has ended, as it says above: {what}") from error
-            for index, output in zip(fits, outputs, strict=True):
+        prompts, completions = encode(requests, self.tokenizer, self.max_context)
+        if prompts:
+            place_of = places(requests)
+            outputs = self._outputs(requests, prompts, place_of, seed)
+            for index, output in zip(prompts, outputs, strict=True):
                 best = output.outputs[0]
-                self.record(seed, place[index], fits[index], best.token_ids)
-                done[index] = Completion(
+                self.record(seed, place_of[index], prompts[index], best.token_ids)
+                completions[index] = Completion(
                     text=best.text,
-                    prompt_tokens=len(fits[index]),
+                    prompt_tokens=len(prompts[index]),
                     generated_tokens=len(best.token_ids),
                     finish_reason="length" if best.finish_reason == "length" else "stop",
                     choices=_choices(best, requests[index].sampling.candidates),
                 )
-        return [done[index] for index in range(len(requests))]
+        return [completions[index] for index in range(len(requests))]
+
+    def _outputs(
+        self, requests: Sequence[Request], prompts: Mapping[int, Sequence[int]], place_of: Sequence[int], seed: int
+    ) -> Sequence[Any]:
+        """Return vLLM's output for every prompt, in order.
+
+        Args:
+            requests: all requests of the call.
+            prompts: token ids by the request's index, for requests that can be asked.
+            place_of: the place of every request.
+            seed: the call's.
+        """
+        try:
+            outputs: Sequence[Any] = self._llm.generate(
+                [{"prompt_token_ids": list(prompt)} for prompt in prompts.values()],
+                sampling_params=[self._params(requests[index], seed + place_of[index]) for index in prompts],
+                use_tqdm=False,
+            )
+        except Exception as error:
+            # The module that defines the class changes with vLLM's versions.
+            if type(error).__name__ != "EngineDeadError":
+                raise
+            raise EngineLostError(
+                f"{self.name}: vLLM's process has ended, as it says above: most often memory; lower "
+                f"engine.vllm.gpu_memory_utilization or engine.vllm.max_num_seqs"
+            ) from error
+        return outputs
 
     def record(self, seed: int, place: int, prompt: Sequence[int], ids: Sequence[int]) -> None:
-        """Told of every completion: the token ids that were read and generated, the end token included."""
+        """Receive the token ids that were read and generated for a completion, the end token included.
+
+        Subclasses that look at them override it.
+        """
 
     def close(self) -> None:
-        """End vLLM's processes, with which the memory of their GPUs is free; the engine cannot be used afterwards."""
-        if (llm := self.__dict__.pop("_llm", None)) is not None:
+        """End vLLM's processes, which frees their GPUs' memory; the engine cannot be used afterwards."""
+        llm = self.__dict__.pop("_llm", None)
+        if llm is not None:
             llm.llm_engine.engine_core.shutdown()
             del llm
             gc.collect()
 
     def _params(self, request: Request, seed: int) -> Any:
+        """Return vLLM's sampling parameters for a request."""
         from vllm import SamplingParams
 
         sampling = request.sampling
-        wanted: dict[str, Any] = {"logprobs": LOGPROBS} if sampling.candidates else {}
-        wanted |= {"top_k": sampling.top_k} if sampling.top_k else {}
+        options: dict[str, Any] = {}
+        if sampling.candidates:
+            options["logprobs"] = LOGPROBS
+        if sampling.top_k:
+            options["top_k"] = sampling.top_k
         if sampling.pattern:
             from vllm.sampling_params import StructuredOutputsParams
 
-            wanted["structured_outputs"] = StructuredOutputsParams(regex=sampling.pattern)
+            options["structured_outputs"] = StructuredOutputsParams(regex=sampling.pattern)
         return SamplingParams(
             temperature=sampling.temperature,
             # Zero mass means the single most probable token here; vLLM wants a positive number.
@@ -108,41 +143,50 @@ class VllmEngine:
             stop=list(sampling.stop) or None,
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
-            **wanted,
+            **options,
         )
 
 
-def _settings(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dict[str, Any]:
-    """The arguments of ``vllm.LLM`` that a configuration decides; ``path``: the model's directory or Hub id."""
+def _arguments(config: VllmEngineConfig, path: str, gguf_file: str | None) -> dict[str, Any]:
+    """Return the arguments of ``vllm.LLM`` that the configuration decides.
+
+    Args:
+        config: the engine's configuration.
+        path: the model's directory or Hub id.
+        gguf_file: the name of the model's GGUF file, if it has one.
+    """
     from vllm.platforms import current_platform
 
     model = config.model
-    given = {
+    arguments = {
         "revision": model_commit(model.path, model.revision) or model.revision,
         "trust_remote_code": model.trust_remote_code,
         "tensor_parallel_size": config.tensor_parallel_size,
         "enable_prefix_caching": True,
-        # The model's own generation_config would add top_k and the like to what the caller asked for.
+        # The model's own generation_config would add top_k and the like to the request's sampling.
         "generation_config": "vllm",
         "dtype": model.dtype,
     }
     if gguf_file is None and "quantization" not in config.vllm:
         # vLLM's own "auto" takes float16 for weights kept in float32: other numbers than Transformers'.
-        given["dtype"] = str(loading.resolve_dtype(model.dtype)).removeprefix("torch.")
+        arguments["dtype"] = str(loading.resolve_dtype(model.dtype)).removeprefix("torch.")
     if current_platform.is_cpu() and gguf_file is None:
-        # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
+        # On a CPU, vLLM dies of a request with a seed whose prompt is read in parts: so prompts are read whole.
         length = loading.context_length(loading.load_config(model, path), config.vllm.get("max_model_len"))
-        given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
-    return {name: value for name, value in given.items() if value is not None}
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(CPU_TOKENS, length)
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:
-    """The candidates' probabilities where the output wrote one of them (``logprobs``: one mapping a token, of ids to
-    ``logprob`` and ``decoded_token``)."""
-    if not (candidates and output.logprobs):
+    """Return the candidates' probabilities wherever an output holds one of them.
+
+    ``output.logprobs`` has a mapping for every token, from token ids to ``logprob`` and ``decoded_token``.
+    """
+    if not candidates or not output.logprobs:
         return ()
-    tokens = (
-        (at[i].decoded_token.encode(), [(t.decoded_token, t.logprob) for t in at.values()])
-        for at, i in zip(output.logprobs, output.token_ids, strict=True)
-    )
+    tokens = []
+    for ranked, token_id in zip(output.logprobs, output.token_ids, strict=True):
+        likeliest = [(token.decoded_token, token.logprob) for token in ranked.values()]
+        tokens.append((ranked[token_id].decoded_token.encode(), likeliest))
     return choices_of(tokens, candidates, output.text)
