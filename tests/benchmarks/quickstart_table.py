@@ -104,7 +104,7 @@ def load(directory: Path) -> Run:
             right.setdefault((row["method"], row["branches"]), []).append(agreed)
     manifests = [json.loads((made / MANIFEST).read_text()) for made in lineage(directory)]
     minutes = sum(manifest["seconds"] for manifest in manifests) / 60
-    truth = next((m["yield"].get("label_vs_truth") for m in manifests if m["stage"] == "label"), None)
+    truth = next((m["notes"]["yield"].get("label_vs_truth") for m in manifests if m["stage"] == "label"), None)
     labels = truth["right"] / sum(truth.values()) if truth else None
     return Run(rows=rows, right=right, minutes=minutes, labels=labels)
 
