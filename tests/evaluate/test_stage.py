@@ -181,7 +181,7 @@ def test_the_console_has_the_rows_that_matter_and_all_of_them_when_asked(monkeyp
     from judgetrain.evaluate.report.table import AGREED
 
     agreed = {"initial+vote": 0.5, "initial": 0.4, "sft": 0.6, "dpo": 0.7, "dpo+one": 0.9, "longer": 0.4, "random": 0.2}
-    agreed["rubric:70"] = 0.65
+    agreed |= {"rubric:70": 0.65, "ceiling:rule": 1.0}
     rows = [
         MetricRow(method=method, benchmark="b", split="test", branches=k, n=30, agreement=each + k / 100)
         for method, each in agreed.items()

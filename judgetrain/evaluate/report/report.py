@@ -19,6 +19,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import table as shown
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Sections, Table, number, percent
+from judgetrain.judges.kinds.kind import find_kind
 from judgetrain.judges.method import JUDGE_STAGES
 
 Row = Mapping[str, Any]
@@ -167,15 +168,29 @@ def console_tables(report: Report) -> list[Any]:
 
 
 def that_matter(rows: Sequence[MetricRow]) -> list[MetricRow]:
-    """At most :data:`FEW` rows: the judges that were trained, once each, and the best of what stands beside them."""
+    """Return at most :data:`FEW` rows: the judges that were trained, once each, and the best of what is beside them.
+
+    What one could do without training stands before what nobody could, such as a reader who knows the truth.
+    """
     if len(rows) <= FEW:
         return [*rows]
-    each = shown.one_each(rows)
-    first = {row.method.partition("+")[0]: row for row in reversed(each)}  # as the judge is first asked
-    trained = [first[stage] for stage in JUDGE_STAGES if stage in first][-FEW + 1 :]
-    others = [row for row in each if row not in trained]
-    others.sort(key=lambda row: (row.method.partition("+")[0] in JUDGE_STAGES, -(row.agreement or 0.0)))
+    one_row_each = shown.one_each(rows)
+    as_first_asked = {row.method.partition("+")[0]: row for row in reversed(one_row_each)}
+    trained = [as_first_asked[stage] for stage in JUDGE_STAGES if stage in as_first_asked][-FEW + 1 :]
+    others = [row for row in one_row_each if row not in trained]
+
+    def place(row: MetricRow) -> tuple[bool, bool, float]:
+        is_trained = row.method.partition("+")[0] in JUDGE_STAGES
+        return is_trained, _is_published(row.method), -(row.agreement or 0.0)
+
+    others.sort(key=place)
     return [*trained, *others[: FEW - len(trained)]]
+
+
+def _is_published(method: str) -> bool:
+    """Return whether a method's verdicts are nothing that a user could have without training."""
+    kind = find_kind(method.partition(":")[0])
+    return kind is not None and kind.published
 
 
 def markdown(report: Report) -> str:
