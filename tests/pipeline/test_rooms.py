@@ -108,10 +108,9 @@ def test_no_modules_import_each_other() -> None:
     TopologicalSorter({module: {*imports(tree, at_once=True)} for module, tree in sources.items()}).prepare()
 
 
-def test_there_are_at_most_ten_rooms_on_seven_floors_and_the_root_is_nearly_empty() -> None:
-    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
-    assert len(rooms) <= 11 and len(FLOORS) <= 8
-    assert rooms | {p.stem for p in PACKAGE.glob("*.py")} == set(FLOOR)
+def test_every_room_stands_on_a_floor_and_the_root_holds_nothing_else() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders | {path.stem for path in PACKAGE.glob("*.py")} == set(FLOOR)
 
 
 LOADED = "import json, sys\n{}\nprint(json.dumps(sorted(m for m in sys.modules if m.startswith('judgetrain.'))))"
@@ -147,9 +146,8 @@ def test_training_a_judge_loads_no_extra_no_evaluation_and_no_judging() -> None:
         "for name in pipeline.needed('dpo'):\n"
         "    resolve_name(STAGES[name].code)"
     )
-    found = loaded(code)
-    assert not {"extras", "evaluate", "judging"} & {name.split(".")[1] for name in found}
-    assert len(found) <= 150
+    loaded_rooms = {name.split(".")[1] for name in loaded(code)}
+    assert loaded_rooms <= ROOT | {"artifacts", "engines", "data", "scorers", "judges", "label", "train", "pipeline"}
 
 
 def test_every_stage_reads_only_sections_that_there_are_and_every_section_loads() -> None:
