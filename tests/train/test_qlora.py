@@ -28,8 +28,9 @@ def test_adapters_of_a_base_in_four_bits_are_merged_into_the_whole_one(tmp_path:
     pairs = pair_rows(8)
     reference = run_reference(tmp_path, settings, start.directory, pairs).directory
     out = run_dpo(tmp_path, settings, start.directory, data=pairs, heldout=[], reference=reference)
-    # The reference is in 4 bits too: before the first step, policy and reference are the same.
-    assert logged(out)[0]["loss"] == pytest.approx(math.log(2), abs=2e-3)
+    # The reference is in 4 bits too: before the first step, policy and reference are the same but for the rounding of
+    # batches. A reference in full precision would be 0.04 off, four times what is allowed.
+    assert logged(out)[0]["loss"] == pytest.approx(math.log(2), abs=1e-2)
 
 
 def test_what_cannot_be_in_four_bits_is_refused(tmp_path: Path) -> None:
