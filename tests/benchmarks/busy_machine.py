@@ -25,7 +25,7 @@ from judgetrain.engines.loading import load_model
 model = load_model(ModelConfig(path="world")).train()
 optimizer, step, began = torch.optim.AdamW(model.parameters()), -1, 0.0
 while step < 1 or (step < 30 and time.monotonic() < began + float(sys.argv[2])):
-    began, ids = began if step else time.monotonic(), torch.randint(592, (8, 128))
+    began, ids = began if step else time.monotonic(), torch.randint(model.config.vocab_size, (8, 128))
     model(input_ids=ids, labels=ids).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
