@@ -40,7 +40,7 @@ LETTER = (
     "tree.max_comparisons=400",
     "tree.judgment_sampling.temperature=1.0",
     "judge.tie=0",
-    "evaluate.methods=[initial,sft,dpo,floor:no_label]",
+    "evaluate.methods=[initial,sft,dpo,floor:highest]",
 )
 ARMS: dict[str, tuple[str, ...]] = {
     "labels_0": OWN,
@@ -151,7 +151,7 @@ def difference(first: Sequence[Run], second: Sequence[Run], key: Key, than: Key)
 def claims(arms: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return every claim that the arms allow, a line each."""
     lines = []
-    floor, few = ("floor:no_label", 0), ("floor:few_labels", 0)
+    floor, few = ("floor:highest", 0), ("fitted_floor:highest", 0)
     for name, runs in arms.items():
         there = runs[0].rows
         initial = "initial+vote" if ("initial+vote", 1) in there else "initial"

@@ -26,17 +26,17 @@ from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.keys import did_you_mean
 
-HIGHEST = {"no_label": NO_LABEL, "few_labels": FEW_LABELS}
-"""Floors that are whichever is highest of its group on the comparisons themselves."""
-GROUPS = {"floor": (NO_LABEL, FEW_LABELS), "ceiling": (BOUND, THE_RULE)}
+HIGHEST = "highest"
+"""The floor that is highest of its kind on the comparisons themselves."""
+GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND, THE_RULE)}
 """By kind of method, what its rules need."""
 
 
 def names(kind: str) -> list[str]:
-    """Return what may follow ``floor:`` or ``ceiling:``."""
+    """Return what may follow the name of a kind and its colon."""
     by_need = floor_names()
     single = [name for needs in GROUPS[kind] for name in by_need[needs]]
-    return [*HIGHEST, *single] if kind == "floor" else single
+    return single if kind == "ceiling" else [HIGHEST, *single]
 
 
 def check_method(settings: Any, method: Method, use: Use) -> None:
@@ -61,7 +61,7 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
         floors = all_floors(world, benchmark.comparisons, settings.seed)
         reading = read(world, benchmark.comparisons)
         name, leads = _chosen(method, floors, reading)
-        if method.target in HIGHEST:
+        if method.target == HIGHEST:
             share = 100 * agreement(leads, reading)
             evaluation.out.log(f"evaluate: {benchmark.name}: {method.text} is {name}, {share:.1f}%")
         predictions = []
@@ -73,9 +73,8 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
 
 def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: Reading) -> tuple[str, Any]:
     """Return the name and the leads of a method's rule: the highest of its group, or the one that it names."""
-    if method.target in HIGHEST:
-        group = floors[HIGHEST[method.target]]
-        name = max(group, key=lambda rule: agreement(group[rule], reading))
-        return name, group[name]
-    leads = {name: group for needs in GROUPS[method.kind] for name, group in floors[needs].items()}
-    return method.target, leads[method.target]
+    leads = {name: of_rule for needs in GROUPS[method.kind] for name, of_rule in floors[needs].items()}
+    name = method.target
+    if name == HIGHEST:
+        name = max(leads, key=lambda rule: agreement(leads[rule], reading))
+    return name, leads[name]

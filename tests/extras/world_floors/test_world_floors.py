@@ -40,8 +40,8 @@ def test_rules_are_right_as_often_as_an_independent_reading_says(tmp_path: Path)
         "ceiling:primary",
         "ceiling:rule",
         "floor:only_cost",
-        "floor:no_label",
-        "floor:few_labels",
+        "floor:highest",
+        "fitted_floor:highest",
     ]
     config = config_of(methods)
     rows = rows_of(config, tmp_path)
@@ -63,8 +63,8 @@ def test_rules_are_right_as_often_as_an_independent_reading_says(tmp_path: Path)
     assert rows["ceiling:primary"]["agreement"] == pytest.approx(agreement(lambda kind: [(deciding[kind].primary, 1)]))
     assert rows["floor:only_cost"]["agreement"] == pytest.approx(agreement(lambda kind: [("cost", 1)]))
     assert rows["ceiling:rule"]["agreement"] == 1.0
-    assert rows["floor:sum_of_all"]["agreement"] <= rows["floor:no_label"]["agreement"] < 0.8
-    assert rows["floor:few_labels"]["agreement"] < 0.9
+    assert rows["floor:sum_of_all"]["agreement"] <= rows["floor:highest"]["agreement"] < 0.8
+    assert rows["fitted_floor:highest"]["agreement"] < 0.9
     assert all(row["consistency"] == 1.0 and row["generated_tokens"] == 0 for row in rows.values())
 
 
