@@ -99,7 +99,7 @@ def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     _check_size("heldout", order, count, "eval_comparisons")
     start, rng = seed % (len(order) // count) * count, random.Random(f"comparisons {seed}")
     queries_of_seed = order[start : start + count]
-    return [_comparison(world, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(queries_of_seed)]
+    return [labelled_comparison(world, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(queries_of_seed)]
 
 
 def true_rubric(world: World, query: str) -> Rubric:
@@ -128,7 +128,8 @@ def _dialogue(language: Language, query: str, identifier: str) -> Dialogue:
     return Dialogue(identifier, "world", (Message("user", query),), None, language.kind_of(query))
 
 
-def _comparison(world: World, query: str, identifier: str, rng: random.Random) -> Comparison:
+def labelled_comparison(world: World, query: str, identifier: str, rng: random.Random) -> Comparison:
+    """Return two of the world's writers' responses to a query, with the truth; ``group`` is the query's kind."""
     names = rng.sample(list(WRITER_SKILLS), 2)
     response_a, response_b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
     label = world.verdict(query, response_a, response_b)

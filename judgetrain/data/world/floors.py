@@ -10,14 +10,15 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.data.world import WRITER_SKILLS, queries
+from judgetrain.data.world import labelled_comparison, queries
 from judgetrain.data.world.engine import Annotator, criterion_name
 from judgetrain.data.world.rule import World, load_world
-from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+from judgetrain.schema import Comparison, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,12 +92,7 @@ def other_comparisons(world: World, seed: int, count: int) -> list[Comparison]:
     rng = random.Random(f"floors {seed}")
     comparisons = []
     for number, query in enumerate(rng.sample(queries("train"), count)):
-        writer_a, writer_b = rng.sample(list(WRITER_SKILLS), 2)
-        response_a = world.respond(query, WRITER_SKILLS[writer_a], rng)
-        response_b = world.respond(query, WRITER_SKILLS[writer_b], rng)
-        label = world.verdict(query, response_a, response_b)
-        dialogue = Dialogue(f"world-floor:{number:05d}", "world", (Message("user", query),))
-        comparisons.append(Comparison(dialogue.id, dialogue, response_a, response_b, writer_a, writer_b, label))
+        comparisons.append(labelled_comparison(world, query, f"world-floor:{number:05d}", rng))
     return comparisons
 
 
@@ -118,6 +114,7 @@ def all_floors(world: World, comparisons: Sequence[Comparison], seed: int) -> di
     }
 
 
+@cache
 def floor_names() -> dict[str, list[str]]:
     """Return the names of all floors, bounds and ceilings, by what they need."""
     world = load_world(0)

@@ -8,26 +8,18 @@ from judgetrain.judges.kinds.kind import Forms, Kind, later
 
 _ROOM = __name__.rpartition(".")[0]
 
-FLOOR = Kind(
-    name="floor",
-    forms=Forms(evaluate="floor:NAME"),
-    ask=None,
-    check=later(f"{_ROOM}.methods:check_method"),
-    run=later(f"{_ROOM}.methods:run"),
-)
-FITTED_FLOOR = Kind(
-    name="fitted_floor",
-    forms=Forms(evaluate="fitted_floor:NAME"),
-    published=True,
-    ask=None,
-    check=later(f"{_ROOM}.methods:check_method"),
-    run=later(f"{_ROOM}.methods:run"),
-)
-CEILING = Kind(
-    name="ceiling",
-    forms=Forms(evaluate="ceiling:NAME"),
-    published=True,
-    ask=None,
-    check=later(f"{_ROOM}.methods:check_method"),
-    run=later(f"{_ROOM}.methods:run"),
-)
+
+def _rules(name: str, published: bool) -> Kind:
+    return Kind(
+        name=name,
+        forms=Forms(evaluate=f"{name}:NAME"),
+        published=published,
+        ask=None,
+        check=later(f"{_ROOM}.methods:check_method"),
+        run=later(f"{_ROOM}.methods:run"),
+    )
+
+
+FLOOR = _rules("floor", published=False)
+FITTED_FLOOR = _rules("fitted_floor", published=True)
+CEILING = _rules("ceiling", published=True)

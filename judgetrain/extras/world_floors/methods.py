@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import SourceConfig
 from judgetrain.data.world import of_source, world_of
 from judgetrain.data.world.floors import (
     BOUND,
@@ -21,11 +22,14 @@ from judgetrain.data.world.floors import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.kinds.kind import Use
 from judgetrain.judges.method import Method
 from judgetrain.keys import did_you_mean
 
+Computed = tuple[Mapping[str, Mapping[str, Any]], Reading]
+"""The leads of all rules, by what they need and by name, and what the comparisons show."""
 HIGHEST = "highest"
 """The floor that is highest of its kind on the comparisons themselves."""
 GROUPS = {"floor": (NO_LABEL,), "fitted_floor": (FEW_LABELS,), "ceiling": (BOUND, THE_RULE)}
@@ -51,15 +55,11 @@ def check_method(settings: Any, method: Method, use: Use) -> None:
 
 def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Yield each benchmark of the world with the rule's verdicts, which cost nothing."""
-    settings = evaluation.settings
-    configs = settings.evaluate.benchmarks
+    configs = evaluation.settings.evaluate.benchmarks
     for config, benchmark in zip(configs, evaluation.benchmarks, strict=True):
         if config.source.type != "world":
             continue
-        assert settings.world is not None
-        world = world_of(of_source(settings.world, config.source), settings.seed)
-        floors = all_floors(world, benchmark.comparisons, settings.seed)
-        reading = read(world, benchmark.comparisons)
+        floors, reading = _kept(evaluation.settings, config.source, benchmark)
         name, leads = _chosen(method, floors, reading)
         if method.target == HIGHEST:
             share = 100 * agreement(leads, reading)
@@ -69,6 +69,17 @@ def run(method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, lis
             prediction = Prediction.of(comparison, method.text, verdict, verdict)
             predictions.append(replace(prediction, cost=Cost()))
         yield benchmark, [(predictions, math.nan)]
+
+
+def _kept(settings: EvaluateSettings, source: SourceConfig, benchmark: Benchmark) -> Computed:
+    """Return all rules' leads on a benchmark, and its reading, which the methods of an evaluation share."""
+    computed: dict[str, Computed] = settings.read.setdefault("world_floors", {})
+    if benchmark.name not in computed:
+        assert settings.world is not None
+        world = world_of(of_source(settings.world, source), settings.seed)
+        floors = all_floors(world, benchmark.comparisons, settings.seed)
+        computed[benchmark.name] = (floors, read(world, benchmark.comparisons))
+    return computed[benchmark.name]
 
 
 def _chosen(method: Method, floors: Mapping[str, Mapping[str, Any]], reading: Reading) -> tuple[str, Any]:
