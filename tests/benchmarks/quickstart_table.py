@@ -24,8 +24,10 @@ from typing import Any
 from scipy.stats import t as student
 
 from judgetrain.artifacts.integrity import MANIFEST, lineage
+from judgetrain.evaluate.metrics.intervals import paired_difference
 from tests.benchmarks.common import parser_of
 
+RESAMPLES = 2000
 Key = tuple[str, int]
 """A method and its number of branches; 0 for methods without branches."""
 Rows = Mapping[Key, Mapping[str, Any]]
@@ -135,14 +137,18 @@ def table(runs: Sequence[Run]) -> str:
 def difference(first: Sequence[Run], second: Sequence[Run], key: Key, than: Key) -> str:
     """Return by how much a row is right more often than another, on the same comparisons of each rule.
 
-    The interval is over rules: a rule's data, models and labels are as one.
+    The interval is over rules: a rule's data, models and labels are as one. Of a single rule it is over its
+    comparisons, and says nothing of other rules.
     """
     differences = [
         statistics.mean(a.right[key]) - statistics.mean(b.right[than]) for a, b in zip(first, second, strict=True)
     ]
     mean = statistics.mean(differences)
     if len(differences) < 2:
-        return f"{100 * mean:+.1f} points (one rule: no interval)"
+        paired = paired_difference(first[0].right[key], second[0].right[than], RESAMPLES, 0)
+        assert paired is not None
+        low, high = paired.interval or (mean, mean)
+        return f"{100 * mean:+.1f} points (95% over one rule's comparisons: {100 * low:.1f} to {100 * high:.1f})"
     error = statistics.stdev(differences) / len(differences) ** 0.5
     half = float(student.ppf(0.975, len(differences) - 1)) * error
     return f"{100 * mean:+.1f} points (95%: {100 * (mean - half):.1f} to {100 * (mean + half):.1f})"

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from judgetrain.data.config import WorldEngineConfig
-from judgetrain.data.world import WRITER_SKILLS, queries
+from judgetrain.data.world import labelled_comparison, queries
 from judgetrain.data.world.engine import WorldEngine, criterion_name
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.rule import Deciding, World, load_world
@@ -22,7 +22,6 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.worth import Worth, learn
-from judgetrain.schema import Comparison, Dialogue, Message
 
 TREES = 1000
 RULE = 3
@@ -33,10 +32,7 @@ def trees_of(world: World, seed: int) -> list[EvaluationTree]:
     rng = random.Random(seed)
     comparisons = []
     for number, query in enumerate(rng.sample(queries("train"), TREES)):
-        names = rng.sample(list(WRITER_SKILLS), 2)
-        a, b = (world.respond(query, WRITER_SKILLS[name], rng) for name in names)
-        dialogue = Dialogue(f"w{number}", "world", (Message("user", query),), None, world.language.kind_of(query))
-        comparisons.append(Comparison(dialogue.id, dialogue, a, b, label=world.verdict(query, a, b)))
+        comparisons.append(labelled_comparison(world, query, f"w{number}", rng))
     engine = WorldEngine(WorldEngineConfig(error_rate=0.1), world)
     count = len(world.language.properties)
     shape = Shape(count=count, criteria=count, orders=TREE_READS["one"])
