@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ Key = tuple[str, int]
 Rows = Mapping[Key, Mapping[str, Any]]
 
 OWN = ()
+FEW_METHODS = ("evaluate.methods=[dpo,floor:highest,fitted_floor:highest]", "evaluate.branches=[1,3]")
+"""What an arm is measured by that shares everything before stage label with the first."""
 LETTER = (
     "label=paper",
     "judge=paper",
@@ -46,14 +49,14 @@ LETTER = (
 )
 ARMS: dict[str, tuple[str, ...]] = {
     "labels_0": OWN,
-    "labels_30": ("label.given=30",),
-    "labels_70": ("label.given=70",),
-    "labels_200": ("label.given=200",),
-    "labels_all": ("label.source=given",),
+    "labels_30": ("label.given=30", *FEW_METHODS),
+    "labels_70": ("label.given=70", *FEW_METHODS),
+    "labels_200": ("label.given=200", *FEW_METHODS),
+    "labels_all": ("label.source=given", *FEW_METHODS),
     "letter": LETTER,
-    "vote_labels": ("label.rule=paper",),
-    "all_levels": ("label.levels=[criteria,guideline,judgment]",),
-    "vote": ("judge.aggregation=vote",),
+    "vote_labels": ("label.rule=paper", *FEW_METHODS),
+    "all_levels": ("label.levels=[criteria,guideline,judgment]", *FEW_METHODS),
+    "vote": ("judge.aggregation=vote", *FEW_METHODS),
 }
 """What an arm sets beside the recipe. The letter: labels, judges, guidelines and judgments as the branching paper has
 them, but its prompts, of which the base does not know a third of the words. The last three undo one thing each that we
@@ -78,7 +81,11 @@ class Run:
 
 
 def run(recipe: str, rule: int, output: Path, overrides: Sequence[str]) -> Path:
-    """Run the main command for a rule, its lines passed on to standard error; return the artifact's directory."""
+    """Run the main command for a rule, its lines passed on to standard error; return the artifact's directory.
+
+    Raises:
+        RuntimeError: the command failed; the message says of which rule.
+    """
     command = [sys.executable, "-m", "judgetrain", "stage=evaluate", f"recipe={recipe}", f"seed={rule}"]
     command += [f"output_dir={output}", *overrides]
     print("$ python", *command[1:], file=sys.stderr, flush=True)
@@ -86,10 +93,10 @@ def run(recipe: str, rule: int, output: Path, overrides: Sequence[str]) -> Path:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", file=sys.stderr, flush=True)
+            print(f"rule {rule}: {line}", end="", file=sys.stderr, flush=True)
             last = line.strip() or last
     if process.returncode:
-        sys.exit(f"rule {rule}: the main command ended with exit code {process.returncode}; see above")
+        raise RuntimeError(f"rule {rule}: the main command ended with exit code {process.returncode}; see above")
     return Path(last.rsplit(": ", 1)[1])
 
 
@@ -161,9 +168,10 @@ def claims(arms: Mapping[str, Sequence[Run]]) -> list[str]:
     for name, runs in arms.items():
         there = runs[0].rows
         initial = "initial+vote" if ("initial+vote", 1) in there else "initial"
-        most = max(branches for method, branches in there if method == initial)
+        most = max((branches for method, branches in there if method == initial), default=0)
         pairs = [
             ((initial, most), (initial, 1)),
+            (("dpo", 1), (initial, most)),
             (("dpo", 3), (initial, most)),
             (("dpo", 3), ("sft", 3)),
             (("dpo", 3), floor),
@@ -173,9 +181,10 @@ def claims(arms: Mapping[str, Sequence[Run]]) -> list[str]:
         for key, than in pairs:
             if key in there and than in there:
                 lines.append(f"- {name}: {shown(key)} less {shown(than)}: {difference(runs, runs, key, than)}")
-        tokens = statistics.mean(of_rule.rows["dpo", 3]["generated_tokens"] for of_rule in runs)
-        whole = statistics.mean(of_rule.rows[initial, most]["generated_tokens"] for of_rule in runs)
-        lines.append(f"- {name}: tokens of dpo@3 are {100 * tokens / whole:.0f}% of {shown((initial, most))}'s")
+        if most:
+            tokens = statistics.mean(of_rule.rows["dpo", 3]["generated_tokens"] for of_rule in runs)
+            whole = statistics.mean(of_rule.rows[initial, most]["generated_tokens"] for of_rule in runs)
+            lines.append(f"- {name}: tokens of dpo@3 are {100 * tokens / whole:.0f}% of {shown((initial, most))}'s")
         labels = [of_rule.labels for of_rule in runs if of_rule.labels is not None]
         if labels:
             lines.append(f"- {name}: labels that are the truth, {spread(labels)}%")
@@ -200,16 +209,27 @@ def main() -> None:
     parser.add_argument("--n", type=int, help="held-out comparisons of a rule; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="rules at once; if several, each has one worker"
+    )
     # What is no option is an override of the main command, wherever it stands: --rules would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
     overrides += [a for a in sys.argv[1:] if "=" in a and not a.startswith("--")]
     if options.n:
         overrides.append(f"dialogues.world.eval_comparisons={options.n}")
-    arms: dict[str, list[Run]] = {name: [] for name in options.arms}
-    for rule in options.rules:
+    workers = ["executor.workers=1"] if options.jobs > 1 else []
+
+    def arms_of(rule: int) -> list[Run]:
+        # One after another: they share artifacts, which the first of them makes.
+        runs = []
         for name in options.arms:
-            directory = run(options.recipe, rule, options.output, [*ARMS[name], *overrides])
-            arms[name].append(load(directory))
+            directory = run(options.recipe, rule, options.output, [*ARMS[name], *workers, *overrides])
+            runs.append(load(directory))
+        return runs
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        by_rule = list(pool.map(arms_of, options.rules))
+    arms = {name: [runs[place] for runs in by_rule] for place, name in enumerate(options.arms)}
     for name, runs in arms.items():
         minutes = spread([of_rule.minutes for of_rule in runs], 1.0)
         print(f"\n{name} ({' '.join(ARMS[name]) or 'the recipe as it is'}; {minutes} min a rule)\n")
