@@ -42,8 +42,10 @@ LETTER = (
     "prompts=compact",
     "tree.guidelines=2",
     "tree.judgments=2",
-    "tree.max_comparisons=400",
+    "tree.max_comparisons=300",
     "tree.judgment_sampling.temperature=1.0",
+    "label.max_sft_per_tree=4",
+    "label.max_pairs_per_level=4",
     "judge.tie=0",
     "evaluate.methods=[initial,sft,dpo,floor:highest]",
 )
