@@ -49,6 +49,6 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
 def test_the_quickstart_asks_greedily_and_its_trees_are_sampled() -> None:
     config = configured("recipe=quickstart")
     ways = [Method.parse(text) for text in config.evaluate.methods if Method.parse(text).kind == BRANCHING]
-    assert [method.text for method in ways] == ["initial+vote", "sft", "dpo", "dpo+one@3", "dpo+given@1"]
+    assert [method.text for method in ways] == ["initial+vote", "sft", "dpo", "dpo+given@1"]
     assert config.judge.temperature == 0.0
     assert config.tree.judgment_sampling.temperature > 0, "trees are sampled"
