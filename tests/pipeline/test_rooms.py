@@ -14,19 +14,9 @@ from pathlib import Path
 import judgetrain
 from judgetrain import rooms
 from judgetrain.pipeline.config import STAGES, RunConfig
+from tests.builders.house import FLOORS, PICTURE, ROOT, draw
 
 PACKAGE = Path(judgetrain.__file__).parent
-ROOT = {"__init__", "errors", "messages", "rubrics", "schema", "keys", "rooms"}
-FLOORS = [
-    ROOT,
-    {"artifacts"},
-    {"engines"},
-    {"data", "scorers"},
-    {"judges"},
-    {"label", "train", "evaluate", "judging"},
-    {"pipeline"},
-    {"extras"},
-]
 FLOOR = {room: number for number, rooms in enumerate([*FLOORS, {"__main__"}], start=1) for room in rooms}
 MODULES = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
 
@@ -111,6 +101,11 @@ def test_no_modules_import_each_other() -> None:
 def test_every_room_stands_on_a_floor_and_the_root_holds_nothing_else() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders | {path.stem for path in PACKAGE.glob("*.py")} == set(FLOOR)
+
+
+def test_the_picture_of_the_house_is_drawn_from_the_code_as_it_is() -> None:
+    """``python -m tests.builders.house`` draws it anew."""
+    assert (PACKAGE.parent / PICTURE).read_text(encoding="utf-8") == draw()
 
 
 LOADED = "import json, sys\n{}\nprint(json.dumps(sorted(m for m in sys.modules if m.startswith('judgetrain.'))))"
