@@ -211,9 +211,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, help="held-out comparisons of a rule; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="rules at once; if several, each has one worker"
-    )
+    parser.add_argument("--jobs", type=int, default=1, help="rules at once; if several, each has one worker")
     # What is no option is an override of the main command, wherever it stands: --rules would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
     overrides += [a for a in sys.argv[1:] if "=" in a and not a.startswith("--")]
