@@ -86,6 +86,8 @@ def spending(
         yield budget
     finally:
         out.note("spent", budget.spent)
+        if budget.left_out:
+            out.note("refused_parameters", sorted(budget.left_out))
 
 
 class AnswerStore:
@@ -233,6 +235,8 @@ class Budget:
         self._key = key
         # The most tokens that an answer had so far.
         self._longest = 0
+        self.left_out: set[str] = set()
+        """Parameters that the server refused and that later requests went without."""
         self._counts = self._earlier_counts()
 
         # Requests that a kill left under way may have been charged.

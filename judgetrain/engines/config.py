@@ -286,6 +286,30 @@ class OpenAIEngineConfig(EngineConfig):
         active_if=lambda c: bool(c.extra_body),
     )
     json_schema: bool = key(False, "ask for judgments as JSON (response_format)", active_if=lambda c: c.json_schema)
+    drop_refused: bool = key(
+        False,
+        "leave out temperature, top_p, seed or another parameter that the server refuses; the manifest says which",
+        active_if=lambda c: c.drop_refused,
+    )
+    answers_as: str = key(
+        "",
+        "the name under which the server's model answers, where that is not its own (a deployment, a gateway's "
+        "alias); any: whatever it says",
+        active_if=lambda c: bool(c.answers_as),
+    )
+    connect_timeout: float = key(
+        10.0, "the longest wait for a connection", above=0.0, unit="seconds", in_fingerprint=False
+    )
+    read_timeout: float = key(
+        600.0, "the longest wait for the next bytes of an answer", above=0.0, unit="seconds", in_fingerprint=False
+    )
+    timeout: float = key(
+        600.0,
+        "the longest wait for a whole answer; reasoning takes minutes",
+        above=0.0,
+        unit="seconds",
+        in_fingerprint=False,
+    )
     price: list[float] = key(
         [], "price of a million prompt tokens and generated ones, as in [0.15, 0.6]", in_fingerprint=False, low=0.0
     )

@@ -35,7 +35,7 @@ def requests(number: int) -> list[Request]:
 def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any) -> StageRun:
     """Ask for ``number`` answers in shards of ``SHARD``; ``options`` are the engine's and the budget's."""
     limits = {key: options.pop(key, None) for key in ("max_requests", "max_tokens")}
-    openai_engine.RETRIES, gate.TIMEOUT = options.pop("retries", 6), options.pop("timeout", 600.0)
+    openai_engine.RETRIES = options.pop("retries", 6)
     out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), home=home)
     budget = Budget(out.path(".spent.jsonl"), key="stage", **limits)
     config = OpenAIEngineConfig(model="m", api_key_env="TEST_KEY", **options)

@@ -1,6 +1,7 @@
 """The client against a local server that fails in the ways real ones do."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,6 @@ from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai import engine as openai_engine
-from judgetrain.engines.openai import gate
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body, with_parameters
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
@@ -29,9 +29,8 @@ from tests.builders.judges import SAMPLING
 def config(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
     monkeypatch.setattr(openai_engine, "RETRIES", 3)
-    monkeypatch.setattr(gate, "TIMEOUT", 1.0)
     address = f"http://127.0.0.1:{server.server_port}/v1"
-    return OpenAIEngineConfig(model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4)
+    return OpenAIEngineConfig(model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4, timeout=1.0)
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def test_answers_in_order_with_usage_and_parameters(server, engine):
     assert engine.generate([], seed=1) == []
 
 
-@pytest.mark.parametrize("fault", [500, "slow", "drop", "not json", '{"choices": []}', "[1]"])
+@pytest.mark.parametrize("fault", [500, "slow", "drop", "not json", '{"choices": {}}', "[1]"])
 def test_passing_faults_are_tried_again(server, engine, fault):
     server.faults["q"] = [fault, fault]
     good, other = engine.generate([ask("q"), ask("other")], seed=1)
@@ -120,6 +119,120 @@ def test_newer_name_of_the_length_limit(server, engine):
     server.faults["q"] = [(400, {}, "Unsupported parameter: use 'max_completion_tokens'")]
     assert engine.generate([ask("q", max_new_tokens=5)], seed=1)[0].text == "you said q"
     assert "max_tokens" not in server.bodies[-1] and server.bodies[-1]["max_completion_tokens"] == 5
+
+
+REFUSALS = {
+    "of a model that thinks": [
+        (
+            "temperature",
+            {"error": {"message": "Unsupported value: 'temperature' does not support 0.", "param": "temperature"}},
+        ),
+        ("top_p", {"error": {"message": "Unsupported parameter.", "code": "unsupported_parameter", "param": "top_p"}}),
+    ],
+    "of one of two": [("top_p", {"error": {"message": "`temperature` and `top_p` cannot both be specified."}})],
+    "by a schema": [("seed", {"message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}})],
+    "of stop strings": [("stop", {"error": {"message": "'stop' is not supported with this model."}})],
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_a_server_refuses_is_named_with_the_key_that_leaves_it_out(server, config, engine, what):
+    sent = {"temperature": 0.0, "top_p": 0.9, "stop": ("END",), "max_new_tokens": 5}
+    server.faults["q"] = [(422, {}, json.dumps(body)) for _, body in REFUSALS[what]]
+    first = REFUSALS[what][0][0]
+    with pytest.raises(EngineError, match=rf"refuses the parameter {first}.*drop_refused=true.*\{{{first}: null\}}"):
+        engine.generate([ask("q", **sent)], seed=1)
+
+    server.tries.clear()
+    server.faults["q"] = [(422, {}, json.dumps(body)) for _, body in REFUSALS[what]]
+    left_out = {name for name, _ in REFUSALS[what]}
+    config.drop_refused = True
+    done = engine.generate([ask("q", **sent)], seed=1)[0]
+    assert (done.text, server.tries["q"]) == ("you said q", 1 + len(left_out))
+    assert not left_out & set(server.bodies[-1])
+    assert {"temperature", "top_p", "seed", "stop"} - left_out <= set(server.bodies[-1]), "nothing else is left out"
+    engine.generate([ask("another", **sent)], seed=1)
+    assert server.tries["another"] == 1, "later requests go without it at once"
+
+
+def test_as_many_of_the_likeliest_tokens_are_asked_for_as_the_server_gives(server, engine):
+    server.faults["q"] = [(400, {}, "top_logprobs must be between 0 and 5")]
+    engine.generate([Request(messages=ask("q").messages, sampling=Sampling(candidates=("1", "2")))], seed=1)
+    assert [body["top_logprobs"] for body in server.bodies] == [20, 5]
+
+
+def test_a_name_that_stands_in_the_prompt_is_no_refusal(server, engine):
+    text = "what is the temperature ?"
+    server.faults[text] = [(400, {}, f"invalid request: {text}")]
+    done = engine.generate([ask(text, temperature=0.0), ask("other")], seed=1)[0]
+    assert (done.finish_reason, done.error) == ("error", f"HTTP 400: invalid request: {text}")
+
+
+def test_another_name_of_the_model_is_taken_where_the_user_says_so(server, config, engine):
+    reply = {"model": "gpt-4o-2024-08-06", "choices": [{"message": {"content": "yes"}}]}
+    server.faults["q"] = [(200, {}, json.dumps(reply))] * 9
+    with pytest.raises(EngineError, match="answers_as=gpt-4o-2024-08-06 if that is the model behind this name"):
+        engine.generate([ask("q")], seed=1)
+    for name in ("gpt-4o", "any"):
+        config.answers_as = name
+        assert engine.generate([ask("q")], seed=1)[0].text == "yes"
+    config.answers_as = "gpt-4.1"
+    with pytest.raises(EngineError, match="gpt-4o-2024-08-06 answered"):
+        engine.generate([ask("q")], seed=1)
+
+
+FILTERED = {
+    "no choice": ({"choices": []}, "the server's filter seems to have taken it"),
+    "no message": ({"choices": [{"message": None, "finish_reason": "content_filter"}]}, "finish_reason content_filter"),
+    "reasoning alone": (
+        {"choices": [{"message": {"content": "", "reasoning_content": "A. [[A]]"}, "finish_reason": "stop"}]},
+        "all of it stands in the reasoning",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FILTERED)
+def test_an_answer_without_content_is_the_request_s_and_says_why(server, engine, what):
+    answer, reason = FILTERED[what]
+    server.faults["q"] = [(200, {}, json.dumps(answer))] * 9
+    done, other = engine.generate([ask("q"), ask("other")], seed=1)
+    assert done.finish_reason == "no_content" and reason in done.error
+    assert (other.text, server.tries["q"]) == ("you said other", 1)
+
+
+def test_a_prompt_that_the_server_cut_is_not_answered(server, engine):
+    long = "one two three four five " * 800
+    usage = {"prompt_tokens": 1999, "completion_tokens": 2}
+    answer = {"choices": [{"message": {"content": "[[A]]"}, "finish_reason": "stop"}], "usage": usage}
+    server.faults[long] = [(200, {}, json.dumps(answer))]
+    done = engine.generate([ask(long)], seed=1)[0]
+    assert (done.text, done.finish_reason) == ("", "too_long")
+    assert "read 1999 tokens of a prompt of some 4000 words" in done.error and "num_ctx" in done.error
+
+    for counts in ({"prompt_tokens": 2000}, {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 1995}}):
+        server.faults[long] = [(200, {}, json.dumps(answer | {"usage": counts}))]
+        assert engine.generate([ask(long)], seed=1)[0].text == "[[A]]", "it may have read everything"
+
+
+def test_a_server_that_falls_silent_is_not_waited_for_longer_than_the_limit(server, config, engine):
+    config.read_timeout = 0.2
+    config.timeout = 60.0
+    server.faults["q"] = ["slow"] * 9
+    done = engine.generate([ask("q"), ask("other")], seed=1)[0]
+    assert (done.finish_reason, done.error) == ("error", "the server sent nothing for 0.2 s")
+
+
+def test_a_server_that_takes_no_connection_is_not_waited_for(config):
+    """The address is one that nobody answers at; where no network is, it is refused at once."""
+    config.base_url = "http://192.0.2.1:9/v1"
+    config.connect_timeout = 0.2
+    config.timeout = 60.0
+    engine = OpenAIEngine(config)
+    engine._clock = PausesOnly()
+    started_at = time.monotonic()
+    with pytest.raises(EngineError, match="cannot reach|answers no request"):
+        engine.generate([ask(f"q{i}") for i in range(OUTAGE)], seed=1)
+    assert time.monotonic() - started_at < 30
 
 
 def test_further_parameters_are_sent_and_what_is_none_is_left_out():

@@ -174,9 +174,8 @@ def test_a_killed_runs_requests_under_way_count(tmp_path: Path) -> None:
 def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     dripping = Fault("drip", body=reply(content="x" * 400).encode(), drip=0.05, charged=True)  # 20 s, never idle
     server.faults["q"] = [dripping] * 9
-    monkeypatch.setattr(gate, "TIMEOUT", 0.5)
     started_at = time.monotonic()
-    done = engine_of(server, retries=0).generate([ask("q")], 1)[0]
+    done = engine_of(server, retries=0, timeout=0.5).generate([ask("q")], 1)[0]
     assert time.monotonic() - started_at < 10
     assert (done.finish_reason, done.error) == ("error", "no answer within 0.5 s")
     assert server.tries["q"] == 1
@@ -297,14 +296,13 @@ def test_the_key_is_never_shown(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(gate, "MAX_WAIT", 5.0)
-    monkeypatch.setattr(gate, "TIMEOUT", 1.0)
     if isinstance(fault, int):
         fault = (fault, {}, f"no: {KEY}")
     server.faults["question 2"] = [fault] * 99 if fault else []
     server.reply = lambda text: f"you said {text} {KEY}"
     said = ""
     try:
-        paid(server, tmp_path, number=8, base_url=address(server, "?n=1"))
+        paid(server, tmp_path, number=8, base_url=address(server, "?n=1"), timeout=1.0)
     except EngineError as error:
         said = str(error)
     assert set(server.paths) == {"/v1/chat/completions?n=1"}, "the query is sent"

@@ -16,9 +16,8 @@ import openai
 from judgetrain.engines.answers import AnswerStore, Budget, writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig, own_host, server_address
-from judgetrain.engines.openai import gate as gates
 from judgetrain.engines.openai import reading
-from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending
+from judgetrain.engines.openai.gate import ASKED, Clock, GatedClient, NotSentError, Pending, WholeAnswerTimeout
 from judgetrain.engines.openai.reading import Failure
 from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
@@ -35,6 +34,10 @@ OUTAGE = 8
 """Requests given up in a row that count as an outage, unless the server has answered others."""
 OTHERS = 0.2
 """Seconds between two looks for an answer that another process is asking for."""
+MAY_BE_LEFT_OUT = ("top_logprobs", "logprobs", "seed", "top_p", "temperature", "stop")
+"""Parameters that a request can do without (``drop_refused``), in the order in which they are given up."""
+ANY_MODEL = "any"
+"""The value of ``answers_as`` that takes the answers of whatever model a server names."""
 UNLIKELY = 12
 """The length in characters from which on no answer holds a key by chance; ``EMPTY``, a common key, is a word."""
 NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -54,10 +57,14 @@ class BodyForm:
     Args:
         limit_key: the parameter that limits the answer's length, ``max_tokens`` or the newer ``max_completion_tokens``.
         neutral: whether the parameters of :data:`NEUTRAL` are sent.
+        left_out: parameters that are not sent, since the server refused them.
+        top_logprobs: how many of the likeliest tokens are asked for at each place.
     """
 
     limit_key: str
     neutral: bool
+    left_out: frozenset[str] = frozenset()
+    top_logprobs: int = LOGPROBS
 
 
 class OpenAIEngine:
@@ -198,9 +205,12 @@ class OpenAIEngine:
         """Return the server's answer, counted and kept, or why there is none."""
         answered_before = self._answered
         outcome = await self._once(client, pending)
-        for _ in range(BROKEN - 1):
-            if isinstance(outcome, Completion) or not outcome.at_once:
-                break
+        tries = 1
+        while isinstance(outcome, Failure):
+            if not outcome.other_form:
+                if not outcome.at_once or tries == BROKEN:
+                    break
+                tries += 1
             outcome = await self._once(client, pending)
 
         if isinstance(outcome, Failure):
@@ -239,15 +249,17 @@ class OpenAIEngine:
         form = self._form
         create: Any = client.chat.completions.with_raw_response.create
         body = chat_body(self._config.model, request, pending.content["seed"], form.limit_key, form.neutral)
-        body = with_parameters(body, self._parameters(request))
+        if "top_logprobs" in body:
+            body["top_logprobs"] = min(body["top_logprobs"], form.top_logprobs)
+        body = with_parameters(body, dict.fromkeys(form.left_out) | self._parameters(request))
         # The client would read these from variables of the environment, or send "none" as a key.
         unsent_headers = ["OpenAI-Organization", "OpenAI-Project"]
         if not self._key:
             unsent_headers.append("Authorization")
         try:
             answer = await create(**body, extra_headers=dict.fromkeys(unsent_headers, openai.omit))
-        except openai.APITimeoutError:
-            return Failure(reason=f"no answer within {gates.TIMEOUT:g} s")
+        except openai.APITimeoutError as error:
+            return self._timed_out(error.__cause__)
         except openai.APIConnectionError as error:
             cause = error.__cause__
             unreachable = isinstance(cause, httpx2.ConnectError)
@@ -258,6 +270,16 @@ class OpenAIEngine:
         if answer.status_code != 200:
             return self._refusal(answer.status_code, answer.text, pending, form)
         return self._read(answer.content, pending)
+
+    def _timed_out(self, cause: BaseException | None) -> Failure:
+        """Return which of the time limits of the configuration a request ran into."""
+        config = self._config
+        if isinstance(cause, httpx2.ConnectTimeout):
+            reason = f"cannot reach {self._address}: no connection within {config.connect_timeout:g} s"
+            return Failure(reason=reason, unreachable=True)
+        if isinstance(cause, WholeAnswerTimeout):
+            return Failure(reason=f"no answer within {config.timeout:g} s")
+        return Failure(reason=f"the server sent nothing for {config.read_timeout:g} s")
 
     def _read(self, content: bytes, pending: Pending) -> Outcome:
         """Return the completion in the bytes of an answer, and count its tokens."""
@@ -272,11 +294,7 @@ class OpenAIEngine:
             if self._budget:
                 self._budget.settle(pending.held, completion, charged=True)
 
-        if reading.is_other_model(completion.model, self._config.model):
-            raise EngineError(
-                f"{self._address} was asked for model {self._config.model}, and {completion.model} answered: its "
-                f"answers are not kept; set model={completion.model} to ask that one"
-            )
+        self._check_who_answered(completion.model)
         text = completion.text
         if self._as_json(request):
             text = reading.in_form(text, request.form)
@@ -284,6 +302,18 @@ class OpenAIEngine:
         if len(self._key) >= UNLIKELY:
             text = reading.redact(text, self._key)
         return replace(completion, text=text, error=reading.redact(completion.error or "", self._key) or None)
+
+    def _check_who_answered(self, answering: str) -> None:
+        """Raise EngineError where a server says that a model answered which was not asked for."""
+        config = self._config
+        if config.answers_as == ANY_MODEL or not reading.is_other_model(answering, config.model):
+            return
+        if config.answers_as and not reading.is_other_model(answering, config.answers_as):
+            return
+        raise EngineError(
+            f"{self._address} was asked for model {config.model}, and {answering} answered: its answers are not kept. "
+            f"Set model={answering} to ask that one, or answers_as={answering} if that is the model behind this name"
+        )
 
     def _as_json(self, request: Request) -> bool:
         """Return whether JSON is asked for; probabilities of candidates need a text, whose places they name."""
@@ -331,9 +361,50 @@ class OpenAIEngine:
         refuses_neutral = status in (400, 422) and form.neutral and any(name in lowered for name in NEUTRAL)
         if refuses_neutral:
             self._form = replace(self._form, neutral=False)
+        has_other_form = wants_newer_name or refuses_neutral
+        if not has_other_form:
+            has_other_form = self._without_refused(status, text, pending, form)
 
         may_pass = status >= 500 or status in (408, 409, 429)
-        return Failure(reason=f"HTTP {status}{message}", passing=may_pass, at_once=wants_newer_name or refuses_neutral)
+        return Failure(reason=f"HTTP {status}{message}", passing=may_pass, other_form=has_other_form)
+
+    def _without_refused(self, status: int, text: str, pending: Pending, form: BodyForm) -> bool:
+        """Leave a parameter that a server refuses out of later requests; return whether it refused one.
+
+        Args:
+            status: the HTTP status.
+            text: the body of the answer.
+            pending: the request.
+            form: the form that the request had.
+
+        Raises:
+            EngineError: it refused one, and ``drop_refused`` does not allow to leave it out.
+        """
+        sent = [name for name in MAY_BE_LEFT_OUT if name not in form.left_out and name not in self._config.extra_body]
+        refused = reading.refused_parameters(status, text, sent, pending.prompt)
+        if not refused:
+            return False
+
+        most = reading.largest_taken(text)
+        if refused[0] == "top_logprobs" and most and most < form.top_logprobs:
+            # Fewer of the likeliest tokens are as good an answer.
+            self._form = replace(self._form, top_logprobs=most)
+            return True
+
+        name = refused[0]
+        if not self._config.drop_refused:
+            raise EngineError(
+                f"{self._address} refuses the parameter {name} for model {self._config.model} (HTTP {status}: "
+                f"{reading.words_of(text, self._key)}). Set drop_refused=true beside base_url to leave out whatever "
+                f"the server refuses, or extra_body={{{name}: null}} to leave out this one; the model then samples as "
+                f"its maker has it"
+            )
+        if name not in self._form.left_out:
+            self._form = replace(self._form, left_out=self._form.left_out | {name})
+            log.warning("%s: the server refuses %s, which is left out from here on", self.name, name)
+            if self._budget:
+                self._budget.left_out.add(name)
+        return True
 
     def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
         """Return a client for one event loop; of ``OPENAI_...`` variables it reads only CUSTOM_HEADERS."""
@@ -346,7 +417,9 @@ class OpenAIEngine:
             base_url=self._address,
             default_query=server_address(self._config.base_url)[1],
             max_retries=RETRIES,
-            timeout=gates.TIMEOUT,
+            timeout=openai.Timeout(
+                self._config.timeout, connect=self._config.connect_timeout, read=self._config.read_timeout
+            ),
             http_client=gate,
         )
 

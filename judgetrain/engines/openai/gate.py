@@ -28,8 +28,6 @@ FIRST_PAUSE = 1.0
 """Seconds that the gate stays closed the first time, where the server does not say for how long."""
 LONGEST_PAUSE = 30.0
 """The most seconds that the gate stays closed, where the server does not say for how long."""
-TIMEOUT = 600.0
-"""Seconds from sending a request to the last byte of its answer, as in OpenAI's client; reasoning takes minutes."""
 SOON = 0.02
 """Seconds between two looks whether the budget has room for a request."""
 LARGEST = 64 << 20
@@ -42,6 +40,10 @@ OWN = 8
 
 class NotSentError(Exception):
     """A request was not sent: the run has ended, the answer is kept by now, or another process is asking for it."""
+
+
+class WholeAnswerTimeout(httpx2.ReadTimeout):
+    """An answer is not there as a whole in time, although its parts may keep coming."""
 
 
 class Clock:
@@ -121,6 +123,7 @@ class GatedClient(httpx2.AsyncClient):
         slots = config.concurrency
         super().__init__(limits=httpx2.Limits(max_connections=slots), **options)
         self._address = server_address(config.base_url)[0]
+        self._timeout = config.timeout
         self._secret = secret
         self.clock = clock
         self._budget = budget
@@ -177,7 +180,7 @@ class GatedClient(httpx2.AsyncClient):
         may_be_charged = True
         try:
             # The client's time-out is for each read, and a server may send byte by byte.
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(self._timeout):
                 response = await super().send(request, **options | {"stream": True})
                 await read_whole(response)
             if response.status_code == 200:
@@ -186,7 +189,7 @@ class GatedClient(httpx2.AsyncClient):
             may_be_charged = False
             return response
         except TimeoutError as error:
-            raise httpx2.ReadTimeout("the answer is not there in time", request=request) from error
+            raise WholeAnswerTimeout("the answer is not there in time", request=request) from error
         except httpx2.ConnectError:
             may_be_charged = False
             raise

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,18 @@ ENDED = (None, "stop", "eos", "eos_token", "end_turn", "stop_sequence")
 """Finish reasons by which servers say that a reply reached its end, or say nothing; with any other, it may be cut."""
 NAME = 200
 """The most characters of a model's name that are kept."""
+LONG_PROMPT = 500
+"""Words from which on a prompt is checked for having been cut: servers keep at least some 2,000 tokens."""
+UNSPACED = 0x2E80
+"""The first code point of the scripts that are written without blanks between words (Chinese, Japanese, Korean)."""
 
 
 def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Completion:
     """Return the completion in a parsed answer.
 
-    An answer without content (a refusal, or reasoning alone) is a completion too: its ``finish_reason`` is
-    ``no_content``, and ``error`` says why. Token counts that the server leaves out, or that cannot be right, are
-    estimated on the safe side.
+    An answer without content (a refusal, a filter, or reasoning alone) is a completion too: its ``finish_reason`` is
+    ``no_content``, and ``error`` says why. So is one to a prompt that the server has cut, with ``too_long``. Token
+    counts that the server leaves out, or that cannot be right, are estimated on the safe side.
 
     Args:
         answer: the JSON of the answer.
@@ -33,13 +37,25 @@ def read_completion(answer: Mapping[str, Any], request: base.Request) -> base.Co
     Raises:
         ValueError, KeyError, IndexError, TypeError, AttributeError: the answer is no chat completion.
     """
-    choice = answer["choices"][0]
-    message = choice["message"]
-    content = _text(message.get("content"))
+    choices = answer["choices"]
+    # Filters leave the list empty, or the message out (Gemini, Azure).
+    choice = choices[0] if choices or not isinstance(choices, list) else {}
     finish = choice.get("finish_reason")
+    message = choice.get("message")
+    if message is None:
+        message = {}
+    content = _text(message.get("content"))
     counts = _counts(answer.get("usage"), request, _all_text(message, content), finish == "length")
     counts["model"] = writable(str(answer.get("model") or ""))[:NAME]
-    if content is None:
+    kept = _kept_of_cut_prompt(answer.get("usage"), request)
+    if kept is not None:
+        return base.Completion(
+            finish_reason="too_long",
+            error=f"the server read {kept} tokens of a prompt of some {_words(request)} words, so it cut the prompt: "
+            f"raise its context (num_ctx of Ollama, --ctx-size of llama.cpp)",
+            **counts,
+        )
+    if not content and (content is None or _reasoning(message)):
         return base.Completion(finish_reason="no_content", error=_no_content_reason(message, finish), **counts)
 
     sampling = request.sampling
@@ -89,10 +105,44 @@ def _text(content: Any) -> str | None:
     return "".join(texts)
 
 
+def _reasoning(message: Mapping[str, Any]) -> str:
+    """Return the model's reasoning, as far as the server shows it apart from the content."""
+    return " ".join(str(message.get(name) or "") for name in ("reasoning_content", "reasoning")).strip()
+
+
 def _all_text(message: Mapping[str, Any], content: str | None) -> str:
     """Return everything that the model generated, as far as the server shows it: content, refusal and reasoning."""
-    hidden = " ".join(str(message.get(name) or "") for name in ("refusal", "reasoning_content", "reasoning"))
-    return f"{content or ''}{hidden}"
+    return f"{content or ''}{message.get('refusal') or ''} {_reasoning(message)}"
+
+
+def _words(request: base.Request) -> int:
+    """Return the number of words of a prompt; of scripts without blanks, four characters count as one."""
+    words = 0
+    unspaced = 0
+    for message in request.messages:
+        words += len(message["content"].split())
+        unspaced += sum(ord(character) >= UNSPACED for character in message["content"])
+    return words + unspaced // 4
+
+
+def _kept_of_cut_prompt(usage: Any, request: base.Request) -> int | None:
+    """Return how many tokens of a prompt the server read, where that is too few for all of it; else None.
+
+    Tokenizers split texts at blanks, so a prompt has about as many tokens as words, or more. Half as many are no
+    rounding: the server has dropped a part of it, with status 200.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    reported = _count(usage.get("prompt_tokens"), 1, 10**9)
+    words = _words(request)
+    if reported is None or words < LONG_PROMPT or reported >= words / 2:
+        return None
+    details = usage.get("prompt_tokens_details")
+    # Some servers count what stood in their cache by itself.
+    cached = _count(details.get("cached_tokens"), 0, 10**9) if isinstance(details, Mapping) else None
+    if reported + (cached or 0) >= words / 2:
+        return None
+    return reported
 
 
 def _no_content_reason(message: Mapping[str, Any], finish: Any) -> str:
@@ -103,6 +153,13 @@ def _no_content_reason(message: Mapping[str, Any], finish: Any) -> str:
     reason = f"the answer has no content (finish_reason {str(finish)[:40]})"
     if finish == "length":
         reason += ": it ran out of tokens while it was thinking (raise max_new_tokens)"
+    elif _reasoning(message):
+        reason += (
+            ": all of it stands in the reasoning; start the server without its reasoning parser, or have the model not "
+            "think"
+        )
+    elif not message:
+        reason += ": the server's filter seems to have taken it"
     return writable(reason)
 
 
@@ -199,12 +256,14 @@ class Failure:
         reason: for messages.
         passing: asking again another time may help.
         at_once: asking again right now may help.
+        other_form: asking again right now helps, since requests have another form from here on.
         unreachable: there was no connection, which no single request can be the cause of.
     """
 
     reason: str
     passing: bool = True
     at_once: bool = False
+    other_form: bool = False
     unreachable: bool = False
 
 
@@ -278,6 +337,38 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
         return False
     match = _EMPTY.search(text)
     return match is not None and match[0].lower() not in prompt.lower()
+
+
+_REFUSES = re.compile(
+    r"support|permitted|both be|unknown|unrecognized|unexpected|not allowed|must be|extra|deprecated|invalid|only",
+    re.IGNORECASE,
+)
+"""Matches the words by which services say that they do not take a parameter."""
+_AT_MOST = re.compile(r"(?:between 0 and|at most|or equal to|maximum (?:is|of|value is)|up to) (\d+)", re.IGNORECASE)
+"""Matches the words by which services say how large a number may be."""
+
+
+def refused_parameters(status: int, text: str, sent: Sequence[str], prompt: str) -> list[str]:
+    """Return which of the parameters that were sent a refusal names, in the order of ``sent``.
+
+    Args:
+        status: the HTTP status.
+        text: the body of the refusal: OpenAI's ``error.param``, FastAPI's ``loc``, or words.
+        sent: names of the parameters that may be left out.
+        prompt: the request's text. A server may repeat it, so that a name which stands in it says nothing.
+    """
+    if status not in (400, 422) or not _REFUSES.search(text):
+        return []
+    named = set(re.findall(r"[a-z_]+", text)) - set(re.findall(r"[a-z_]+", prompt))
+    return [name for name in sent if name in named]
+
+
+def largest_taken(text: str) -> int | None:
+    """Return the largest number that a refusal says a parameter may have; None where it names none."""
+    match = _AT_MOST.search(text)
+    if match is None:
+        return None
+    return int(match[1])
 
 
 def response_format(form: base.Form, step: base.Step) -> dict[str, Any]:
