@@ -25,6 +25,7 @@ from judgetrain.artifacts.files import read_json, settle, write_text_atomic
 from judgetrain.artifacts.fingerprint import ADAPTERS, BASE
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, model_commit
 from judgetrain.engines.hub import looks_local
+from judgetrain.engines.template_check import check_template
 from judgetrain.errors import EngineError
 from judgetrain.keys import PACKAGE
 
@@ -139,14 +140,39 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     if not tokenizer.chat_template:
         say_once("%s has no chat template, as base models have none: it gets a plain one", config.path)
         tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
+    _check_templates(tokenizer, config.path)
     template = tokenizer.chat_template
     if isinstance(template, str) and "strftime_now" in template and not template.startswith(CLOCK):
         tokenizer.chat_template = CLOCK + template
+    if not isinstance(tokenizer.model_max_length, (int, float)):
+        raise EngineError(
+            f"tokenizer_config.json of {config.path}: model_max_length is {tokenizer.model_max_length!r}, and a number "
+            f"is expected"
+        )
 
     if stamps:
         _TOKENIZERS.clear()
         _TOKENIZERS[stamps] = (_copied(tokenizer), len(tokenizer))
     return tokenizer
+
+
+def _check_templates(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Raise EngineError where a chat template from elsewhere takes too much time or memory.
+
+    The shipped ones are known, and trying a template takes most of a second.
+    """
+    templates = tokenizer.chat_template
+    named = templates if isinstance(templates, dict) else {"default": templates}
+    for template in named.values():
+        if template not in _shipped_templates():
+            check_template(template, tokenizer.special_tokens_map, path)
+
+
+@cache
+def _shipped_templates() -> frozenset[str]:
+    """Return the chat templates that come with the package."""
+    files = (DEFAULT_CHAT_TEMPLATE, WORLD_BASE / "chat_template.jinja")
+    return frozenset(file.read_text(encoding="utf-8") for file in files)
 
 
 Stamps = frozenset[tuple[int, int, int]]
@@ -202,7 +228,9 @@ def adapted(config: ModelConfig, above: frozenset[Path] = frozenset()) -> ModelC
     if gguf_file or not (Path(path) / ADAPTERS).is_file():
         return None
 
-    content = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))
+    content = read_json(Path(path) / ADAPTERS)
+    if not isinstance(content, dict):
+        raise EngineError(f"{path}: {ADAPTERS} is not a JSON object: copy the adapters again")
     base_path = content.get(BASE)
     above = above | {Path(path).resolve()}
     names_base = isinstance(base_path, str) and bool(base_path)
@@ -537,25 +565,39 @@ def _from_pretrained(
 @contextmanager
 def _explained(config: ModelConfig, path: str) -> Iterator[None]:
     """Turn the errors of libraries that read a model's files into an EngineError that says what to do."""
+    from huggingface_hub.errors import StrictDataclassError
+
     try:
         yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise EngineError(_explain(error, config, path)) from error
     except Exception as error:
-        if not _says_damaged(error):
-            raise
         message = " ".join(str(error).split())[:200]
-        raise EngineError(f"a file of {path} is cut or damaged ({message}): copy or download it again") from error
+        if _says_damaged(error):
+            raise EngineError(f"a file of {path} is cut or damaged ({message}): copy or download it again") from error
+        if isinstance(error, (*ODD_VALUE, StrictDataclassError)):
+            raise EngineError(
+                f"a file of {path} holds a value that a model of this kind cannot have ({type(error).__name__}: "
+                f"{message}): look into config.json, tokenizer_config.json and the files' index"
+            ) from error
+        raise
+
+
+ODD_VALUE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError)
+"""Errors of libraries where a setting of a model has another type, or a value that nothing can be made of."""
 
 
 def _says_damaged(error: Exception) -> bool:
     """Return whether an error is one that a broken file causes.
 
-    Safetensors has a class for it, tokenizers raise a plain Exception, and PyTorch speaks of a size mismatch.
+    Safetensors has a class for it, tokenizers raise a plain Exception, and PyTorch and Transformers speak of sizes that
+    do not match.
     """
     from safetensors import SafetensorError
 
-    return isinstance(error, SafetensorError) or type(error) is Exception or "size mismatch" in str(error)
+    message = str(error)
+    has_other_size = "size mismatch" in message or "ignore_mismatched_sizes" in message
+    return isinstance(error, SafetensorError) or type(error) is Exception or has_other_size
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:
@@ -593,6 +635,12 @@ def check_weights(directory: Path) -> None:
     digests = read_json(directory / DIGESTS)
     if not isinstance(digests, dict):
         raise EngineError(f"{directory / DIGESTS} is damaged: copy the judge again")
+    for file in sorted(directory.glob("*.safetensors")):
+        if file.name not in digests:
+            raise EngineError(
+                f"{directory / DIGESTS} does not name {file.name}, so that nobody knows whether it is what training "
+                f"wrote: copy the judge again (or remove {DIGESTS}, if you changed the weights)"
+            )
     for name, digest in digests.items():
         file = directory / name
         if not file.is_file() or _digest(file) != digest:

@@ -155,8 +155,6 @@ def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Itera
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a conversation as the chat template renders it, with line breaks in place of the contents."""
-    from jinja2 import TemplateError
-
     if not tokenizer.chat_template:
         return ""
     turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
@@ -165,8 +163,8 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
     for chat in (turns, without_system, one_question):
         try:
             text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        except TemplateError:
-            # The template has no system role, or takes one question only.
+        except Exception:
+            # The template has no system role, or takes one question only. It is somebody's program: any error is one.
             continue
         return str(text).replace(_PROBE, "\n")
     return ""
@@ -221,13 +219,12 @@ def accepted(
     Raises:
         EngineError: the template refuses the messages, or does not write one of them.
     """
-    from jinja2 import TemplateError
-
     chat = neutralise_messages(messages, tokenizer)
-    refusal: str | TemplateError
+    refusal: str | Exception
     try:
         text = str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-    except TemplateError as error:
+    except Exception as error:
+        # A template is somebody's program, which may divide by zero as well as refuse.
         refusal = error
     else:
         dropped = [message["role"] for message in chat if message["content"].strip() not in text]

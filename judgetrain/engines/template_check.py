@@ -1,0 +1,120 @@
+"""Try a chat template from elsewhere once, in a process that can be ended, before it is used in this one.
+
+A chat template is a program. It cannot leave Jinja's sandbox, but a single expression may ask for gigabytes, already
+while it is compiled, and loops may run for years.
+
+    python -m judgetrain.engines.template_check < REQUEST
+
+is that process: it reads a template and a conversation as JSON, and writes nothing if the template renders.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+from judgetrain.errors import EngineError
+
+SECONDS = 20
+"""Seconds of processor time that a short conversation may take."""
+MEMORY = 1 << 30
+"""Bytes that rendering may take beside what the process has when it begins."""
+LONGEST = 1_000_000
+"""Characters that the prompt of a short conversation may have; templates write some thousands around tools."""
+STARTUP = 60
+"""Seconds that the process may take to start on a busy machine, beside :data:`SECONDS`."""
+
+CONVERSATION = (
+    {"role": "user", "content": "What is the capital of France?"},
+    {"role": "assistant", "content": "Paris."},
+    {"role": "user", "content": "And of Spain?"},
+)
+
+
+def check_template(template: str, special_tokens: Mapping[str, str], path: str) -> None:
+    """Raise EngineError where a chat template takes too much time or memory, or writes without end.
+
+    A template that refuses the conversation, as some refuse a second question, is none of these.
+
+    Args:
+        template: the Jinja template.
+        special_tokens: the tokenizer's, by their names in templates, as ``bos_token``.
+        path: where the tokenizer is from, for the message.
+    """
+    fault = _fault(template, tuple(sorted(special_tokens.items())))
+    if fault:
+        raise EngineError(
+            f"the chat template of {path} {fault} for a conversation of three short messages, so it is not used: give "
+            f"the model another template (chat_template.jinja in its directory)"
+        )
+
+
+@cache
+def _fault(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
+    """Return what is wrong with a template, as the rest of a sentence; empty if nothing is."""
+    request = json.dumps({"template": template, "special_tokens": dict(special_tokens)})
+    command = [sys.executable, "-m", "judgetrain.engines.template_check"]
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=SECONDS + STARTUP)
+    except subprocess.TimeoutExpired:
+        return f"takes longer than {SECONDS} s"
+    if done.returncode < 0:
+        # The kernel ends a process at its limit of processor time.
+        return f"takes longer than {SECONDS} s, or more than {MEMORY >> 20} MB"
+    if done.returncode == 0:
+        return done.stdout
+    return f"cannot be tried ({done.stderr.strip()[-200:]})"
+
+
+def _try_template(template: str, special_tokens: Mapping[str, str]) -> str:
+    """Return what is wrong with a template, as the rest of a sentence; empty if nothing is."""
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    _limit_this_process()
+    for messages in (CONVERSATION, CONVERSATION[:1]):
+        conversation = [dict(message) for message in messages]
+        try:
+            rendered, _ = render_jinja_template(
+                [conversation], chat_template=template, add_generation_prompt=True, **special_tokens
+            )
+        except TemplateError:
+            # It takes no conversation of this form; with which messages it is used is seen when it is.
+            continue
+        except MemoryError:
+            return f"takes more than {MEMORY >> 20} MB"
+        except RecursionError:
+            return "calls itself without end"
+        except Exception as error:
+            return f"fails ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        if len(rendered[0]) > LONGEST:
+            return f"writes more than {LONGEST} characters"
+    return ""
+
+
+def _limit_this_process() -> None:
+    """Limit the memory and the processor time of this process, which has imported all that it needs."""
+    import resource
+
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            pages = int(statm.read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+    except (OSError, ValueError):
+        # Only Linux says, and limits, how much memory a process has; elsewhere time is the limit.
+        pass
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS,) * 2)
+
+
+def main() -> None:
+    """Try the template that standard input holds, and print what is wrong with it."""
+    request = json.load(sys.stdin)
+    print(_try_template(request["template"], request["special_tokens"]), end="")
+
+
+if __name__ == "__main__":
+    main()
