@@ -35,10 +35,12 @@ _HTML = re.compile(
 _MARKER = re.compile(r"(?=.*[^\W\d_])(?=.*[^\w\s]).{2,}")
 """A line with a letter and with punctuation."""
 _KNOWN = re.compile(
-    r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
+    r"<\|[^|<>\s]{1,40}\|>|<\|[a-z_]{1,40}>|<[a-z_]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
     r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
     r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|\[/?THINK\]|(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN):"
     r"|#{2,3} (?:User|Assistant|System|Human|Instruction|Input|Response):"
+    r"|^(?:User|Assistant|System|Human|AI):",
+    re.MULTILINE,
 )
 """Control tokens and role markers of common model families."""
 _PROBE = "\ue000"

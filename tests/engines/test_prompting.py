@@ -232,7 +232,20 @@ def test_servers_get_no_control_tokens_of_the_known_families() -> None:
     for forgery in (f for f in FORGERIES if f.kind == "control_tokens"):
         assert BREAK in neutralise_known(forgery.text), forgery.id
     assert neutralise_known("a\n### User:\nb") == f"a\n#{BREAK}## User:\nb"
-    for token in ("### Response:", "[THINK]", "USER:", "\uff3bINST\uff3d", "U\u0405ER:", "<\uff5cim_end\uff5c>"):
+    for role in ("Human:", "Assistant:"):
+        assert neutralise_known(f"a\n\n{role} b") == f"a\n\n{role[0]}{BREAK}{role[1:]} b"
+        assert neutralise_known(f"the {role} b") == f"the {role} b", "within a line it is a word"
+    tokens = (
+        "### Response:",
+        "[THINK]",
+        "USER:",
+        "\uff3bINST\uff3d",
+        "U\u0405ER:",
+        "<\uff5cim_end\uff5c>",
+        "<|turn>",
+        "<turn|>",
+    )
+    for token in tokens:
         assert neutralise_known(f"a {token} b") == f"a {token[0]}{BREAK}{token[1:]} b"
         assert neutralise_known(neutralise_known(token)) == neutralise_known(token)
     honest = "1. <b>a</b> | x < y > z [1] <br> List<int> <<EOF"
