@@ -16,10 +16,15 @@ from judgetrain.schema import ORDERS, Candidates, Comparison, Order, Prompt, Ver
 
 @dataclass(frozen=True)
 class Cost:
-    """What a verdict in one order cost: half of what was spent on both, all where no order is shown (judgments of one
-    response, ratings, scorers).
+    """The cost of a verdict in one order.
 
-    NaN where it is not known.
+    It is half of what was spent on both orders, and all of it where no order is shown (judgments of one response,
+    ratings, scorers). A number that is not known is NaN.
+
+    Args:
+        prompt_tokens: tokens read.
+        generated_tokens: tokens written.
+        calls: requests to the model.
     """
 
     prompt_tokens: float = 0.0
@@ -39,8 +44,12 @@ class Cost:
     @property
     def tokens(self) -> dict[str, Any]:
         """Return whole tokens as the arguments of a finished shard, which counts what is not known as 0."""
-        tokens = {"prompt_tokens": self.prompt_tokens, "generated_tokens": self.generated_tokens}
-        return {name: 0 if math.isnan(number) else round(number) for name, number in tokens.items()}
+        return {"prompt_tokens": _whole(self.prompt_tokens), "generated_tokens": _whole(self.generated_tokens)}
+
+
+def _whole(number: float) -> int:
+    """Return a number of tokens as an integer; 0 for NaN."""
+    return 0 if math.isnan(number) else round(number)
 
 
 Plan = Literal["shared", "independent"]
@@ -80,7 +89,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How good one response is by a judge's criteria.
+    """The score of one response by a judge's criteria.
 
     ``value``: the weighted mean of its scores, from 0 (the lowest level of every criterion) to 1; None where no
     judgment of it could be read. ``cost``: its judgments', with an even part of the list and the guidelines that it
@@ -94,10 +103,10 @@ class Score:
 
     def __str__(self) -> str:
         head = "unreadable" if self.value is None else f"score {self.value:.2f}"
-        return "\n".join([head, *_by_criterion(self.reasons, "A")])
+        return "\n".join([head, *_reason_lines(self.reasons, "A")])
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return all fields as JSON has them."""
         return as_data(self)
 
 
@@ -138,13 +147,25 @@ class Prediction:
 
     @classmethod
     def of(
-        cls, comparison: Comparison, method: str, ab: Verdict | None = None, ba: Verdict | None = None, **said: Any
+        cls, comparison: Comparison, method: str, ab: Verdict | None = None, ba: Verdict | None = None, **fields: Any
     ) -> Prediction:
-        """What a judge said of a comparison; but a response without a text loses, whoever judges, and is no failure."""
-        if won := comparison.forfeit:
-            ab = ba = won
-            said |= {"failures": {}, "margin": None, "summed": None}
-        return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **said)
+        """Return a judge's prediction on a comparison.
+
+        A response without a text loses, whatever the judge says, and that is no failure.
+
+        Args:
+            comparison: what was judged.
+            method: the method's name.
+            ab: the verdict of order AB; None: it could not be read.
+            ba: the verdict of order BA, in the comparison's own order.
+            fields: the other fields of the class.
+        """
+        winner = comparison.forfeit
+        if winner:
+            ab = winner
+            ba = winner
+            fields.update(failures={}, margin=None, summed=None)
+        return cls(comparison_id=comparison.id, method=method, verdict_ab=ab, verdict_ba=ba, **fields)
 
     def __str__(self) -> str:
         head: str = self.verdict
@@ -154,29 +175,37 @@ class Prediction:
             head += f": {listed(self.failures)}"
         if self.margin is not None:
             head += f" (margin {self.margin:+.2f})"
-        return "\n".join([head, *_by_criterion(self.reasons, "AB")])
+        return "\n".join([head, *_reason_lines(self.reasons, "AB")])
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it, the verdict first."""
+        """Return all fields as JSON has them, the verdict first."""
         return {"verdict": self.verdict, "consistent": self.consistent, **as_data(self)}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Prediction:
         """Return the prediction that :func:`as_data` wrote; a cost that is not known is NaN."""
-        cost = {name: math.nan if value is None else value for name, value in row["cost"].items()}
+        cost: dict[str, float] = {}
+        for name, value in row["cost"].items():
+            # JSON has no NaN: as_data writes null.
+            cost[name] = math.nan if value is None else value
         reasons = tuple(Reason(**reason) for reason in row["reasons"])
         return cls(**{**row, "cost": Cost(**cost), "reasons": reasons})
 
     @property
     def decided(self) -> tuple[Verdict | None, Verdict | None]:
-        """What each order counts for: its own verdict, or, where the margin of both decides, its side for either."""
-        return (self.verdict_ab, self.verdict_ba) if self.summed is None else (self.summed, self.summed)
+        """Return the verdicts of order AB and of order BA that count.
+
+        Where fitted weights decide over both orders, their verdict stands for either.
+        """
+        if self.summed is not None:
+            return self.summed, self.summed
+        return self.verdict_ab, self.verdict_ba
 
     @property
     def verdict(self) -> BothOrders:
-        """The verdict over both orders: by the strict rule what both of them say, or the side of their margin.
+        """Return the verdict over both orders: the one that both give, or the side of their margin.
 
-        ``inconsistent``: they say different things, so that by the strict rule nothing can be said of the responses;
+        ``inconsistent``: the orders give different verdicts, so that by the strict rule neither counts;
         ``unreadable``: in one of them no branch could be read.
         """
         first, second = self.decided
@@ -186,17 +215,22 @@ class Prediction:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether both orders say the same, whatever decides; None where one of them could not be read."""
-        return None if None in (self.verdict_ab, self.verdict_ba) else self.verdict_ab == self.verdict_ba
+        """Return whether both orders give one verdict, whatever decides; None where one of them could not be read."""
+        if self.verdict_ab is None or self.verdict_ba is None:
+            return None
+        return self.verdict_ab == self.verdict_ba
 
     @property
     def whole_cost(self) -> Cost:
-        """What both orders cost together: no more than one where no order is shown, which ``plan`` says."""
-        return self.cost * (1 if self.plan is None else len(ORDERS))
+        """Return the cost of both orders together."""
+        # Without a plan no order was shown, and ``cost`` is all that was spent.
+        if self.plan is None:
+            return self.cost
+        return self.cost * len(ORDERS)
 
 
 def logistic(margin: float) -> float:
-    """The part of a comparison, from 0 to 1, that a margin of response A stands for: a point is 0.73, two are 0.88."""
+    """Return the share of a comparison, 0 to 1, that response A wins by a margin: 0.73 by one point, 0.88 by two."""
     from scipy.special import expit
 
     return float(expit(margin))
@@ -206,7 +240,7 @@ Given = Rubric | str | Path | Sequence[Any] | Mapping[str, Any] | None
 
 
 class How(TypedDict, total=False):
-    """What a call of a judge may say besides the texts.
+    """The keywords of a call of a judge.
 
     ``criteria``: a rubric, its criteria in any shape that is read from files
     (:func:`~judgetrain.data.rubrics.rubric_of`), or a file's name; without, the judge's own. ``reference``: a reference
@@ -223,7 +257,7 @@ class Judge(Protocol):
 
     name: str
     goes_by_criteria: ClassVar[bool] = False
-    """Whether it judges by criteria, so that they may be given."""
+    """True: it judges by criteria, so that a caller may give some."""
 
     @overload
     def __call__(self, prompt: Prompt, response_a: str, response_b: None = None, **how: Unpack[How]) -> Score: ...
@@ -234,7 +268,9 @@ class Judge(Protocol):
     def __call__(
         self, prompt: Prompt, response_a: str, response_b: str | None = None, **how: Unpack[How]
     ) -> Score | Prediction:
-        """The verdict on two responses to a prompt, or the score of one; of many, :meth:`compare_all`.
+        """Return the verdict on two responses to a prompt, or the score of one.
+
+        Many comparisons are judged faster together (:meth:`compare_all`).
 
         Args:
             prompt: the query, or the messages up to it.
@@ -243,28 +279,31 @@ class Judge(Protocol):
             how: a reference, criteria and a seed (:class:`How`).
 
         Raises:
-            DataError: a prompt or a response that is none, or criteria that cannot be read.
-            ConfigError: one response for a judge that reads two, or criteria for one that goes by none.
+            DataError: a prompt or a response is no text, or the criteria cannot be read.
+            ConfigError: one response for a judge that compares two, or criteria for one that goes by none.
         """
         from judgetrain.data.rubrics import given_rubric
 
-        rubric, reference, seed = given_rubric(how.get("criteria")), how.get("reference"), how.get("seed", 0)
+        rubric = given_rubric(how.get("criteria"))
+        reference = how.get("reference")
+        seed = how.get("seed", 0)
         if rubric is not None and not self.goes_by_criteria:
             raise ConfigError(f"{self.name} goes by no criteria; judges that branch do")
         if not isinstance(response_a, str) or not isinstance(response_b, (str, type(None))):
-            found = ", ".join(type(each).__name__ for each in (prompt, response_a, response_b))
-            raise DataError(f"expected a prompt and one or two responses, which are texts; found {found}")
+            types = ", ".join(type(argument).__name__ for argument in (prompt, response_a, response_b))
+            raise DataError(f"expected a prompt and one or two responses, which are texts; found {types}")
         if response_b is None:
-            return self.score_all([Candidates.of(prompt, [response_a], reference, rubric)], seed)[0][0]
-        asked = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
-        return self.compare_all([asked], seed)[0]
+            candidates = Candidates.of(prompt, [response_a], reference, rubric)
+            return self.score_all([candidates], seed)[0][0]
+        comparison = Comparison.of(prompt, response_a, response_b, reference, rubric=rubric)
+        return self.compare_all([comparison], seed)[0]
 
     def compare(self, comparison: Comparison) -> Prediction:
-        """The verdict on one comparison, with seed 0."""
+        """Return the verdict on one comparison, with seed 0."""
         return self.compare_all([comparison], 0)[0]
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons, batched; the same length and order as the input.
+        """Return the verdicts on many comparisons, judged in batches; as many as the input, in its order.
 
         What is sampled for a row follows from the seed and the row's texts alone: the same row gets the same answer
         whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`).
@@ -272,7 +311,7 @@ class Judge(Protocol):
         ...
 
     def score_all(self, groups: Sequence[Candidates], seed: int = 0) -> list[list[Score]]:
-        """How good each response of each group is; a ConfigError of a judge that compares two responses."""
+        """Return the score of each response of each group (ConfigError: the judge compares two responses)."""
         raise ConfigError(f"{self.name} compares two responses, and gives no score to one: give it two")
 
     def close(self) -> None:
@@ -280,10 +319,17 @@ class Judge(Protocol):
 
 
 def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:
-    """The verdict of a margin (score of A minus that of B): a tie where it is at most ``tie``; None if unknown."""
+    """Return the verdict of a margin (score of A minus that of B); None for an unknown margin (None or NaN).
+
+    Args:
+        margin: points of the scale, or log-odds.
+        tie: a margin of at most this, either way, is a tie.
+    """
     if margin is None or math.isnan(margin):
         return None
-    return "tie" if abs(margin) <= tie else "A" if margin > 0 else "B"
+    if abs(margin) <= tie:
+        return "tie"
+    return "A" if margin > 0 else "B"
 
 
 _LETTER = r"[AB](?![\w-])"
@@ -300,15 +346,18 @@ _SHOWN = {"AB": "A shown first", "BA": "B shown first", "A": "A by itself", "B":
 
 
 def in_own_order(text: str, order: str) -> str:
-    """What a judge wrote in an order, with the comparison's own names of the responses; twice is what it wrote.
+    """Return a judge's text with the comparison's own names of the responses, whatever order it was shown.
 
-    A text in which one letter might stay as it was is left whole, and says so (:data:`EXCHANGED`).
+    Applied twice it returns the text as the judge wrote it.
+
+    A text with a letter that may or may not name a response is returned whole, behind :data:`EXCHANGED`.
     """
     if order != "BA" or text.startswith(EXCHANGED):
         return text.removeprefix(EXCHANGED)
+    # With half of its letters exchanged a text would say nonsense: all of them, or none.
     if _ANY.search(_NAMED.sub("", text)):
         return EXCHANGED + text
-    return _NAMED.sub(lambda found: _OTHER[found[0]], text)
+    return _NAMED.sub(lambda letter: _OTHER[letter[0]], text)
 
 
 MEANINGS = {
@@ -325,33 +374,63 @@ MEANINGS = {
 
 
 def listed(counts: Mapping[str, int]) -> str:
-    """Numbers by name in a line; reasons of unreadable judgments with what they mean."""
-    told = ((n, name, MEANINGS.get(name.rpartition(":")[2])) for name, n in counts.items())
-    return ", ".join(f"{n} {name}" + (f" ({meaning})" if meaning else "") for n, name, meaning in told)
+    """Return counts by name on one line; a reason of unreadable judgments is followed by its meaning."""
+    parts = []
+    for name, count in counts.items():
+        # A reason may stand behind its step, as in ``judgment:no_score_a``.
+        meaning = MEANINGS.get(name.rpartition(":")[2])
+        if meaning:
+            parts.append(f"{count} {name} ({meaning})")
+        else:
+            parts.append(f"{count} {name}")
+    return ", ".join(parts)
 
 
-def _by_criterion(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
+def _reason_lines(reasons: tuple[Reason, ...], sides: str) -> Iterator[str]:
+    """Yield the lines that show reasons, those of one criterion and guideline together.
+
+    Args:
+        reasons: of one prediction or score.
+        sides: the responses whose scores are shown: ``AB``, or ``A`` where one response was judged.
+    """
     branches: dict[tuple[str, str], list[Reason]] = {}
     for reason in reasons:
         branches.setdefault((reason.criterion, reason.guideline), []).append(reason)
-    for (criterion, guideline), found in branches.items():
-        yield from (line for line in (criterion and f"- {criterion}", guideline and f"  {guideline}") if line)
-        for reason in found:
-            scores = zip(sides, (reason.score_a, reason.score_b), strict=False)
-            said = ", ".join(f"{side} {score:g}" for side, score in scores if score is not None)
-            shown = f"{_SHOWN[reason.order]}: " if len(sides) > 1 else ""
-            yield f"  {shown}{reason.failure or said or reason.verdict}"
-            yield from (f"    {line}" for line in reason.text.splitlines() if line.strip())
+
+    for (criterion, guideline), of_branch in branches.items():
+        # A judge that is asked once has neither criterion nor guideline.
+        if criterion:
+            yield f"- {criterion}"
+        if guideline:
+            yield f"  {guideline}"
+        for reason in of_branch:
+            order = f"{_SHOWN[reason.order]}: " if len(sides) > 1 else ""
+            yield f"  {order}{reason.failure or _scores_shown(reason, sides) or reason.verdict}"
+            for line in reason.text.splitlines():
+                if line.strip():
+                    yield f"    {line}"
 
 
-def as_data(found: Prediction | Score) -> dict[str, Any]:
-    """All fields as JSON has them; what is not known is None."""
-    return {name: _json(value) for name, value in asdict(found).items()}
+def _scores_shown(reason: Reason, sides: str) -> str:
+    """Return the scores of a reason on one line; empty where it has none."""
+    parts = []
+    for side, score in zip(sides, (reason.score_a, reason.score_b), strict=False):
+        if score is not None:
+            parts.append(f"{side} {score:g}")
+    return ", ".join(parts)
+
+
+def as_data(result: Prediction | Score) -> dict[str, Any]:
+    """Return all fields of a judge's answer as JSON has them; a number that is not known is None."""
+    return {name: _json(value) for name, value in asdict(result).items()}
 
 
 def _json(value: Any) -> Any:
+    """Return a value as JSON has it: tuples are lists, and NaN and infinity are None."""
     if isinstance(value, dict):
-        return {key: _json(each) for key, each in value.items()}
+        return {key: _json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
